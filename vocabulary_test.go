@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
@@ -70,7 +71,7 @@ func TestFullEverywhere(t *testing.T) {
 			_, err := services.Allocate(fmt.Sprint(i), servicealloc.Request{Ports: []servicealloc.Port{{}}})
 			return err
 		},
-		"ipset": func(i int) error { _, err := engine.Assign(ctx, ipset.HostOwner("a"), fmt.Sprint(i)); return err },
+		"ipset": func(i int) error { _, err := engine.Assign(ctx, alloc.HostOwner("a"), fmt.Sprint(i)); return err },
 		"hostlocal": func(i int) error {
 			_, err := local.Add(ctx, hostlocal.Attachment{Container: fmt.Sprint(i), Interface: "eth0"})
 			return err

@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -69,12 +70,12 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 		r.assign(tr)
 	case 3, 4:
 		a, cool := r.address(tr), time.Duration(tr.Below(3))*5*time.Second
-		want := ipset.WasFree
+		want := alloc.WasFree
 		if h, ok := r.m.Holds[a]; ok && !h.Cooling {
-			want = ipset.Released
+			want = alloc.Released
 			r.m.Drop(a, r.now, cool)
 		}
-		if o, err := r.b.Release(a, ipset.Guard{}, r.now, cool); o != want || err != nil {
+		if o, err := r.b.Release(a, alloc.Guard{}, r.now, cool); o != want || err != nil {
 			r.t.Fatalf("release %s: %v, %v, want %v", a, o, err, want)
 		}
 	case 5:
@@ -91,9 +92,9 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 			err = e.Operator().ImportBlock(context.Background(), r.b)
 		}
 		if err == nil {
-			var b ipset.BlockInfo
+			var b *block.Block
 			if b, err = e.Operator().BlockOf(context.Background(), r.p.Addr()); err == nil {
-				r.b = b.Copy()
+				r.b = b
 			}
 		}
 		if err != nil {
@@ -113,7 +114,7 @@ func (r *blockReplay) autoAssign(tr *model.Trace) {
 	}
 	got := r.b.AutoAssign(nil, n, c, r.now, set)
 	want := r.m.Peek(n, func(a netip.Addr) bool { return r.reserved.IsValid() && r.reserved.Contains(a) })
-	if !slices.EqualFunc(got, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
+	if !slices.EqualFunc(got, want, func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }) {
 		r.t.Fatalf("assigned %v, want %v", got, want)
 	}
 	for _, al := range got {
@@ -147,10 +148,10 @@ func (r *blockReplay) address(tr *model.Trace) netip.Addr {
 }
 
 // claim returns a handle, an attribute and perhaps a lease.
-func (r *blockReplay) claim(tr *model.Trace) (ipset.Claim, model.IPSetHold) {
+func (r *blockReplay) claim(tr *model.Trace) (alloc.Claim, model.IPSetHold) {
 	v := tr.Uint()
-	c := ipset.Claim{Handle: fmt.Sprint("h", v%5)}
-	c.Attributes, _ = ipset.NewAttributes(map[string]string{"k": fmt.Sprint(v / 5 % 2)})
+	c := alloc.Claim{Handle: fmt.Sprint("h", v%5)}
+	c.Attributes, _ = alloc.NewAttributes(map[string]string{"k": fmt.Sprint(v / 5 % 2)})
 	h := model.IPSetHold{Handle: c.Handle, Since: r.now, Attr: fmt.Sprint(v / 5 % 2)}
 	if v/10%3 == 0 {
 		c.TTL = time.Duration(1+v/30%20) * time.Second
@@ -160,8 +161,8 @@ func (r *blockReplay) claim(tr *model.Trace) (ipset.Claim, model.IPSetHold) {
 }
 
 // fresh verifies that an address never has a sequence number twice.
-func (r *blockReplay) fresh(al ipset.Allocation) {
-	k := ipset.Release{Address: al.Address, Guard: ipset.Guard{Seq: al.Seq}}
+func (r *blockReplay) fresh(al alloc.Allocation) {
+	k := ipset.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 	if r.seen[k] {
 		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
 	}
@@ -201,10 +202,10 @@ func compareBlock(t testing.TB, b *block.Block, m *model.IPSetBlock) {
 }
 
 // compareHolders compares the holders of an address with those of its twin.
-func compareHolders(t testing.TB, al ipset.Allocation, h model.IPSetHold) {
+func compareHolders(t testing.TB, al alloc.Allocation, h model.IPSetHold) {
 	t.Helper()
 	got, want := slices.Collect(al.Holders()), h.Holders()
-	same := func(x ipset.Allocation, y model.IPSetHold) bool {
+	same := func(x alloc.Allocation, y model.IPSetHold) bool {
 		return x.Handle == y.Handle && (y.Host == "" || h.Cooling || x.Host.String() == y.Host) && x.Until.Equal(y.Until) && x.Since.Equal(y.Since.Truncate(time.Second))
 	}
 	if s := al.Share(); !slices.EqualFunc(got, want, same) || s.Max != h.Most || s.Key != h.Key {
@@ -242,7 +243,7 @@ func blockRecords(t testing.TB) []store.Record {
 	}
 	for i := range 4 {
 		if err == nil {
-			a := ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 2, Claim: ipset.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
+			a := ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
 			_, err = e.AutoAssign(context.Background(), a)
 		}
 	}
@@ -286,14 +287,14 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 			if !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatal(err)
 			}
-		} else if err := b.Copy().Check(); err != nil {
+		} else if err := b.Check(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !sound && len(rep.Problems) == 0 {
 		t.Fatalf("record %q cannot be read, and Check finds nothing", recs[i].Key)
 	}
-	e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 9, Partial: true})
+	e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 9, Partial: true})
 	e.ReleaseByHandle(ctx, "p0")
 	e.Utilization(ctx)
 	e.Operator().Sweep(ctx, ipset.SweepArgs{})

@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -57,7 +58,7 @@ func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
 			if p.Order == 1 {
 				return netip.PrefixFrom(p.Prefix.Addr(), p.Bits)
 			}
-			return ipset.StartOf(ipset.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
+			return ipset.StartOf(alloc.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
 	}, seen: make(map[ipset.Release]bool), rows: make(map[string]string)}
 	for _, keep := range ipamCaches {
@@ -116,7 +117,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	ctx := context.Background()
 	switch op {
 	case 0, 1, 2, 3:
-		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7)), Partial: true}
+		a := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7)), Partial: true}
 		if op == 3 {
 			a.Num4, a.Num6 = 0, a.Num4
 		}
@@ -129,21 +130,21 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 			a = r.shared(a, share)
 		}
 		for n, first := 0, int(tr.Below(6)); n <= share.Max; n++ { // one more than may join
-			claim := ipset.Claim{Handle: fmt.Sprint("p", (first+n)%6), Share: share}
-			r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: ipset.HostOwner(host), Claim: claim})
+			claim := alloc.Claim{Handle: fmt.Sprint("p", (first+n)%6), Share: share}
+			r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: claim})
 		}
 	case 5, 6:
-		a, g := r.address(tr), ipset.Guard{}
-		want := ipset.WasFree
+		a, g := r.address(tr), alloc.Guard{}
+		want := alloc.WasFree
 		if n := tr.Below(9); n > 0 && n < 6 { // one holder
 			g.Handle = fmt.Sprint("p", n)
 			if was, held := r.m.ReleaseOf(a, g.Handle); was {
-				want = ipset.Released
+				want = alloc.Released
 			} else if held {
-				want = ipset.OwnerChanged
+				want = alloc.OwnerChanged
 			}
 		} else if r.m.Release(a) {
-			want = ipset.Released
+			want = alloc.Released
 		}
 		if res, err := e.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: g}); err != nil || res[0].Outcome != want {
 			r.t.Fatalf("release %s: %v, %v, want %v", a, res, err, want)
@@ -157,7 +158,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	case 9:
 		host, mustBeEmpty := r.host(tr), tr.Below(2) == 0
 		r.m.ReleaseHost("host:"+host, mustBeEmpty)
-		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner(host), OnlyEmpty: mustBeEmpty}); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
+		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty}); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
 			r.t.Fatal(err)
 		}
 	case 10:
@@ -191,7 +192,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	ctx := context.Background()
 	switch op {
 	case 16, 17:
-		a := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
+		a := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
 		a.Handle, a.Sticky, a.Partial = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) != 0
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if a.MaxBlocks == 1 && !a.Partial {
@@ -215,7 +216,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 18:
 		host := r.host(tr)
 		want := r.m.ReleaseByHost("host:" + host)
-		if got, err := e.ReleaseAddressesOf(ctx, ipset.HostOwner(host)); err != nil || !slices.Equal(got, want) {
+		if got, err := e.ReleaseAddressesOf(ctx, alloc.HostOwner(host)); err != nil || !slices.Equal(got, want) {
 			r.t.Fatalf("release by host %s: %v, %v, want %v", host, got, err, want)
 		}
 	case 19:
@@ -233,13 +234,13 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		r.claim(e, r.host(tr), r.address(tr))
 	case 22:
 		a, to := r.address(tr), r.host(tr)
-		owner := ipset.HostOwner(to)
+		owner := alloc.HostOwner(to)
 		err := e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: a, Host: &owner})
 		if ok := r.m.Move(a, "host:"+to); ok != (err == nil) || !ok && !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrCooling) {
 			r.t.Fatalf("move %s to %s: %v, want %v", a, to, err, ok)
 		}
 	case 23:
-		a := ipset.AssignIPArgs{Address: r.address(tr), Owner: ipset.HostOwner(r.host(tr)), Claim: ipset.Claim{Handle: fmt.Sprint("p", tr.Below(6))}}
+		a := ipset.AssignIPArgs{Address: r.address(tr), Owner: alloc.HostOwner(r.host(tr)), Claim: alloc.Claim{Handle: fmt.Sprint("p", tr.Below(6))}}
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if tr.Below(2) == 0 {
 			a.TTL = 40 * time.Second
@@ -287,7 +288,7 @@ func (r *ipamReplay) claim(e *ipset.Engine, host string, a netip.Addr) {
 			block, size = netip.PrefixFrom(a, p.Bits).Masked(), p.Prefix.Bits()
 		}
 	}
-	claimed, failed, err := e.ClaimAffinity(context.Background(), block, ipset.HostOwner(host))
+	claimed, failed, err := e.ClaimAffinity(context.Background(), block, alloc.HostOwner(host))
 	why := r.m.Claim(block, "host:"+host)
 	want, ok := ipamRefusals[why]
 	switch {
@@ -309,7 +310,7 @@ func (r *ipamReplay) address(tr *model.Trace) netip.Addr {
 }
 
 // wanted returns what the twin is asked for, and the time to live put into the engine's claim.
-func (r *ipamReplay) wanted(owner ipset.Owner, c *ipset.Claim, lease bool) model.IPSetWant {
+func (r *ipamReplay) wanted(owner alloc.Owner, c *alloc.Claim, lease bool) model.IPSetWant {
 	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String(), Since: r.m.Now, Most: c.Share.Max, Key: c.Share.Key}}
 	if lease {
 		c.TTL, w.Hold.Until = 40*time.Second, r.m.Now.Add(40*time.Second)
@@ -318,7 +319,7 @@ func (r *ipamReplay) wanted(owner ipset.Owner, c *ipset.Claim, lease bool) model
 }
 
 func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repeat bool) {
-	a.Use = ipset.Workload
+	a.Use = alloc.Workload
 	w := r.wanted(a.Owner, &a.Claim, lease)
 	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
 	w.Row, w.Aligned, w.From = a.Contiguous, a.Aligned, a.From
@@ -355,7 +356,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 		return
 	}
 	all := append(got.V4, got.V6...)
-	if err != nil || !slices.EqualFunc(all, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a && al.Host.String() == w.Owner }) {
+	if err != nil || !slices.EqualFunc(all, want, func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a && al.Host.String() == w.Owner }) {
 		r.t.Fatalf("%+v got %v, %v, want %v", a, all, err, want)
 	}
 	for f, n := range w.N {
@@ -396,8 +397,8 @@ func onlyReason(short []ipset.Shortage) string {
 }
 
 // fresh verifies that an address never has a sequence number twice.
-func (r *ipamReplay) fresh(al ipset.Allocation) {
-	k := ipset.Release{Address: al.Address, Guard: ipset.Guard{Seq: al.Seq}}
+func (r *ipamReplay) fresh(al alloc.Allocation) {
+	k := ipset.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 	if r.seen[k] {
 		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
 	}
@@ -446,7 +447,7 @@ func (r *ipamReplay) compare(op int) {
 		if m == nil {
 			r.t.Fatalf("after op %d: block %s should not be", op, b.Prefix())
 		}
-		compareBlock(r.t, b.Copy(), m)
+		compareBlock(r.t, b, m)
 		n++
 	}
 	if n != len(r.m.Blocks) {

@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // ipamRefused are the errors of the calls for one held address.
@@ -34,7 +35,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 	case 0:
 		d := time.Duration(1+tr.Below(60)) * time.Second
 		want := ipamRefused[r.m.Decline(a, handle, d)]
-		al, err := e.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: ipset.Guard{Handle: handle}, For: d, Reason: "duplicate"})
+		al, err := e.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: handle}, For: d, Reason: "duplicate"})
 		if !errors.Is(err, want) {
 			r.t.Fatalf("decline %s by %q: %v, want %v", a, handle, err, want)
 		}
@@ -43,7 +44,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 	case 1:
 		until, why := r.m.RenewIP(a, handle, 35*time.Second)
-		al, err := e.RenewIP(ctx, a, ipset.Guard{Handle: handle}, 35*time.Second)
+		al, err := e.RenewIP(ctx, a, alloc.Guard{Handle: handle}, 35*time.Second)
 		if !errors.Is(err, ipamRefused[why]) || err == nil && !al.Until.Equal(until) {
 			r.t.Fatalf("renew %s of %q: %+v, %v, want %q, %v", a, handle, al, err, why, until)
 		}
@@ -52,7 +53,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		if handle == "" {
 			return
 		}
-		args := ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: ipset.Claim{Handle: handle, TTL: 40 * time.Second}}
+		args := ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: alloc.Claim{Handle: handle, TTL: 40 * time.Second}}
 		if !r.m.Offer(handle, 40*time.Second) {
 			r.offering, args.Sticky = true, true
 			r.autoAssign(e, args, true, false)
@@ -64,7 +65,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		for _, b := range r.m.Sorted() {
 			want = append(want, b.HeldBy(handle)...)
 		}
-		same := func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }
+		same := func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }
 		if all := append(got.V4, got.V6...); err != nil || !slices.EqualFunc(all, want, same) {
 			r.t.Fatalf("offer for %s: %v, %v, want %v", handle, all, err, want)
 		}
@@ -73,7 +74,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 
 // both asks for named addresses, a few IPv4 ones in a row, and automatic IPv6 ones.
 func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *model.Trace) {
-	args := ipset.AssignArgs{Owner: ipset.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: ipset.Claim{Handle: handle}}
+	args := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: alloc.Claim{Handle: handle}}
 	if tr.Below(2) == 0 {
 		args.Addresses = append(args.Addresses, a.Next())
 	}
@@ -89,9 +90,9 @@ func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *mode
 		r.t.Fatalf("assign %+v: %v, want %q", args, err, why)
 	}
 	all := append(got.V4, got.V6...)
-	slices.SortStableFunc(all, func(x, y ipset.Allocation) int { return x.Address.Compare(y.Address) })
+	slices.SortStableFunc(all, func(x, y alloc.Allocation) int { return x.Address.Compare(y.Address) })
 	slices.SortFunc(want, netip.Addr.Compare)
-	if !slices.EqualFunc(all, want, func(al ipset.Allocation, a netip.Addr) bool { return al.Address == a }) {
+	if !slices.EqualFunc(all, want, func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }) {
 		r.t.Fatalf("assign %+v: %v, want %v", args, all, want)
 	}
 }

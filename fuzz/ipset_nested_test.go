@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -78,7 +79,7 @@ func (r *ipamReplay) changePool(e *ipset.Engine, i int, disable bool) {
 		p.Order = (p.Order + p.Bits) % 3
 	}
 	r.pools(func(ps []model.IPSetPool) []model.IPSetPool { ps[j] = p; return ps }, func() error {
-		return e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most, Priority: p.Priority, Order: ipset.Order(p.Order)})
+		return e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most, Priority: p.Priority, Order: alloc.Order(p.Order)})
 	})
 }
 
@@ -94,7 +95,7 @@ func replayNestedTest(t *testing.T, data []byte) { replayIPAM(t, nestedPools, [2
 
 // chooseOf returns for a pool of random order what the engine chose, as far as it may be chosen. Where the engine assigned nothing, it
 // does not matter.
-func chooseOf(got []ipset.Allocation) func(free []netip.Addr, n int) []netip.Addr {
+func chooseOf(got []alloc.Allocation) func(free []netip.Addr, n int) []netip.Addr {
 	return func(free []netip.Addr, n int) (out []netip.Addr) {
 		for _, al := range got {
 			if len(out) < n && slices.Contains(free, al.Address) {
@@ -130,7 +131,7 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 	},
 	func(r *ipamReplay, e *ipset.Engine) {
 		r.m.ReleaseHost("host:h1", false)
-		if _, err := e.DisownBlocks(r.t.Context(), ipset.DisownArgs{Owner: ipset.HostOwner("h1")}); err != nil {
+		if _, err := e.DisownBlocks(r.t.Context(), ipset.DisownArgs{Owner: alloc.HostOwner("h1")}); err != nil {
 			r.t.Fatal(err)
 		}
 	},
@@ -147,14 +148,14 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 
 // assignSome assigns as many IPv4 addresses as there are, up to n.
 func (r *ipamReplay) assignSome(e *ipset.Engine, host string, n int) {
-	a := ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n, Partial: true}
+	a := ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Partial: true}
 	a.Handle = "p-" + host
 	r.autoAssign(e, a, false, false)
 }
 
 // assignNamed assigns the first address of a pool by name.
 func (r *ipamReplay) assignNamed(e *ipset.Engine, host string, pool int) {
-	a := ipset.AssignIPArgs{Address: netip.MustParsePrefix(r.defs[pool].prefix).Addr(), Owner: ipset.HostOwner(host)}
+	a := ipset.AssignIPArgs{Address: netip.MustParsePrefix(r.defs[pool].prefix).Addr(), Owner: alloc.HostOwner(host)}
 	a.Handle = "p-" + host
 	r.assignIP(e, a)
 }

@@ -9,18 +9,19 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // share returns one that allows other holders, or none.
-func (r *ipamReplay) share(tr *model.Trace) ipset.Share {
+func (r *ipamReplay) share(tr *model.Trace) alloc.Share {
 	if n := int(tr.Below(6)); n > 2 {
-		return ipset.Share{Max: n - 1, Key: fmt.Sprint("k", n/5)}
+		return alloc.Share{Max: n - 1, Key: fmt.Sprint("k", n/5)}
 	}
-	return ipset.Share{}
+	return alloc.Share{}
 }
 
 // shared returns the address with the most holders of those that are shared under the same key, a if there is none.
-func (r *ipamReplay) shared(a netip.Addr, s ipset.Share) netip.Addr {
+func (r *ipamReplay) shared(a netip.Addr, s alloc.Share) netip.Addr {
 	most := 0
 	for _, b := range r.m.Sorted() {
 		for at := b.Prefix.Addr(); b.Prefix.Contains(at); at = at.Next() {

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -22,7 +23,7 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if change == "moved" {
-			to := HostOwner("other")
+			to := alloc.HostOwner("other")
 			if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &to}); err != nil {
 				t.Fatal(err)
 			}
@@ -30,12 +31,12 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 			w.releaseHandle("p")
 		}
 		if change == "given to another" {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "r"}}); err != nil {
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want := map[string]Outcome{"released": WasFree, "given to another": OwnerChanged, "moved": Released}[change]
-		res, err := e.ReleaseIPs(bg, Release{Address: al.Address, Guard: Guard{Handle: "p", Seq: al.Seq}})
+		want := map[string]alloc.Outcome{"released": alloc.WasFree, "given to another": alloc.OwnerChanged, "moved": alloc.Released}[change]
+		res, err := e.ReleaseIPs(bg, Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}})
 		if err != nil || res[0].Outcome != want {
 			t.Errorf("%s: %v, %v, want %v", change, res, err, want)
 		}

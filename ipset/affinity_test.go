@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -14,7 +15,7 @@ import (
 func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -27,8 +28,8 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	}
 	w.check()
 	// Adopted by hand as well.
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new")})
-	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/29"), HostOwner("third"))
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new")})
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/29"), alloc.HostOwner("third"))
 	if err != nil || len(claimed) != 1 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
 	}
@@ -40,14 +41,14 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{Strict: true}, p)
 	w.assign(want("gone", 2, "p"))
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
 	w.releaseHandle("p")
 	w.check()
 	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != ReasonCoolingLeft {
 		t.Fatalf("while cooling: %+v", got)
 	}
 	w.releaseHandle("q")
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new")})
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new")})
 	w.clock.add(time.Hour)
 	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
-	a.Owner = Owner{Kind: Virtual, Name: "lb"}
+	a.Owner = alloc.Owner{Kind: alloc.Virtual, Name: "lb"}
 	w.assign(a)
 	w.assign(want("lb", 1, "host of the same name"))
 	if n := len(w.blocksOf("lb")); n != 1 {

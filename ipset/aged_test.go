@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -123,7 +123,7 @@ func TestStaleAgesAreRepaired(t *testing.T) {
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
-	entry := record.AgedKey(block.Stamp(w.clock.now()), record.KindRequest+"r")
+	entry := record.AgedKey(wire.Stamp(w.clock.now()), record.KindRequest+"r")
 	for _, op := range []store.Op{
 		{Kind: store.Delete, Key: entry, Expect: store.AnyRevision},
 		{Kind: store.Put, Key: record.AgedKey(5, record.KindSticky+"gone"), Expect: store.AnyRevision},

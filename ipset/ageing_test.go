@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -65,7 +66,7 @@ func newAgeing(t *testing.T, hosts, podsPerHost int, pools ...Pool) *ageing {
 	return a
 }
 
-func (a *ageing) owner(host int) Owner { return HostOwner(fmt.Sprint("h", host)) }
+func (a *ageing) owner(host int) alloc.Owner { return alloc.HostOwner(fmt.Sprint("h", host)) }
 
 // start gives a new pod an address of each family that a pool serves.
 func (a *ageing) start(n4, n6 int) {
@@ -76,7 +77,7 @@ func (a *ageing) start(n4, n6 int) {
 	}
 	a.pods++
 	p := agedPod{name: fmt.Sprint("p", a.pods), host: host}
-	got, err := a.e.AutoAssign(bg, AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Claim: Claim{Handle: p.name}})
+	got, err := a.e.AutoAssign(bg, AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Claim: alloc.Claim{Handle: p.name}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func (a *ageing) day(hosts, n4, n6 int, sweep SweepArgs) (d agedDay) {
 		d.records++
 	}
 	d.former = a.former()
-	d.borrowed, d.orphans = d.kinds[record.KindHost], len(a.list(record.CodeRange(record.KindOwnRoom, Owner{})))
+	d.borrowed, d.orphans = d.kinds[record.KindHost], len(a.list(record.CodeRange(record.KindOwnRoom, alloc.Owner{})))
 	return d
 }
 

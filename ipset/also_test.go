@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -40,7 +41,7 @@ func remove(name string) store.Op {
 
 // with are arguments of an assignment of one address and of a row with it.
 func with(handle string, ops ...store.Op) AssignArgs {
-	return AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Handle: handle}, Also: ops}
+	return AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Also: ops}
 }
 
 // The calls that write records of the caller, with the same operations.
@@ -51,7 +52,7 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 	},
 	"AssignIP": func(e *Engine, handle string, ops ...store.Op) error {
 		at := map[string]string{"vm": "10.0.0.77", "vm2": "10.0.0.78"}[handle]
-		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip(at), Owner: HostOwner("h"), Claim: Claim{Handle: handle}, Also: ops})
+		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip(at), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle}, Also: ops})
 		return err
 	},
 	"Release": func(e *Engine, handle string, ops ...store.Op) error {
@@ -66,7 +67,7 @@ func TestAlsoBothOrNeither(t *testing.T) {
 	for name, call := range alsoCalls {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("g", 3, "vm"))
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h"), Claim: Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Fatal(err)
 		}
 		before := w.revision()
@@ -175,18 +176,18 @@ func TestAlsoOfManyCallers(t *testing.T) {
 // A request that is repeated, on the same engine, on another, or where its first commit had an unknown outcome, has the rows of
 // its first commit: they are not written again.
 func TestAlsoOfRequests(t *testing.T) {
-	for name, call := range map[string]func(e *Engine, key string, ops ...store.Op) (Allocation, error){
-		"AutoAssign": func(e *Engine, key string, ops ...store.Op) (Allocation, error) {
+	for name, call := range map[string]func(e *Engine, key string, ops ...store.Op) (alloc.Allocation, error){
+		"AutoAssign": func(e *Engine, key string, ops ...store.Op) (alloc.Allocation, error) {
 			a := with("vm", ops...)
 			a.Request = key
 			got, err := e.AutoAssign(bg, a)
 			if err != nil {
-				return Allocation{}, err
+				return alloc.Allocation{}, err
 			}
 			return got.V4[0], nil
 		},
-		"AssignIP": func(e *Engine, key string, ops ...store.Op) (Allocation, error) {
-			return e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.7"), Owner: HostOwner("h"), Claim: Claim{Handle: "vm"}, Request: key, Also: ops})
+		"AssignIP": func(e *Engine, key string, ops ...store.Op) (alloc.Allocation, error) {
+			return e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.7"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Request: key, Also: ops})
 		},
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
@@ -235,7 +236,7 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 	if again := w.assign(a).V4[0]; again != first {
 		t.Errorf("%+v", again)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: first.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "vm"}, Also: []store.Op{insert("1", "x")}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("1", "x")}}); err != nil {
 		t.Error(err)
 	}
 	w.assign(want("h", 4, "rest"))
@@ -254,11 +255,11 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 func TestReleaseAllOrNone(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 30)
 	w := newWorld(t, Config{}, p, poolOf("six", "fd00::/120", 126))
-	a := AssignArgs{Owner: HostOwner("h"), Num4: 6, Num6: 2, Claim: Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
+	a := AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
 	got := w.assign(a)
 	other := w.assign(want("h", 1, "other")).V4[0].Address
 	state, _ := w.store.MarshalBinary()
-	_, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []Release{{other, Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
+	_, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []Release{{other, alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
 	if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrMismatch) || !errors.As(err, &e) || e.Holder != "other" || e.Addr != other {
 		t.Errorf("another's: %v", err)
 	}

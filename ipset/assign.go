@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -13,7 +14,7 @@ import (
 // AssignArgs are the arguments of [Engine.AutoAssign]. Zero fields mean the default.
 type AssignArgs struct {
 	// Owner is the host (or virtual owner) that the addresses are for.
-	Owner Owner
+	Owner alloc.Owner
 	// Num4 and Num6 are how many addresses of each family.
 	Num4, Num6 int
 	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
@@ -22,9 +23,9 @@ type AssignArgs struct {
 	// Partial. They come first in the result. At most 64.
 	Addresses []netip.Addr
 	// Claim is the handle, the attributes and the time to live.
-	Claim
+	alloc.Claim
 	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
-	Use Use
+	Use alloc.Use
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
 	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
@@ -74,10 +75,10 @@ type AssignArgs struct {
 type AssignIPArgs struct {
 	Address netip.Addr
 	// Owner is the host that the address is for.
-	Owner Owner
-	Claim
+	Owner alloc.Owner
+	alloc.Claim
 	// Use, if not 0, must be one that the pool allows.
-	Use Use
+	Use alloc.Use
 	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
 	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
 	Selectors bool
@@ -165,7 +166,7 @@ type Explanation struct {
 
 // Assigned is the result of [Engine.AutoAssign].
 type Assigned struct {
-	V4, V6 []Allocation
+	V4, V6 []alloc.Allocation
 	// Short has one entry per pool tried in a family with fewer addresses than asked, also beside the error of a shortage. Where no
 	// pool qualifies, it has one for each pool, or for each that the call names.
 	Short []Shortage
@@ -177,7 +178,7 @@ type Assigned struct {
 //
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
-func (e *Engine) Assign(ctx context.Context, o Owner, handle string, pools ...string) (Allocation, error) {
+func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
 	return e.assign.Assign(ctx, o, handle, pools...)
 }
 
@@ -219,7 +220,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 // [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
 // may have, or whose record would take more than 256 KiB or than the store takes;
 // [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
-func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (Allocation, error) {
+func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation, error) {
 	return e.assign.AssignIP(ctx, assign.AssignIPArgs(a))
 }
 
@@ -274,4 +275,6 @@ func (e *Engine) Explain(ctx context.Context, a AssignArgs) ([]Explanation, erro
 // StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
 // at the same time search in different places, and a host that returns searches where it was before. size is the
 // prefix length of the pool's blocks, from that of the pool on.
-func StartOf(o Owner, pool netip.Prefix, size int) netip.Prefix { return record.StartOf(o, pool, size) }
+func StartOf(o alloc.Owner, pool netip.Prefix, size int) netip.Prefix {
+	return record.StartOf(o, pool, size)
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -20,7 +21,7 @@ import (
 // and the first of several.
 func TestAssign(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "fd00::/126", 126))
-	h := HostOwner("h")
+	h := alloc.HostOwner("h")
 	first, err := w.Assign(bg, h, "pod")
 	if err != nil || !first.Address.Is4() || first.Handle != "pod" || first.Host != h {
 		t.Fatal(first, err)
@@ -35,7 +36,7 @@ func TestAssign(t *testing.T) {
 		t.Error("a repetition wrote")
 	}
 	w.assign(want("h", 3, "others"))
-	if a, err := w.Assign(bg, h, "late"); !errors.Is(err, ipalloc.ErrFull) || a != (Allocation{}) {
+	if a, err := w.Assign(bg, h, "late"); !errors.Is(err, ipalloc.ErrFull) || a != (alloc.Allocation{}) {
 		t.Errorf("full: %+v, %v", a, err)
 	}
 	if a, err := w.Assign(bg, h, "others"); err != nil || a.Handle != "others" {
@@ -50,7 +51,7 @@ func TestAssign(t *testing.T) {
 	if a, err := w.Assign(bg, h, "pod"); err != nil || a != first {
 		t.Errorf("held in a pool that is gone: %+v, %v", a, err)
 	}
-	for handle, owner := range map[string]Owner{"": h, "a\x00": h, "pod": {}} {
+	for handle, owner := range map[string]alloc.Owner{"": h, "a\x00": h, "pod": {}} {
 		if _, err := w.Assign(bg, owner, handle); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%q, %v: %v", handle, owner, err)
 		}
@@ -69,19 +70,19 @@ func TestAssign(t *testing.T) {
 func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 	for name, before := range map[string]func(w *world){
 		"new":      func(*world) {},
-		"released": func(w *world) { w.Assign(bg, HostOwner("g"), "pod"); w.releaseHandle("pod") },
+		"released": func(w *world) { w.Assign(bg, alloc.HostOwner("g"), "pod"); w.releaseHandle("pod") },
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 		before(w)
 		r := newRacing(w.store)
-		var theirs Allocation
+		var theirs alloc.Allocation
 		r.before = func([]store.Op) {
 			var err error
-			if theirs, err = w.Assign(bg, HostOwner("h2"), "pod"); err != nil {
+			if theirs, err = w.Assign(bg, alloc.HostOwner("h2"), "pod"); err != nil {
 				t.Error(err)
 			}
 		}
-		ours, err := w.engine(r).Assign(bg, HostOwner("h1"), "pod")
+		ours, err := w.engine(r).Assign(bg, alloc.HostOwner("h1"), "pod")
 		if err != nil || ours != theirs {
 			t.Errorf("%s: %+v, %v, the other engine's %+v", name, ours, err, theirs)
 		}
@@ -99,7 +100,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			a, err := e.Assign(bg, HostOwner(fmt.Sprint("h", i)), "pod")
+			a, err := e.Assign(bg, alloc.HostOwner(fmt.Sprint("h", i)), "pod")
 			if err != nil {
 				t.Error(err)
 			}
@@ -155,7 +156,7 @@ func TestSubnetPools(t *testing.T) {
 			}
 		}
 		for _, s := range tt.spared {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip(s), Owner: HostOwner("h")}); err != nil {
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip(s), Owner: alloc.HostOwner("h")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -181,7 +182,7 @@ func TestSubnetPools(t *testing.T) {
 func TestPoolGrows(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.0.64/26", 29))
 	w.assign(want("h", 64, "p"))
-	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: HostOwner("g"), Claim: Claim{Handle: "q"}})
+	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "q"}})
 	p := poolOf("a", "10.0.0.0/24", 28)
 	if err := w.UpdatePool(bg, p); err != nil { // over another pool
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 		w.assign(want("stays", 8, "p"))
 		w.assign(want("gone", 6, "q"))
 		w.ReleaseIPs(bg, Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
 			t.Fatal(err)
 		}
 		return w
@@ -222,13 +223,13 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 	if own := w.blocksOf("new"); len(got.V4) != 3 || len(own) != 1 || got.V4[0].Block != own[0] || got.V4[1].Block != own[0] || got.V4[2].Block == own[0] {
 		t.Errorf("got %+v, owns %v: want two addresses of the adopted block and one borrowed", got, own)
 	}
-	if als, err := w.IPsByHost(bg, HostOwner("new")); err != nil || len(als) != 3 {
+	if als, err := w.IPsByHost(bg, alloc.HostOwner("new")); err != nil || len(als) != 3 {
 		t.Errorf("held for it: %+v, %v", als, err)
 	}
 	w.check()
 
 	w = orphaned(0)
-	if blocks, err := w.EnsureBlock(bg, AssignArgs{Owner: HostOwner("new"), Num4: 1}); err != nil || len(blocks) != 1 || !slices.Equal(blocks, w.blocksOf("new")) {
+	if blocks, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("new"), Num4: 1}); err != nil || len(blocks) != 1 || !slices.Equal(blocks, w.blocksOf("new")) {
 		t.Errorf("ensured %v, %v", blocks, err)
 	}
 	w.check()
@@ -250,11 +251,11 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 		w.assign(want("b", 8, "q"))
 		w.assign(want("b", 2, "q")) // of the block of gone
 		if before {
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")}); err != nil || w.former() != 1 {
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil || w.former() != 1 {
 				t.Fatalf("%d names of former owners, %v", w.former(), err)
 			}
 		}
-		if released, _, err := w.RemoveHost(bg, HostOwner("gone")); err != nil || len(released) != 6 {
+		if released, _, err := w.RemoveHost(bg, alloc.HostOwner("gone")); err != nil || len(released) != 6 {
 			t.Fatalf("released %v, %v", released, err)
 		}
 		if n := w.former(); n != 0 {
@@ -306,7 +307,7 @@ func TestEndsThatOverflow(t *testing.T) {
 			a.Head, a.Tail = ends[0], ends[1]
 			_, err1 := w.AutoAssign(bg, a)
 			_, err2 := w.EnsureBlock(bg, a)
-			_, err3 := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.20"), Owner: HostOwner("h"), Head: a.Head, Tail: a.Tail})
+			_, err3 := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: a.Head, Tail: a.Tail})
 			for _, err := range []error{err1, err2, err3} {
 				if !errors.Is(err, ipalloc.ErrInvalid) {
 					t.Errorf("strict %v, %d + %d: %v", strict, ends[0], ends[1], err)
@@ -321,7 +322,7 @@ func TestAssignOfNamedPools(t *testing.T) {
 	manual := poolOf("back", "10.1.0.0/28", 30)
 	manual.Manual = true
 	w := newWorld(t, Config{}, poolOf("front", "10.0.0.0/28", 30), manual, poolOf("six", "fd00::/124", 126))
-	h := HostOwner("a")
+	h := alloc.HostOwner("a")
 	first := map[string]netip.Addr{}
 	for range 2 {
 		for name, prefix := range map[string]string{"front": "10.0.0.0/28", "back": "10.1.0.0/28", "six": "fd00::/124"} {

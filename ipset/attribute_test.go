@@ -13,18 +13,19 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // attributes returns the attributes in pairs of key and value.
-func attributes(t testing.TB, pairs ...string) Attributes {
+func attributes(t testing.TB, pairs ...string) alloc.Attributes {
 	t.Helper()
 	m := make(map[string]string)
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i]] = pairs[i+1]
 	}
-	a, err := NewAttributes(m)
+	a, err := alloc.NewAttributes(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,8 +70,8 @@ func TestIPsByAttribute(t *testing.T) {
 	}
 	take := func(a, handle string, pairs ...string) {
 		t.Helper()
-		_, err := e.AssignIP(ctx, AssignIPArgs{Address: netip.MustParseAddr(a), Owner: HostOwner("h"), Claim: Claim{
-			Handle: handle, Attributes: attributes(t, pairs...), Share: Share{Max: 3},
+		_, err := e.AssignIP(ctx, AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{
+			Handle: handle, Attributes: attributes(t, pairs...), Share: alloc.Share{Max: 3},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -124,7 +125,7 @@ func TestIndexRefuses(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1024)
 	at := attributes(t, "a", long, "b", long+"x", "c", "y\x00z", "d", "y")
-	if _, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Handle: "1", Attributes: at}}); err != nil {
+	if _, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "1", Attributes: at}}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "a", long, "1")
@@ -148,7 +149,7 @@ func TestReindex(t *testing.T) {
 	for i := range 70 {
 		handle := fmt.Sprintf("%02d", i)
 		all = append(all, handle)
-		_, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
+		_, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +190,7 @@ func TestImportIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
-	if err := to.Operator().ImportBlock(bg, b.Copy()); err != nil {
+	if err := to.Operator().ImportBlock(bg, b); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, to.Engine, "user", "anna", "1", "2")
@@ -209,18 +210,18 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := rand.New(rand.NewPCG(seed, 1))
-		some := func() Attributes {
+		some := func() alloc.Attributes {
 			return attributes(t, fmt.Sprintf("k%d", r.IntN(3)), fmt.Sprint(r.IntN(2)), fmt.Sprintf("k%d", r.IntN(3)), fmt.Sprint(r.IntN(2)))
 		}
 		for range 120 {
-			handle, owner := []string{"0", "1", "2", "3", ""}[r.IntN(5)], HostOwner(fmt.Sprint(r.IntN(3)))
+			handle, owner := []string{"0", "1", "2", "3", ""}[r.IntN(5)], alloc.HostOwner(fmt.Sprint(r.IntN(3)))
 			at := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(16))})
-			claim := Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
+			claim := alloc.Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
 			switch r.IntN(8) {
 			case 0, 1:
 				_, err = e.AutoAssign(ctx, AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
 			case 2:
-				claim.Share = Share{Max: 2}
+				claim.Share = alloc.Share{Max: 2}
 				_, err = e.AssignIP(ctx, AssignIPArgs{Address: at, Owner: owner, Claim: claim})
 			case 3:
 				active := some()
@@ -263,12 +264,12 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 
 func TestAttributesOfOneAddressOnly(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
-	pod1, _ := NewAttributes(map[string]string{"pod": "1"})
-	pod2, _ := NewAttributes(map[string]string{"pod": "2"})
+	pod1, _ := alloc.NewAttributes(map[string]string{"pod": "1"})
+	pod2, _ := alloc.NewAttributes(map[string]string{"pod": "2"})
 	a := want("h", 3, "vm")
 	a.Attributes = pod1
 	got := w.assign(a).V4
-	set := SetOwnerArgs{Address: got[1].Address, Guard: Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
+	set := SetOwnerArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
 	if err := w.SetAttributes(bg, set); err != nil {
 		t.Fatal(err)
 	}

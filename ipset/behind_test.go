@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -37,7 +38,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return counted(len(as), n/4, err)
 		},
 		"RemoveHost": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
-			as, _, err := e.RemoveHost(ctx, HostOwner("wide"))
+			as, _, err := e.RemoveHost(ctx, alloc.HostOwner("wide"))
 			return counted(len(as), n, err)
 		},
 		"Reindex": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
@@ -45,7 +46,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return err
 		},
 		"named": func(ctx context.Context, e *Engine, at []netip.Addr) error {
-			a := AssignArgs{Owner: HostOwner("wide"), Claim: Claim{Handle: "wide"}, Addresses: at[:n/4]}
+			a := AssignArgs{Owner: alloc.HostOwner("wide"), Claim: alloc.Claim{Handle: "wide"}, Addresses: at[:n/4]}
 			_, err := e.AutoAssign(ctx, a)
 			return err
 		},
@@ -67,7 +68,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i%3 == 0 {
-						if _, err := e.ReleaseIPs(bg, Release{Address: at[i], Guard: Guard{Handle: "nobody"}}, Release{Address: at[i].Next(), Guard: Guard{Handle: "nobody"}}); err != nil {
+						if _, err := e.ReleaseIPs(bg, Release{Address: at[i], Guard: alloc.Guard{Handle: "nobody"}}, Release{Address: at[i].Next(), Guard: alloc.Guard{Handle: "nobody"}}); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -99,12 +100,12 @@ func wideWorld(t *testing.T, n int, leases bool) (w *world, at []netip.Addr) {
 	for i := range n {
 		a := w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("own", i))).V4[0].Block.Addr().Next().Next()
 		at = append(at, a)
-		claims := []Claim{{Handle: "wide"}}
+		claims := []alloc.Claim{{Handle: "wide"}}
 		if leases {
-			claims = append(claims, Claim{Handle: "leased", TTL: time.Hour})
+			claims = append(claims, alloc.Claim{Handle: "leased", TTL: time.Hour})
 		}
 		for _, c := range claims {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: HostOwner("wide"), Claim: c}); err != nil {
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("wide"), Claim: c}); err != nil {
 				t.Fatal(err)
 			}
 			a = a.Next()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -27,7 +28,7 @@ func BenchmarkEngine(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
+				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -54,7 +55,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 				if _, err := e.ReleaseByHandle(bg, "h"); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host)}); err != nil {
+				if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -187,7 +188,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 				block := w.assign(want("h", 1, "p")).V4[0].Block
 				b.StopTimer()
 				w.releaseHandle("p")
-				if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+				if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -239,7 +240,7 @@ func BenchmarkSpaces(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := engines[side][i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: Guard{Seq: got.V4[0].Seq}}); err != nil {
+			if _, err := engines[side][i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
 				b.Fatal(err)
 			}
 		}

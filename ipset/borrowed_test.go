@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -29,13 +30,13 @@ func TestBorrowings(t *testing.T) {
 	}
 	var want []Borrowing
 	for _, host := range []string{"a", "b", "c"} {
-		got, err := e.AutoAssign(ctx, AssignArgs{Owner: HostOwner(host), Num4: 2, Num6: 2, Claim: Claim{Handle: host}})
+		got, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner(host), Num4: 2, Num6: 2, Claim: alloc.Claim{Handle: host}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, al := range append(got.V4, got.V6...) {
 			if host != "a" {
-				want = append(want, Borrowing{HostOwner(host), al.Address, al.Block})
+				want = append(want, Borrowing{alloc.HostOwner(host), al.Address, al.Block})
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -52,7 +53,7 @@ func BenchmarkPools(b *testing.B) {
 		})
 		run("look up", func() error { _, err := w.Lookup(bg, at); return err })
 		run("start", func() error {
-			_, err := w.engine(w.store).AutoAssign(bg, AssignArgs{Owner: a.Owner, Num4: 1, Claim: Claim{Handle: "p"}, Existing: true})
+			_, err := w.engine(w.store).AutoAssign(bg, AssignArgs{Owner: a.Owner, Num4: 1, Claim: alloc.Claim{Handle: "p"}, Existing: true})
 			return err
 		})
 		cat, err := w.core.ReadCatalog(bg)

@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -146,10 +147,10 @@ func TestCatalogIsDecodedOnce(t *testing.T) {
 func TestChoiceLooksAtFewPools(t *testing.T) {
 	c := manyPools(t, 1000)
 	var s assign.Search
-	if err := s.Choose(c, pool.Choice{Family: 4, Use: Workload}); err != nil || s.Seen != 1 {
+	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload}); err != nil || s.Seen != 1 {
 		t.Errorf("%v, looked at %d", err, s.Seen)
 	}
-	if err := s.Choose(c, pool.Choice{Family: 4, Use: Workload, Names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.Pools) != "[7 900]" {
+	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.Pools) != "[7 900]" {
 		t.Errorf("%v, %v", err, s.Pools)
 	}
 }

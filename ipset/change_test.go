@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -57,7 +58,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	w.releaseHandle("q")
 	w.AddPool(bg, poolOf("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
-	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "r"}, Request: "r3"}
+	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}, Request: "r3"}
 	al, err := w.AssignIP(bg, c)
 	if err != nil {
 		t.Fatal(err)
@@ -133,11 +134,11 @@ func TestLeasesAndSticky(t *testing.T) {
 	}
 	w.check()
 	w.assign(want("h", 3, "other"))
-	if got := w.assign(a); !slices.EqualFunc(got.V4, first.V4, func(x, y Allocation) bool { return x.Address == y.Address && x.Seq > y.Seq }) {
+	if got := w.assign(a); !slices.EqualFunc(got.V4, first.V4, func(x, y alloc.Allocation) bool { return x.Address == y.Address && x.Seq > y.Seq }) {
 		t.Errorf("not the addresses it had: %+v, had %+v", got.V4, first.V4)
 	}
 	w.releaseHandle("vm")
-	w.AssignIP(bg, AssignIPArgs{Address: first.V4[0].Address, Owner: HostOwner("h"), Claim: Claim{Handle: "thief"}})
+	w.AssignIP(bg, AssignIPArgs{Address: first.V4[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}})
 	got := w.assign(a)
 	if len(got.V4) != 2 || got.V4[0].Address != first.V4[1].Address {
 		t.Errorf("one was taken: %+v", got.V4)
@@ -150,7 +151,7 @@ func TestIdleBlocksGoBack(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 30)
 	p.Nodes = selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{"a"}}}}}
 	w := newWorld(t, Config{}, p)
-	w.core.Labels = func(Owner) (map[string]string, bool) { return labels, true }
+	w.core.Labels = func(alloc.Owner) (map[string]string, bool) { return labels, true }
 	w.assign(want("h", 12, "p"))
 	w.clock.add(time.Hour)
 	w.releaseHandle("p")

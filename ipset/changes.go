@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/query"
 )
 
@@ -54,10 +55,10 @@ type Change struct {
 	Kind ChangeKind
 	// Address is the address of the kinds that are about one. Was and Is are its record before and after the commit, zero for none.
 	Address netip.Addr
-	Was, Is Allocation
+	Was, Is alloc.Allocation
 	// Block is the block of the kinds that are about one, Owner its owner after the commit and Former its owner before.
 	Block         netip.Prefix
-	Owner, Former Owner
+	Owner, Former alloc.Owner
 
 	Pool, FormerPool         *Pool
 	Reserved, FormerReserved *netipx.IPSet
@@ -128,6 +129,6 @@ func commitOf(c query.Commit) Commit {
 // It is one watch of the store: on the catalog, on the number of blocks of each owner named, and on each of these blocks. What
 // arrives does not grow with the number of other owners. When an owner gets a block, the watch begins again with it. One call
 // per engine is enough.
-func (e *Engine) Follow(ctx context.Context, owners ...Owner) error {
+func (e *Engine) Follow(ctx context.Context, owners ...alloc.Owner) error {
 	return e.query.Follow(ctx, owners...)
 }

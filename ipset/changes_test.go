@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -102,7 +103,7 @@ func TestChangesBeginWithTheState(t *testing.T) {
 			break
 		}
 	}
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 2500, Claim: ipset.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2500, Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	parts, held, last := 0, 0, ipset.PoolAdded
@@ -136,7 +137,7 @@ func TestChangesAfterARevision(t *testing.T) {
 	e := w.engine(t, db, 0)
 	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
 	for i := range 3 {
-		if _, err := e.Assign(ctx, ipset.HostOwner("h"), fmt.Sprint("p", i)); err != nil {
+		if _, err := e.Assign(ctx, alloc.HostOwner("h"), fmt.Sprint("p", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,7 +164,7 @@ func TestChangesAfterARevision(t *testing.T) {
 	if c := released(); c.Unknown || c.Was.Handle != "p1" {
 		t.Errorf("%+v", c)
 	}
-	if _, err := e.Assign(ctx, ipset.HostOwner("h"), "p0"); err != nil {
+	if _, err := e.Assign(ctx, alloc.HostOwner("h"), "p0"); err != nil {
 		t.Fatal(err)
 	}
 	if c, err, _ := next(); err != nil || len(c.Changes) != 1 || c.Changes[0].Unknown || c.Changes[0].Is.Handle != "p0" {
@@ -217,7 +218,7 @@ func TestChangesFail(t *testing.T) {
 	}
 	f.Script(nil)
 	for range 1200 {
-		if _, err := e.Assign(ctx, ipset.HostOwner("h"), "p"); err != nil {
+		if _, err := e.Assign(ctx, alloc.HostOwner("h"), "p"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.ReleaseByHandle(ctx, "p"); err != nil {
@@ -277,7 +278,7 @@ func TestChangesOfASpace(t *testing.T) {
 			}
 		}
 	}
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 3, Claim: ipset.Claim{Handle: "p"}}
+	a := ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "p"}}
 	if _, err := e.AutoAssign(ctx, a); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestChangesAtOnce(t *testing.T) {
 			defer callers.Done()
 			for i := range 50 {
 				handle := fmt.Sprint("p", g, i%3)
-				if _, err := e.Assign(ctx, ipset.HostOwner(fmt.Sprint("h", g)), handle); err != nil {
+				if _, err := e.Assign(ctx, alloc.HostOwner(fmt.Sprint("h", g)), handle); err != nil {
 					t.Error(err)
 				}
 				if _, err := e.ReleaseByHandle(ctx, handle); err != nil {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -119,20 +121,20 @@ func (w *world) holds(what string, uses []InUse) {
 			w.t.Errorf("%s: %s in use has no record", what, u.Address)
 			continue
 		}
-		a, bits, err := block.DecodeAddress(recs[0].Value)
+		a, bits, err := core.DecodeAddress(recs[0].Value)
 		p, _ := u.Address.Prefix(bits)
 		of := w.list(store.Range{From: record.BlockKey(record.KindBlock, p), To: record.BlockKey(record.KindBlock, p) + "\x00"})
 		if err != nil || a.Cooling || len(of) != 1 {
 			w.t.Errorf("%s: %s in use: %v, block %v, %v", what, u.Address, a, of, err)
 			continue
 		}
-		b, err := block.Decode(p, of[0].Value)
+		b, err := core.Decode(p, of[0].Value)
 		if err != nil {
 			w.t.Errorf("%s: %s: %v", what, p, err)
 			continue
 		}
 		x, _ := b.Ordinal(u.Address)
-		if st, _ := b.Look(x); st != block.Held {
+		if st, _ := b.Look(x); st != core.Held {
 			w.t.Errorf("%s: %s in use is not held by its block", what, u.Address)
 		}
 	}
@@ -157,9 +159,9 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 	a := want("h", 2, "")
 	als := w.assign(a).V4
 	whole := w.list(store.Range{})
-	nobody, noOwner := record.OwnerKey(HostOwner("nobody")), record.KindOwner+"\xff"
+	nobody, noOwner := record.OwnerKey(alloc.HostOwner("nobody")), record.KindOwner+"\xff"
 	first := record.AddressKey(als[0].Address)
-	outside, stray := record.AddressKey(ip("11.0.0.1")), block.Address{Holder: block.Holder{Seq: 1}}
+	outside, stray := record.AddressKey(ip("11.0.0.1")), core.Address{Holder: core.Holder{Seq: 1}}
 	for name, c := range map[string]struct {
 		op   store.Op
 		want []string
@@ -213,13 +215,13 @@ func TestRepairedBlockIsRead(t *testing.T) {
 func TestStrayInOverlappingBlocks(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	big, small := mustBlock(t, "10.0.0.0/26", block.Options{}), mustBlock(t, "10.0.0.32/28", block.Options{})
-	stray := block.Address{Holder: block.Holder{Seq: 1}}
+	stray := core.Address{Holder: core.Holder{Seq: 1}}
 	ops := []store.Op{
 		{Kind: store.Put, Key: record.AddressKey(ip("10.0.0.5")), Value: string(stray.Append(nil, 26)), Expect: store.AnyRevision},
 		{Kind: store.Put, Key: record.AddressKey(ip("10.0.0.33")), Value: string(stray.Append(nil, 28)), Expect: store.AnyRevision},
 	}
 	for _, b := range []*block.Block{big, small} {
-		ops = append(ops, store.Op{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision})
+		ops = append(ops, store.Op{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: codedBlock(b), Expect: store.AnyRevision})
 	}
 	if _, err := w.store.Commit(bg, ops); err != nil {
 		t.Fatal(err)
@@ -269,7 +271,7 @@ func TestPlaceOfABlockThatLeaves(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	lost := mustBlock(t, "11.0.0.0/28", block.Options{})
 	key := record.BlockKey(record.KindBlock, lost.Prefix())
-	w.restore([]store.Record{{Key: key, Value: string(lost.Append(nil))}}, key)
+	w.restore([]store.Record{{Key: key, Value: codedBlock(lost)}}, key)
 	for _, leaves := range []bool{false, true} {
 		f, kinds := faults.NewFaulty(w.store), 0
 		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
@@ -343,7 +345,7 @@ func TestAddressOfAnImpossibleBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, length, err := block.DecodeAddress(rec[0].Value)
+	a, length, err := core.DecodeAddress(rec[0].Value)
 	if err != nil || length != 28 {
 		t.Fatal(length, err)
 	}
@@ -364,7 +366,7 @@ func TestCoolingInALostBlock(t *testing.T) {
 	w := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Hour})
 	w.assign(want("gone", 1, "cools"))
 	b := w.blocksOf("gone")[0]
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr().Next().Next(), Owner: HostOwner("stays"), Claim: Claim{Handle: "p"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr().Next().Next(), Owner: alloc.HostOwner("stays"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("cools")
@@ -383,7 +385,7 @@ func TestCoolingInALostBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := mustBlock(t, b.String(), block.Options{})
+	made := (*core.Block)(mustBlock(t, b.String(), block.Options{}))
 	if err := made.Decode(b, rec[0].Value); err != nil || made.Former() != "" || made.Used() != 1 || made.Cooling() != 1 {
 		t.Errorf("the former owners are %q, %v", made.Former(), err)
 	}

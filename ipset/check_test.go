@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -38,12 +39,12 @@ func busy(t testing.TB) *world {
 	sticky.Sticky, sticky.Request = true, "request"
 	w.assign(sticky)
 	shared := want("h", 1, "vip")
-	shared.Share = Share{Max: 2, Key: "web"}
+	shared.Share = alloc.Share{Max: 2, Key: "web"}
 	w.assign(shared)
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
 	last := w.blocksOf("h")[1]
 	for at := last.Addr(); w.records(record.KindHost) == 0 && last.Contains(at); at = at.Next() {
-		w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("guest")})
+		w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")})
 	}
 	return w
 }
@@ -155,14 +156,14 @@ func (w *world) disturb(r *rand.Rand) {
 	case 3, 4:
 		w.ReleaseByHandle(bg, handle)
 	case 5:
-		w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host), OnlyEmpty: r.IntN(2) == 0})
+		w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: r.IntN(2) == 0})
 	case 6:
 		w.clock.add(time.Duration(r.IntN(90)) * time.Minute)
 		w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute})
 	case 7:
 		if w.AddPool(bg, poolOf("new", "10.0.1.0/27", 29)) != nil {
 			w.ReleaseByHandle(bg, "new")
-			w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("new"), OnlyEmpty: true})
+			w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new"), OnlyEmpty: true})
 			w.RemovePool(bg, "new")
 			return
 		}

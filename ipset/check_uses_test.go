@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -36,7 +37,7 @@ func (w *world) keeps(what string, uses []InUse) {
 	w.t.Helper()
 	for _, u := range uses {
 		al, err := w.Lookup(bg, u.Address)
-		if err != nil || !slices.ContainsFunc(slices.Collect(al.Holders()), func(h Allocation) bool { return h.Handle == u.Handle }) {
+		if err != nil || !slices.ContainsFunc(slices.Collect(al.Holders()), func(h alloc.Allocation) bool { return h.Handle == u.Handle }) {
 			w.t.Fatalf("%s: %s in use by %q is held by %v, %v", what, u.Address, u.Handle, al, err)
 		}
 	}
@@ -186,15 +187,15 @@ func TestUsesOfLostRecords(t *testing.T) {
 
 // TestRepairLeavesWhatIsUsedSince: an address that was unused when it was checked stays if anything happened to it before the repair.
 func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
-	other := HostOwner("i")
-	for name, use := range map[string]func(*world, Allocation) error{
+	other := alloc.HostOwner("i")
+	for name, use := range map[string]func(*world, alloc.Allocation) error{
 		"nothing": nil,
-		"attributes": func(w *world, al Allocation) error {
+		"attributes": func(w *world, al alloc.Allocation) error {
 			return w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &other})
 		},
-		"again": func(w *world, al Allocation) error {
+		"again": func(w *world, al alloc.Allocation) error {
 			w.releaseHandle("p")
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "p"}})
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}})
 			return err
 		},
 	} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A clock that no record can keep is refused by every call that depends on the time. The store stays as it was, and with a right
@@ -24,23 +25,23 @@ func TestClockOutOfRange(t *testing.T) {
 	calls := map[string]func() error{
 		"AutoAssign": func() error { _, err := w.AutoAssign(bg, leased); return err },
 		"AssignIP": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h")})
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h")})
 			return err
 		},
 		"ReleaseByHandle": func() error { _, err := w.ReleaseByHandle(bg, "p"); return err },
 		"ReleaseIPs":      func() error { _, err := w.ReleaseIPs(bg, Release{Address: a}); return err },
 		"Decline":         func() error { _, err := w.Decline(bg, DeclineArgs{Address: a, For: time.Hour}); return err },
-		"RemoveHost":      func() error { _, _, err := w.RemoveHost(bg, HostOwner("h")); return err },
+		"RemoveHost":      func() error { _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); return err },
 		"Lookup":          func() error { _, err := w.Lookup(bg, a); return err },
 		"IPsByHandle":     func() error { _, err := w.IPsByHandle(bg, "p"); return err },
-		"IPsByHost":       func() error { _, err := w.IPsByHost(bg, HostOwner("h")); return err },
+		"IPsByHost":       func() error { _, err := w.IPsByHost(bg, alloc.HostOwner("h")); return err },
 		"BlockOf":         func() error { _, err := w.Operator().BlockOf(bg, a); return err },
 		"Utilization":     func() error { _, err := w.Utilization(bg); return err },
 		"Sweep":           func() error { _, err := w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Hour}); return err },
 		"Check":           func() error { _, err := w.Operator().Check(bg, nil); return err },
 		"DryRun":          func() error { _, err := w.DryRun().ReleaseByHandle(bg, "p"); return err },
 		"Collect": func() error {
-			_, err := w.Operator().NewCollector(0).Collect(bg, func(Allocation) Liveness { return Gone })
+			_, err := w.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) Liveness { return Gone })
 			return err
 		},
 		"Allocations": func() error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -20,9 +21,9 @@ func TestHoldersHaveLeases(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 29)
 	p.Cooldown = time.Minute
 	w := newWorld(t, Config{}, p)
-	share := Share{Max: 4, Key: "web"}
+	share := alloc.Share{Max: 4, Key: "web"}
 	for h, ttl := range map[string]time.Duration{"p": 10 * time.Second, "q": 20 * time.Second, "r": 30 * time.Second} {
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[h]), Claim: Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Claim: alloc.Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,26 +62,26 @@ func TestHoldersHaveLeases(t *testing.T) {
 func TestAddressOnTwoHosts(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 29))
-		attrs := func(v string) Attributes { a, _ := NewAttributes(map[string]string{"pod": v}); return a }
-		share := Share{Max: 2, Key: "vm-1"}
+		attrs := func(v string) alloc.Attributes { a, _ := alloc.NewAttributes(map[string]string{"pod": v}); return a }
+		share := alloc.Share{Max: 2, Key: "vm-1"}
 		a := want("source", 1, "pod-1")
 		a.Share, a.Attributes = share, attrs("launcher-1")
 		al := w.assign(a).V4[0]
-		to, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("target"), Claim: Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
-		if err != nil || to.Host != HostOwner("target") || to.Seq == al.Seq || to.Share() != share {
+		to, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("target"), Claim: alloc.Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
+		if err != nil || to.Host != alloc.HostOwner("target") || to.Seq == al.Seq || to.Share() != share {
 			t.Fatalf("strict %v: %+v, %v", strict, to, err)
 		}
 		w.check()
 		for host, handle := range map[string]string{"source": "pod-1", "target": "pod-2"} {
-			if als, err := w.IPsByHost(bg, HostOwner(host)); err != nil || len(als) != 1 || als[0].Handle != handle {
+			if als, err := w.IPsByHost(bg, alloc.HostOwner(host)); err != nil || len(als) != 1 || als[0].Handle != handle {
 				t.Errorf("strict %v: %s has %+v, %v", strict, host, als, err)
 			}
 		}
 		other := attrs("launcher-3")
-		if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "pod-2"}, Active: &other}); err != nil {
+		if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "pod-2"}, Active: &other}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := w.RemoveHost(bg, HostOwner("source")); err != nil {
+		if _, _, err := w.RemoveHost(bg, alloc.HostOwner("source")); err != nil {
 			t.Fatal(err)
 		}
 		w.check()
@@ -97,45 +98,45 @@ func TestAddressOnTwoHosts(t *testing.T) {
 // Each call with a Guard acts on the holder that the Guard names: the first, the second or the last of three. The others keep
 // what they have, and a call that cannot spare them is refused.
 func TestGuardNamesItsHolder(t *testing.T) {
-	attrs := func(v string) Attributes { a, _ := NewAttributes(map[string]string{"is": v}); return a }
-	said := func(h Allocation) string {
+	attrs := func(v string) alloc.Attributes { a, _ := alloc.NewAttributes(map[string]string{"is": v}); return a }
+	said := func(h alloc.Allocation) string {
 		return fmt.Sprint(h.Host, h.Handle, h.Seq, h.Until, h.Attributes, h.Alternate)
 	}
-	moved, other := HostOwner("moved"), attrs("other")
-	own := func(h Allocation) *Attributes { return &h.Attributes }
+	moved, other := alloc.HostOwner("moved"), attrs("other")
+	own := func(h alloc.Allocation) *alloc.Attributes { return &h.Attributes }
 	calls := map[string]struct {
-		call func(e *Engine, h Allocation) error
-		want func(h *Allocation) // what becomes of the holder; nil if it leaves
+		call func(e *Engine, h alloc.Allocation) error
+		want func(h *alloc.Allocation) // what becomes of the holder; nil if it leaves
 		err  error
 	}{
-		"SetAttributes of the other": {func(e *Engine, h Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
-		}, func(h *Allocation) { h.Alternate = other }, nil},
-		"SetAttributes by sequence number": {func(e *Engine, h Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Seq: h.Seq}, Swap: true})
-		}, func(h *Allocation) { h.Attributes, h.Alternate = h.Alternate, h.Attributes }, nil},
-		"SetAttributes of the host": {func(e *Engine, h Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
-		}, func(h *Allocation) { h.Host = moved }, nil},
-		"SetAttributes of an old holder": {func(e *Engine, h Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
-		}, func(*Allocation) {}, ipalloc.ErrMismatch},
-		"RenewIP": {func(e *Engine, h Allocation) error {
-			_, err := e.RenewIP(bg, vip, Guard{Handle: h.Handle}, 5*time.Hour)
+		"SetAttributes of the other": {func(e *Engine, h alloc.Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
+		}, func(h *alloc.Allocation) { h.Alternate = other }, nil},
+		"SetAttributes by sequence number": {func(e *Engine, h alloc.Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Seq: h.Seq}, Swap: true})
+		}, func(h *alloc.Allocation) { h.Attributes, h.Alternate = h.Alternate, h.Attributes }, nil},
+		"SetAttributes of the host": {func(e *Engine, h alloc.Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
+		}, func(h *alloc.Allocation) { h.Host = moved }, nil},
+		"SetAttributes of an old holder": {func(e *Engine, h alloc.Allocation) error {
+			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
+		}, func(*alloc.Allocation) {}, ipalloc.ErrMismatch},
+		"RenewIP": {func(e *Engine, h alloc.Allocation) error {
+			_, err := e.RenewIP(bg, vip, alloc.Guard{Handle: h.Handle}, 5*time.Hour)
 			return err
-		}, func(h *Allocation) { h.Until = t0.Add(5 * time.Hour) }, nil},
-		"ReleaseIPs": {func(e *Engine, h Allocation) error {
-			_, err := e.ReleaseIPs(bg, Release{vip, Guard{Handle: h.Handle}})
-			return err
-		}, nil, nil},
-		"Release": {func(e *Engine, h Allocation) error {
-			_, err := e.Release(bg, ReleaseArgs{Addresses: []Release{{vip, Guard{Seq: h.Seq}}}})
+		}, func(h *alloc.Allocation) { h.Until = t0.Add(5 * time.Hour) }, nil},
+		"ReleaseIPs": {func(e *Engine, h alloc.Allocation) error {
+			_, err := e.ReleaseIPs(bg, Release{vip, alloc.Guard{Handle: h.Handle}})
 			return err
 		}, nil, nil},
-		"Decline": {func(e *Engine, h Allocation) error {
-			_, err := e.Decline(bg, DeclineArgs{Address: vip, Guard: Guard{Handle: h.Handle}, For: time.Hour})
+		"Release": {func(e *Engine, h alloc.Allocation) error {
+			_, err := e.Release(bg, ReleaseArgs{Addresses: []Release{{vip, alloc.Guard{Seq: h.Seq}}}})
 			return err
-		}, func(*Allocation) {}, ipalloc.ErrInUse},
+		}, nil, nil},
+		"Decline": {func(e *Engine, h alloc.Allocation) error {
+			_, err := e.Decline(bg, DeclineArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, For: time.Hour})
+			return err
+		}, func(*alloc.Allocation) {}, ipalloc.ErrInUse},
 	}
 	for name, c := range calls {
 		for i := range 3 {
@@ -144,8 +145,8 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			w := newWorld(t, Config{}, p)
 			w.Engine = w.engine(faults.NewLimited(w.store, store.Limits{Ops: 40}))
 			for k, handle := range []string{"p", "q", "s"} {
-				claim := Claim{Handle: handle, Attributes: attrs(handle), Share: Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
-				if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
+				claim := alloc.Claim{Handle: handle, Attributes: attrs(handle), Share: alloc.Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
+				if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -172,7 +173,7 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			var got []string
 			for h := range al.Holders() {
 				got = append(got, said(h))
-				if als, err := w.IPsByAttribute(bg, "is", h.Attributes.Map()["is"]); h.Attributes != (Attributes{}) && (err != nil || !slices.ContainsFunc(als, func(al Allocation) bool { return al.Handle == h.Handle })) {
+				if als, err := w.IPsByAttribute(bg, "is", h.Attributes.Map()["is"]); h.Attributes != (alloc.Attributes{}) && (err != nil || !slices.ContainsFunc(als, func(al alloc.Allocation) bool { return al.Handle == h.Handle })) {
 					t.Errorf("%s, holder %d: the index has %+v, %v", name, i, als, err)
 				}
 			}
@@ -187,8 +188,8 @@ func TestGuardNamesItsHolder(t *testing.T) {
 // The record of a shared address holds what all its holders have. It is bounded, whatever the store takes: a call that would make it
 // longer is refused, and the others of its commit are not.
 func TestRecordOfASharedAddressIsBounded(t *testing.T) {
-	attrs := func(n int) Attributes {
-		a, err := NewAttributes(map[string]string{"k": strings.Repeat("x", n)})
+	attrs := func(n int) alloc.Attributes {
+		a, err := alloc.NewAttributes(map[string]string{"k": strings.Repeat("x", n)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,8 +200,8 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		w.Engine = w.engine(faults.NewLimited(w.store, l))
 		held := 0
 		for i := range 12 {
-			c := Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: Share{Max: 256}}
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner("h"), Claim: c})
+			c := alloc.Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: alloc.Share{Max: 256}}
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner("h"), Claim: c})
 			if err == nil {
 				held++
 			} else if !errors.Is(err, ipalloc.ErrLimit) {
@@ -211,8 +212,8 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 			t.Errorf("%+v: %d holders, want %d", l, held, want)
 		}
 		more, less := attrs(60_000), attrs(1)
-		set := func(a *Attributes) error {
-			return w.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: Guard{Handle: "p1"}, Active: a})
+		set := func(a *alloc.Attributes) error {
+			return w.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: "p1"}, Active: a})
 		}
 		if err := set(&more); !errors.Is(err, ipalloc.ErrLimit) {
 			t.Errorf("%+v: more: %v", l, err)

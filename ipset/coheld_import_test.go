@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -14,16 +15,16 @@ func TestHoldersInOrphan(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q"} {
-			if err := join(w.Engine, h, Share{Max: 2}); err != nil {
+			if err := join(w.Engine, h, alloc.Share{Max: 2}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
-		first, second := Release{Address: vip, Guard: Guard{Handle: "p"}}, Release{Address: vip, Guard: Guard{Handle: "q"}}
+		first, second := Release{Address: vip, Guard: alloc.Guard{Handle: "p"}}, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}
 		if together {
-			if res, err := w.ReleaseIPs(bg, first, second); err != nil || res[0].Outcome != Released || res[1].Outcome != Released {
+			if res, err := w.ReleaseIPs(bg, first, second); err != nil || res[0].Outcome != alloc.Released || res[1].Outcome != alloc.Released {
 				t.Fatal(res, err)
 			}
 		} else {
@@ -31,13 +32,13 @@ func TestHoldersInOrphan(t *testing.T) {
 				if got := w.holders(); len(got) == 0 {
 					t.Fatalf("held by %v before %+v", got, r)
 				}
-				if res, err := w.ReleaseIPs(bg, r); err != nil || res[0].Outcome != Released {
+				if res, err := w.ReleaseIPs(bg, r); err != nil || res[0].Outcome != alloc.Released {
 					t.Fatal(res, err)
 				}
 				w.check()
 			}
 		}
-		if b, err := w.Operator().BlockOf(bg, vip); err != nil || b.IsValid() {
+		if b, err := w.Operator().BlockOf(bg, vip); err != nil || b != nil {
 			t.Errorf("together %v: the block is still there, %v", together, err)
 		}
 		w.check()
@@ -48,7 +49,7 @@ func TestHoldersInOrphan(t *testing.T) {
 func TestImportHolders(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"q", "p", "r"} {
-		if err := join(w.Engine, h, Share{Max: 3, Key: "k"}); err != nil {
+		if err := join(w.Engine, h, alloc.Share{Max: 3, Key: "k"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +61,7 @@ func TestImportHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range []*block.Block{b.Copy(), restored} {
+	for _, b := range []*block.Block{b, restored} {
 		to := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		if err := to.Operator().ImportBlock(bg, b); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -22,14 +23,14 @@ var vip = ip("10.0.0.5")
 var hostsOf = map[string]string{"p": "a", "q": "b", "r": "a", "s": "c"}
 
 // join gives the shared address to a handle: as the first one or as one more.
-func join(e *Engine, handle string, s Share) error {
-	_, err := e.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(hostsOf[handle]), Claim: Claim{Handle: handle, Share: s}})
+func join(e *Engine, handle string, s alloc.Share) error {
+	_, err := e.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: alloc.Claim{Handle: handle, Share: s}})
 	return err
 }
 
 // joinNamed is join by the call that gives automatic addresses as well.
-func joinNamed(e *Engine, handle string, s Share) error {
-	got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: Claim{Handle: handle, Share: s}})
+func joinNamed(e *Engine, handle string, s alloc.Share) error {
+	got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: alloc.Claim{Handle: handle, Share: s}})
 	if err == nil && (len(got.V4) != 1 || got.V4[0].Handle != handle) {
 		return fmt.Errorf("%s was given %+v", handle, got)
 	}
@@ -37,7 +38,7 @@ func joinNamed(e *Engine, handle string, s Share) error {
 }
 
 // joins are the two calls that name an address. They do the same.
-var joins = []func(*Engine, string, Share) error{join, joinNamed}
+var joins = []func(*Engine, string, alloc.Share) error{join, joinNamed}
 
 // holders returns the handles that hold the shared address, in their order, by every query that shows them.
 func (w *world) holders() []string {
@@ -60,7 +61,7 @@ func (w *world) holders() []string {
 		}
 	}
 	for host, n := range byHost {
-		if als, err := w.IPsByHost(bg, HostOwner(host)); err != nil || len(als) != n {
+		if als, err := w.IPsByHost(bg, alloc.HostOwner(host)); err != nil || len(als) != n {
 			w.t.Fatalf("host %s has %+v, %v; want %d", host, als, err, n)
 		}
 	}
@@ -75,17 +76,17 @@ func (w *world) holders() []string {
 // shareTwin is what the world of one address should be.
 type shareTwin struct {
 	handles []string
-	share   Share
+	share   alloc.Share
 }
 
 // join says what stands in the way of one more holder.
-func (m *shareTwin) join(handle string, s Share) error {
+func (m *shareTwin) join(handle string, s alloc.Share) error {
 	switch {
 	case slices.Contains(m.handles, handle):
 		return nil
 	case len(m.handles) == 0:
 		m.share = s
-	case s == Share{} || m.share == Share{}:
+	case s == alloc.Share{} || m.share == alloc.Share{}:
 		return ipalloc.ErrOccupied
 	case s.Key != m.share.Key:
 		return ipalloc.ErrMismatch
@@ -115,7 +116,7 @@ func TestHoldersExhaustively(t *testing.T) {
 	}
 	handles := []string{"p", "q", "r"}
 	for _, most := range []int{0, 2, 3} {
-		share := Share{Max: most}
+		share := alloc.Share{Max: most}
 		if most > 0 {
 			share.Key = "k"
 		}
@@ -137,25 +138,25 @@ func TestHoldersExhaustively(t *testing.T) {
 						t.Fatalf("sequence %d, most %d: %s leaves: %v, %v", n, most, h, got, err)
 					}
 				case op == 6:
-					other := Share{Max: 3, Key: "other"}
+					other := alloc.Share{Max: 3, Key: "other"}
 					if err, want := join(e, "s", other), m.join("s", other); !errors.Is(err, want) {
 						t.Fatalf("sequence %d, most %d: another key: %v, want %v", n, most, err, want)
 					}
 				case op == 7:
-					res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: "q"}}, Release{Address: vip, Guard: Guard{Handle: "q"}})
-					want, held := []Outcome{WasFree, WasFree}, len(m.handles) > 0
+					res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}})
+					want, held := []alloc.Outcome{alloc.WasFree, alloc.WasFree}, len(m.handles) > 0
 					switch left := m.leave("q"); {
 					case left:
-						want[0] = Released
+						want[0] = alloc.Released
 					case held:
-						want = []Outcome{OwnerChanged, OwnerChanged}
+						want = []alloc.Outcome{alloc.OwnerChanged, alloc.OwnerChanged}
 					}
 					if err != nil || res[0].Outcome != want[0] || res[1].Outcome != want[1] {
 						t.Fatalf("sequence %d, most %d: release of q: %v, %v, want %v", n, most, res, err, want)
 					}
 				default:
 					res, err := e.ReleaseIPs(bg, Release{Address: vip})
-					if err != nil || (res[0].Outcome == Released) != (len(m.handles) > 0) {
+					if err != nil || (res[0].Outcome == alloc.Released) != (len(m.handles) > 0) {
 						t.Fatalf("sequence %d, most %d: release: %v, %v", n, most, res, err)
 					}
 					m.handles = nil
@@ -176,29 +177,29 @@ func TestJoinRefusals(t *testing.T) {
 	}
 }
 
-func joinRefusals(t *testing.T, join func(*Engine, string, Share) error) {
+func joinRefusals(t *testing.T, join func(*Engine, string, alloc.Share) error) {
 	t.Helper()
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
-	share := Share{Max: 2, Key: "web"}
+	share := alloc.Share{Max: 2, Key: "web"}
 	refuse := func(name string, err, want error, text string) {
 		t.Helper()
 		if !errors.Is(err, want) || text != "" && err.Error() != text {
 			t.Errorf("%s: %v, want %v: %s", name, err, want, text)
 		}
 	}
-	_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner("a"), Claim: Claim{Share: share}})
+	_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Share: share}})
 	refuse("no handle", err, ipalloc.ErrInvalid, `ipset: assign Share 10.0.0.5 for "host:a": a holder of a shared address needs a handle`)
-	refuse("one holder", join(w.Engine, "p", Share{Max: 1}), ipalloc.ErrInvalid, "")
-	refuse("too many", join(w.Engine, "p", Share{Max: 257}), ipalloc.ErrInvalid, "")
-	refuse("key alone", join(w.Engine, "p", Share{Key: "web"}), ipalloc.ErrInvalid, "")
-	refuse("NUL", join(w.Engine, "p", Share{Max: 2, Key: "\x00"}), ipalloc.ErrInvalid, "")
+	refuse("one holder", join(w.Engine, "p", alloc.Share{Max: 1}), ipalloc.ErrInvalid, "")
+	refuse("too many", join(w.Engine, "p", alloc.Share{Max: 257}), ipalloc.ErrInvalid, "")
+	refuse("key alone", join(w.Engine, "p", alloc.Share{Key: "web"}), ipalloc.ErrInvalid, "")
+	refuse("NUL", join(w.Engine, "p", alloc.Share{Max: 2, Key: "\x00"}), ipalloc.ErrInvalid, "")
 	w.holders()
-	join(w.Engine, "p", Share{})
+	join(w.Engine, "p", alloc.Share{})
 	refuse("not shared", join(w.Engine, "q", share), ipalloc.ErrOccupied, `ipset: assign 10.0.0.5 for "host:b": occupied, held by "p"`)
 	w.releaseHandle("p")
 	join(w.Engine, "p", share)
-	refuse("key", join(w.Engine, "q", Share{Max: 2, Key: "dns"}), ipalloc.ErrMismatch, `ipset: assign 10.0.0.5 for "host:b": mismatch: the address is shared under the key "web", held by "p"`)
-	refuse("no share", join(w.Engine, "q", Share{}), ipalloc.ErrOccupied, "")
+	refuse("key", join(w.Engine, "q", alloc.Share{Max: 2, Key: "dns"}), ipalloc.ErrMismatch, `ipset: assign 10.0.0.5 for "host:b": mismatch: the address is shared under the key "web", held by "p"`)
+	refuse("no share", join(w.Engine, "q", alloc.Share{}), ipalloc.ErrOccupied, "")
 	refuse("second", join(w.Engine, "q", share), nil, "")
 	refuse("again", join(w.Engine, "q", share), nil, "")
 	refuse("third", join(w.Engine, "r", share), ipalloc.ErrLimit, `ipset: assign 10.0.0.5 for "host:a": limit exceeded: the address has 2 holders, held by "p"`)
@@ -211,11 +212,11 @@ func joinRefusals(t *testing.T, join func(*Engine, string, Share) error) {
 // A holder joins a shared address of each family, and gets an automatic address, in one commit.
 func TestJoinBesideAutomatic(t *testing.T) {
 	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/120", 124))
-	six, share := ip("fd00::9"), Share{Max: 2, Key: "web"}
+	six, share := ip("fd00::9"), alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"p", "q"} {
 		rev := w.revision()
 		got, err := w.AutoAssign(bg, AssignArgs{
-			Owner: HostOwner(hostsOf[handle]), Num4: 1, Addresses: []netip.Addr{vip, six}, Claim: Claim{Handle: handle, Share: share}, Request: handle,
+			Owner: alloc.HostOwner(hostsOf[handle]), Num4: 1, Addresses: []netip.Addr{vip, six}, Claim: alloc.Claim{Handle: handle, Share: share}, Request: handle,
 		})
 		if err != nil || len(got.V4) != 2 || got.V4[0].Address != vip || len(got.V6) != 1 || got.V6[0].Address != six || w.revision() != rev+1 {
 			t.Fatalf("%s: %+v, %v in %d commits", handle, got, err, w.revision()-rev)
@@ -238,7 +239,7 @@ func TestHolderCostsOneCommit(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
-	share := Share{Max: 3, Key: "web"}
+	share := alloc.Share{Max: 3, Key: "web"}
 	for _, h := range []string{"p", "q", "r"} {
 		f.Reset()
 		if err := join(e, h, share); err != nil {
@@ -250,7 +251,7 @@ func TestHolderCostsOneCommit(t *testing.T) {
 	}
 	for _, h := range []string{"p", "q", "r"} {
 		f.Reset()
-		if res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: h}}); err != nil || res[0].Outcome != Released {
+		if res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: h}}); err != nil || res[0].Outcome != alloc.Released {
 			t.Fatal(res, err)
 		}
 		if c := f.Counts(); c.Commits != 1 {
@@ -263,10 +264,10 @@ func TestHolderCostsOneCommit(t *testing.T) {
 // Whatever call of the store fails, before or after it has happened: the same call again ends in what it should, nothing is lost
 // and nothing is there twice.
 func TestHoldersWithFaults(t *testing.T) {
-	share := Share{Max: 3, Key: "web"}
+	share := alloc.Share{Max: 3, Key: "web"}
 	release := func(h string) func(e *Engine) error {
 		return func(e *Engine) error {
-			_, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: Guard{Handle: h}})
+			_, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: h}})
 			return err
 		}
 	}
@@ -282,7 +283,7 @@ func TestHoldersWithFaults(t *testing.T) {
 		"second goes": {[]string{"p", "q"}, release("q"), []string{"p"}},
 		"last goes":   {[]string{"p"}, release("p"), nil},
 		"by handle":   {[]string{"p", "q"}, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }, []string{"q"}},
-		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("a")); return err }, []string{"q"}},
+		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("a")); return err }, []string{"q"}},
 	} {
 		for _, o := range []faults.Outcome{faults.Fail(errors.New("no answer")), faults.Unknown(false), faults.Unknown(true)} {
 			for n, refused := 1, true; refused; n++ {
@@ -317,12 +318,14 @@ func TestUnusedHolders(t *testing.T) {
 	for _, collect := range []bool{false, true} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q", "r"} {
-			if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+			if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if collect {
-			live := func(al Allocation) Liveness { return map[bool]Liveness{true: Gone, false: Alive}[al.Handle == "q"] }
+			live := func(al alloc.Allocation) Liveness {
+				return map[bool]Liveness{true: Gone, false: Alive}[al.Handle == "q"]
+			}
 			if als, err := w.Operator().NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
 				t.Errorf("collected %+v, %v", als, err)
 			}
@@ -359,7 +362,7 @@ func TestChangesOfHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range []string{"p", "q", "r"} {
-		if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -393,7 +396,7 @@ func TestChangesOfHolders(t *testing.T) {
 func TestSharedAddressCountsOnce(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"p", "q", "r"} {
-		if err := join(w.Engine, h, Share{Max: 3}); err != nil {
+		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -418,9 +421,9 @@ func TestIPsByShare(t *testing.T) {
 	for _, ops := range []int{0, 12} {
 		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/28", 30))
 		w.Engine = w.engine(limited(w.store, ops))
-		take := func(a, handle, host string, s Share, ttl time.Duration) {
+		take := func(a, handle, host string, s alloc.Share, ttl time.Duration) {
 			t.Helper()
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip(a), Owner: HostOwner(host), Claim: Claim{Handle: handle, Share: s, TTL: ttl}})
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle, Share: s, TTL: ttl}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -440,23 +443,23 @@ func TestIPsByShare(t *testing.T) {
 			}
 			w.check()
 		}
-		web := Share{Max: 3, Key: "web"}
+		web := alloc.Share{Max: 3, Key: "web"}
 		take("10.0.0.4", "one", "a", web, time.Minute)
 		take("10.0.0.4", "two", "b", web, time.Minute)
 		take("10.0.0.6", "one", "b", web, 0)
-		take("10.0.0.7", "other", "a", Share{Max: 2, Key: "we"}, 0)
+		take("10.0.0.7", "other", "a", alloc.Share{Max: 2, Key: "we"}, 0)
 		if w.records(record.KindShare) != 3 {
 			t.Errorf("%d records of 3 addresses", w.records(record.KindShare))
 		}
-		take("10.0.0.8", "keyless", "a", Share{Max: 2}, 0)
-		take("10.0.0.9", "alone", "a", Share{}, 0)
+		take("10.0.0.8", "keyless", "a", alloc.Share{Max: 2}, 0)
+		take("10.0.0.9", "alone", "a", alloc.Share{}, 0)
 		if w.records(record.KindShare) != 3 {
 			t.Errorf("%d records: one of an address without a key", w.records(record.KindShare))
 		}
 		finds("web", "10.0.0.4 one", "10.0.0.4 two", "10.0.0.6 one")
 		finds("we", "10.0.0.7 other")
 		finds("w")
-		if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4"), Guard: Guard{Handle: "one"}}); err != nil {
+		if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
 			t.Fatal(err)
 		}
 		finds("web", "10.0.0.4 two", "10.0.0.6 one")

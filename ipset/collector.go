@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
@@ -39,7 +40,7 @@ func (c *Collector) Candidates() int { return c.room.Candidates() }
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
 // sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
 // store that ended it.
-func (c *Collector) Collect(ctx context.Context, live func(Allocation) Liveness) ([]Allocation, error) {
-	released, err := c.room.Collect(ctx, func(al Allocation) release.Liveness { return release.Liveness(live(al)) })
+func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
+	released, err := c.room.Collect(ctx, func(al alloc.Allocation) release.Liveness { return release.Liveness(live(al)) })
 	return released, cause.Op("collect", err)
 }

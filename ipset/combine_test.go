@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -195,11 +196,11 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 	r := newRacing(limited(w.store, 64))
 	e = w.engine(r)
 	r.before = func([]store.Op) { cancel() }
-	if _, err := e.DisownBlocks(ctx, DisownArgs{Owner: HostOwner("h0")}); !errors.Is(err, context.Canceled) {
+	if _, err := e.DisownBlocks(ctx, DisownArgs{Owner: alloc.HostOwner("h0")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	w.check()
-	if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h0")}); err != nil || len(w.blocksOf("h0")) != 0 {
+	if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h0")}); err != nil || len(w.blocksOf("h0")) != 0 {
 		t.Errorf("resumed: %v, %d blocks left", err, len(w.blocksOf("h0")))
 	}
 	w.check()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -52,15 +53,15 @@ func TestLostClaimRaceIsRetried(t *testing.T) {
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) {
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("fast")}); err != nil {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("fast")}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.10"), Owner: HostOwner("slow"), Claim: Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.10"), Owner: alloc.HostOwner("slow"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Errorf("the one who lost: %v", err)
 	}
 	b, _ := w.Operator().BlockOf(bg, ip("10.0.0.10"))
-	if b.Owner() != HostOwner("fast") || b.Used() != 2 {
+	if b.Owner() != alloc.HostOwner("fast") || b.Used() != 2 {
 		t.Errorf("block of %v with %d addresses", b.Owner(), b.Used())
 	}
 	w.check()

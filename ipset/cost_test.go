@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
@@ -57,7 +58,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 		t.Error(got)
 	}
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.Priority = 9
@@ -166,7 +167,7 @@ func TestPairAllocates(t *testing.T) {
 			}
 			r := Release{Address: got.V4[0].Address}
 			if i++; i%2 > 0 {
-				r.Guard = Guard{Handle: "pod", Seq: got.V4[0].Seq}
+				r.Guard = alloc.Guard{Handle: "pod", Seq: got.V4[0].Seq}
 			}
 			if _, err := w.ReleaseIPs(bg, r); err != nil {
 				t.Fatal(err)
@@ -232,7 +233,7 @@ func TestDefaultCache(t *testing.T) {
 func TestOwnerOfManyBlocks(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 30), poolOf("b", "10.1.0.0/24", 30))
 	const n = 1024
-	all := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: Claim{Handle: "p"}}).V4
+	all := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: alloc.Claim{Handle: "p"}}).V4
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
 		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
 	}
@@ -247,7 +248,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	}
 	assign := func(want netip.Addr) {
 		t.Helper()
-		got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}})
+		got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}})
 		if err != nil || got.V4[0].Address != want {
 			t.Fatalf("%+v, %v, want %s", got, err, want)
 		}
@@ -264,7 +265,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	assign(first)
 	w.check()
 	// All are full: the shortage is verified, also against what another engine released meanwhile.
-	if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
+	if _, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
 		t.Errorf("full: %v", err)
 	}
 	if _, err := w.ReleaseIPs(bg, Release{Address: all[2000].Address}); err != nil {

@@ -3,7 +3,7 @@
 //
 //	engine, err := ipset.New(db, ipset.Options{})                           // db: a file, etcd, memory
 //	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: prefix})     // once more: nothing
-//	address, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")  // again: the same address
+//	address, err := engine.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")  // again: the same address
 //	released, err := engine.ReleaseByHandle(ctx, "pod-1")
 //
 // # Terms

@@ -10,8 +10,8 @@ import (
 // so several calls in a row answer what the same calls of e would:
 //
 //	plan := engine.DryRun()
-//	_, _, err := plan.RemoveHost(ctx, ipset.HostOwner("node-a"))            // what if node-a went away
-//	address, err := plan.Assign(ctx, ipset.HostOwner("node-b"), "pod-1")    // and pod-1 asked again on node-b
+//	_, _, err := plan.RemoveHost(ctx, alloc.HostOwner("node-a"))            // what if node-a went away
+//	address, err := plan.Assign(ctx, alloc.HostOwner("node-b"), "pod-1")    // and pod-1 asked again on node-b
 //
 // The answer, errors included, is that of the real call on the records that the dry one read: until it ends, a change by another
 // engine is a conflict, and the call is repeated. Where it may differ:

@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -112,8 +113,8 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 30}); err != nil {
 		t.Fatal(err)
 	}
-	o := ipset.HostOwner("h")
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: 600, Claim: ipset.Claim{Handle: "many"}}); err != nil {
+	o := alloc.HostOwner("h")
+	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: 600, Claim: alloc.Claim{Handle: "many"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2000 {
@@ -124,7 +125,7 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 		}}
 		if n := w.r.IntN(7); n > 0 {
 			c = dryCall{"assign", func(ctx context.Context, e *ipset.Engine) string {
-				res, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: n, Claim: ipset.Claim{Handle: handle}})
+				res, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: n, Claim: alloc.Claim{Handle: handle}})
 				return answer(err, res)
 			}}
 		}
@@ -146,7 +147,7 @@ func TestDryRunCost(t *testing.T) {
 	reads := func() (n [2]int) {
 		for i, host := range []string{"h1", "new"} {
 			f.Reset()
-			if _, err := e.DryRun().Assign(ctx, ipset.HostOwner(host), "another"); err != nil {
+			if _, err := e.DryRun().Assign(ctx, alloc.HostOwner(host), "another"); err != nil {
 				t.Fatal(err)
 			}
 			c := f.Counts()
@@ -158,7 +159,7 @@ func TestDryRunCost(t *testing.T) {
 	}
 	var first [2]int
 	for i := range 1000 {
-		a := ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("h", i)), Num4: 50, Claim: ipset.Claim{Handle: fmt.Sprint("p", i)}}
+		a := ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 50, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}
 		if _, err := e.AutoAssign(ctx, a); err != nil {
 			t.Fatal(err)
 		}
@@ -185,12 +186,12 @@ func TestDryRunFails(t *testing.T) {
 	}
 	calls := func(ctx context.Context, e *ipset.Engine) (n int, err error) {
 		for i := range 3 {
-			if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 12, Num6: 3, Claim: ipset.Claim{Handle: fmt.Sprint("p", i)}}); err != nil {
+			if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 12, Num6: 3, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}); err != nil {
 				return n, err
 			}
 			n++
 		}
-		_, _, err = e.RemoveHost(ctx, ipset.HostOwner("h"))
+		_, _, err = e.RemoveHost(ctx, alloc.HostOwner("h"))
 		return n, err
 	}
 	failed, before := 0, revision(t, db)
@@ -252,7 +253,7 @@ func testDryRunAfterUnknownOutcome(t *testing.T, read func(*ipset.Engine)) {
 		if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 30}); err != nil {
 			t.Fatal(err)
 		}
-		o, land := ipset.HostOwner("h"), make(chan struct{})
+		o, land := alloc.HostOwner("h"), make(chan struct{})
 		f.Reset()
 		f.Script(faults.AtCommit(1, map[string]faults.Outcome{
 			"made": faults.Unknown(true), "not made": faults.Unknown(false), "late": faults.Late(land),
@@ -289,7 +290,7 @@ func TestDryRunBesideOthers(t *testing.T) {
 	}
 	assign := func(e *ipset.Engine, host, handle string) netip.Addr {
 		t.Helper()
-		al, err := e.Assign(ctx, ipset.HostOwner(host), handle)
+		al, err := e.Assign(ctx, alloc.HostOwner(host), handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +308,7 @@ func TestDryRunBesideOthers(t *testing.T) {
 	if b := assign(three, "h", "p4"); b != a.Next() {
 		t.Errorf("%s after %s: a dry run that had only read does not see what came", b, a)
 	}
-	if _, err := one.Assign(ctx, ipset.HostOwner("h"), "p5"); !errors.Is(err, ipalloc.ErrMismatch) {
+	if _, err := one.Assign(ctx, alloc.HostOwner("h"), "p5"); !errors.Is(err, ipalloc.ErrMismatch) {
 		t.Errorf("what a dry run had changed was changed meanwhile: %v", err)
 	}
 	four := e.DryRun()
@@ -328,7 +329,7 @@ func TestDryRunsAtOnce(t *testing.T) {
 	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h0"), Num4: 100, Claim: ipset.Claim{Handle: "stays"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h0"), Num4: 100, Claim: alloc.Claim{Handle: "stays"}}); err != nil {
 		t.Fatal(err)
 	}
 	stays, err := e.IPsByHandle(ctx, "stays")
@@ -342,7 +343,7 @@ func TestDryRunsAtOnce(t *testing.T) {
 			defer wg.Done()
 			for i := range 150 {
 				handle := fmt.Sprint("real", g, i%5)
-				if _, err := e.Assign(ctx, ipset.HostOwner(fmt.Sprint("h", g)), handle); err != nil {
+				if _, err := e.Assign(ctx, alloc.HostOwner(fmt.Sprint("h", g)), handle); err != nil {
 					t.Error(err)
 				}
 				if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
@@ -368,7 +369,7 @@ func TestDryRunsAtOnce(t *testing.T) {
 					go func() {
 						defer callers.Done()
 						for i := range 5 {
-							al, err := plan.Assign(ctx, ipset.HostOwner(fmt.Sprint("h", i%3)), fmt.Sprint("dry", c, i))
+							al, err := plan.Assign(ctx, alloc.HostOwner(fmt.Sprint("h", i%3)), fmt.Sprint("dry", c, i))
 							if err != nil {
 								if !errors.Is(err, ipalloc.ErrMismatch) && !errors.Is(err, ipalloc.ErrConflict) {
 									t.Error(err)
@@ -406,7 +407,7 @@ func TestRequestMeetsAChangedBlock(t *testing.T) {
 	}
 	assign := func(e *ipset.Engine, handle, request string) {
 		t.Helper()
-		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 1, Claim: ipset.Claim{Handle: handle}, Sticky: true, Request: request}); err != nil {
+		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Sticky: true, Request: request}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -434,7 +435,7 @@ func TestDryRunOfSpaces(t *testing.T) {
 	before := revision(t, db)
 	assign := func(e *ipset.Engine, handle string) netip.Addr {
 		t.Helper()
-		al, err := e.Assign(ctx, ipset.HostOwner("h"), handle)
+		al, err := e.Assign(ctx, alloc.HostOwner("h"), handle)
 		if err != nil {
 			t.Fatal(err)
 		}

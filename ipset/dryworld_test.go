@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -40,7 +41,7 @@ type dryWorld struct {
 	now time.Time
 }
 
-func (w *dryWorld) host() ipset.Owner { return ipset.HostOwner(fmt.Sprint("h", w.r.IntN(4))) }
+func (w *dryWorld) host() alloc.Owner { return alloc.HostOwner(fmt.Sprint("h", w.r.IntN(4))) }
 func (w *dryWorld) handle() string    { return fmt.Sprint("p", w.r.IntN(8)) }
 func (w *dryWorld) flip(n int) bool   { return w.r.IntN(n) == 0 }
 
@@ -57,7 +58,7 @@ func (w *dryWorld) pool() ipset.Pool {
 		p.BlockBits--
 	}
 	p.Seed = 7 // a dry call draws another
-	p.Order = []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random}[w.r.IntN(5)/2]
+	p.Order = []alloc.Order{alloc.FIFO, alloc.Lowest, alloc.Random}[w.r.IntN(5)/2]
 	p.Disabled, p.Manual, p.Priority, p.MaxBlocksPerHost = w.flip(12), w.flip(16), w.r.IntN(2), w.r.IntN(16)/14*2
 	return p
 }
@@ -75,10 +76,10 @@ func (w *dryWorld) block() netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen()-w.r.IntN(5)).Masked()
 }
 
-func (w *dryWorld) claim() ipset.Claim {
-	c := ipset.Claim{Handle: w.handle()}
+func (w *dryWorld) claim() alloc.Claim {
+	c := alloc.Claim{Handle: w.handle()}
 	if w.flip(3) {
-		c.Attributes, _ = ipset.NewAttributes(map[string]string{"k": fmt.Sprint(w.r.IntN(2))})
+		c.Attributes, _ = alloc.NewAttributes(map[string]string{"k": fmt.Sprint(w.r.IntN(2))})
 	}
 	if w.flip(4) {
 		c.TTL = time.Duration(1+w.r.IntN(60)) * time.Second
@@ -101,7 +102,7 @@ func (w *dryWorld) assign() dryCall {
 			a.Request = fmt.Sprint("r", w.r.IntN(6))
 		}
 		if w.flip(3) { // a few addresses, so that holders meet
-			a.Share, a.Address = ipset.Share{Max: 2 + w.r.IntN(2), Key: "k"}, w.pool().Prefix.Addr().Next().Next()
+			a.Share, a.Address = alloc.Share{Max: 2 + w.r.IntN(2), Key: "k"}, w.pool().Prefix.Addr().Next().Next()
 		}
 		return dryCall{"AssignIP", func(ctx context.Context, e *ipset.Engine) string {
 			al, err := e.AssignIP(ctx, a)
@@ -135,7 +136,7 @@ func (w *dryWorld) release() dryCall {
 	a, o, handle := w.address(), w.host(), w.handle()
 	switch w.r.IntN(6) {
 	case 0:
-		rs := []ipset.Release{{Address: a}, {Address: w.address(), Guard: ipset.Guard{Handle: handle}}, {Address: w.address(), Guard: ipset.Guard{Seq: 3}}}
+		rs := []ipset.Release{{Address: a}, {Address: w.address(), Guard: alloc.Guard{Handle: handle}}, {Address: w.address(), Guard: alloc.Guard{Seq: 3}}}
 		return dryCall{"ReleaseIPs", func(ctx context.Context, e *ipset.Engine) string {
 			res, err := e.ReleaseIPs(ctx, rs...)
 			return answer(err, res)
@@ -165,11 +166,11 @@ func (w *dryWorld) release() dryCall {
 	}}
 }
 
-func (w *dryWorld) claimed() *ipset.Claim { c := w.claim(); return &c }
+func (w *dryWorld) claimed() *alloc.Claim { c := w.claim(); return &c }
 
 // lease returns a call about leases.
 func (w *dryWorld) lease() dryCall {
-	a, g := w.address(), ipset.Guard{Handle: w.handle()}
+	a, g := w.address(), alloc.Guard{Handle: w.handle()}
 	if w.flip(2) {
 		g.Handle = ""
 	}
@@ -231,7 +232,7 @@ func (w *dryWorld) blocks() dryCall {
 		}}
 	case 6:
 		return dryCall{"Collect", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.Operator().NewCollector(0).Collect(ctx, func(al ipset.Allocation) ipset.Liveness {
+			res, err := e.Operator().NewCollector(0).Collect(ctx, func(al alloc.Allocation) ipset.Liveness {
 				if al.Handle == "p3" {
 					return ipset.Gone
 				}
@@ -300,7 +301,7 @@ func (w *dryWorld) query() dryCall {
 	return dryCall{"queries", func(ctx context.Context, e *ipset.Engine) string {
 		al, err := e.Lookup(ctx, a)
 		all := answer(err, al)
-		if b, err := e.Operator().BlockOf(ctx, a); b.IsValid() {
+		if b, err := e.Operator().BlockOf(ctx, a); b != nil {
 			all += answer(err, b.Prefix(), b.Owner(), b.Used())
 		}
 		als, err := e.IPsByHandle(ctx, handle)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -58,7 +59,9 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 	all := func(a AssignArgs) AssignArgs { a.Partial = false; return a }
 	at, last := ip("10.0.0.62"), ip("10.0.0.63")
 	calls := map[string]func(ctx context.Context, e *Engine) string{
-		"Assign": func(ctx context.Context, e *Engine) string { return answered(e.Assign(ctx, HostOwner("a"), "p60")) },
+		"Assign": func(ctx context.Context, e *Engine) string {
+			return answered(e.Assign(ctx, alloc.HostOwner("a"), "p60"))
+		},
 		"AutoAssign": func(ctx context.Context, e *Engine) string {
 			return answered(e.AutoAssign(ctx, all(want("a", 4, "x"))))
 		},
@@ -67,20 +70,20 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			return answered(e.Offer(ctx, ttl(want("a", 1, "p5"), time.Minute)))
 		},
 		"in a row": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("a"), Num4: 4, Aligned: true, Claim: Claim{Handle: "x"}}))
+			return answered(e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, Aligned: true, Claim: alloc.Claim{Handle: "x"}}))
 		},
 		"AssignIP": func(ctx context.Context, e *Engine) string {
-			return answered(e.AssignIP(ctx, AssignIPArgs{Address: last, Owner: HostOwner("a"), Claim: Claim{Handle: "y"}}))
+			return answered(e.AssignIP(ctx, AssignIPArgs{Address: last, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "y"}}))
 		},
 		"named": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, AssignArgs{Owner: HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: Claim{Handle: "y"}}))
+			return answered(e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: alloc.Claim{Handle: "y"}}))
 		},
 		"Renew": func(ctx context.Context, e *Engine) string { return answered(e.Renew(ctx, "p61", time.Minute)) },
 		"RenewIP": func(ctx context.Context, e *Engine) string {
-			return answered(e.RenewIP(ctx, at, Guard{Handle: "p62"}, time.Minute))
+			return answered(e.RenewIP(ctx, at, alloc.Guard{Handle: "p62"}, time.Minute))
 		},
 		"Decline": func(ctx context.Context, e *Engine) string {
-			return answered(e.Decline(ctx, DeclineArgs{Address: at, Guard: Guard{Handle: "p62"}, For: time.Minute}))
+			return answered(e.Decline(ctx, DeclineArgs{Address: at, Guard: alloc.Guard{Handle: "p62"}, For: time.Minute}))
 		},
 		"SetAttributes": func(ctx context.Context, e *Engine) string {
 			return answered(0, e.SetAttributes(ctx, SetOwnerArgs{Address: at, Swap: true}))
@@ -94,11 +97,11 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 		},
 		"ReleaseByHandle": func(ctx context.Context, e *Engine) string { return answered(e.ReleaseByHandle(ctx, "p7")) },
 		"RemoveHost": func(ctx context.Context, e *Engine) string {
-			as, blocks, err := e.RemoveHost(ctx, HostOwner("b"))
+			as, blocks, err := e.RemoveHost(ctx, alloc.HostOwner("b"))
 			return answered(fmt.Sprint(as, blocks), err)
 		},
 		"DisownBlocks": func(ctx context.Context, e *Engine) string {
-			return answered(e.DisownBlocks(ctx, DisownArgs{Owner: HostOwner("a"), OnlyEmpty: true}))
+			return answered(e.DisownBlocks(ctx, DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}))
 		},
 		"Utilization": func(ctx context.Context, e *Engine) string {
 			us, err := e.Utilization(ctx)
@@ -130,7 +133,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 					w := &world{t: t, store: m, clock: &clock{t: made.clock.now()}}
 					db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 					w.Engine = w.engine(db)
-					full := AssignArgs{Owner: HostOwner("a"), Num4: 65, Claim: Claim{Handle: "nobody"}}
+					full := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 65, Claim: alloc.Claim{Handle: "nobody"}}
 					if _, err := w.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrCooling) {
 						t.Fatal(err)
 					}
@@ -166,13 +169,13 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 	endedWorlds["leases"](w)
 	w.clock.add(time.Hour)
 	db := faults.NewLimited(w.store, store.Limits{Ops: 127})
-	had, err := w.engine(db).Assign(bg, HostOwner("a"), "p60")
+	had, err := w.engine(db).Assign(bg, alloc.HostOwner("a"), "p60")
 	if err != nil || !had.Until.IsZero() {
 		t.Fatalf("%+v, %v", had, err)
 	}
 	e := w.engine(db)
 	for i := range 64 {
-		al, err := e.Assign(bg, HostOwner("a"), fmt.Sprint("new", i))
+		al, err := e.Assign(bg, alloc.HostOwner("a"), fmt.Sprint("new", i))
 		if i == 63 && errors.Is(err, ipalloc.ErrFull) {
 			break
 		}
@@ -212,8 +215,8 @@ func TestNothingDueIsAnAnswer(t *testing.T) {
 // that is short writes the end, which deletes it, also where it assigns nothing.
 func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 	w := newWorld(t, Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
-	w.assign(AssignArgs{Owner: HostOwner("a"), Num4: 1, Claim: Claim{Handle: "leased", TTL: 10 * time.Second}})
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
+	w.assign(AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: "leased", TTL: 10 * time.Second}})
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 		t.Fatal(err)
 	}
 	blocks := func() (n int) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/admin"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -42,7 +43,7 @@ type Options struct {
 	// Labels returns the labels of an owner, a host or a virtual one, by which [Pool].Nodes selects it, and false for an owner
 	// that does not exist. Without it all owners exist and have no labels. It is called without a lock held and must not block
 	// for long. The map must not change after it was returned.
-	Labels func(Owner) (labels map[string]string, ok bool)
+	Labels func(alloc.Owner) (labels map[string]string, ok bool)
 	// Retry says how conflicts with other engines are retried.
 	Retry Retry
 	// Cache is the number of records of each kind that the engine caches, 8,192 by default, and about twice as many at most. Set it
@@ -80,7 +81,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 		o.Now = time.Now
 	}
 	if o.Labels == nil {
-		o.Labels = func(Owner) (map[string]string, bool) { return nil, true }
+		o.Labels = func(alloc.Owner) (map[string]string, bool) { return nil, true }
 	}
 	if o.Retry.Attempts < 1 {
 		o.Retry.Attempts = 16

@@ -15,7 +15,9 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -83,7 +85,7 @@ func poolOf(name, prefix string, bits int) Pool {
 
 // want are arguments of an assignment of n IPv4 addresses, or of as many as there are.
 func want(host string, n int, handle string) AssignArgs {
-	return AssignArgs{Owner: HostOwner(host), Num4: n, Use: Workload, Partial: true, Claim: Claim{Handle: handle}}
+	return AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Use: alloc.Workload, Partial: true, Claim: alloc.Claim{Handle: handle}}
 }
 
 // assign assigns and fails the test on an error.
@@ -98,7 +100,7 @@ func (w *world) assign(a AssignArgs) Assigned {
 
 func (w *world) blocksOf(host string) []netip.Prefix {
 	w.t.Helper()
-	blocks, err := w.BlocksOf(bg, HostOwner(host))
+	blocks, err := w.BlocksOf(bg, alloc.HostOwner(host))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 	if len(got.V4) != 3 || len(got.Short) != 0 {
 		t.Fatalf("%+v", got)
 	}
-	block := StartOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
+	block := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
 	for i, a := range got.V4 {
 		if a.Block != block || a.Handle != "p" || a.Prefix().Bits() != 26 {
 			t.Errorf("address %d: %+v, want in %s", i, a, block)
@@ -122,7 +124,7 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 		t.Fatalf("by handle: %v, %v", als, err)
 	}
 	res, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address}, Release{Address: got.V4[0].Address}, Release{Address: ip("10.0.255.255")})
-	if err != nil || res[0].Outcome != Released || res[1].Outcome != WasFree || res[2].Outcome != WasFree {
+	if err != nil || res[0].Outcome != alloc.Released || res[1].Outcome != alloc.WasFree || res[2].Outcome != alloc.WasFree {
 		t.Fatalf("release: %v, %v", res, err)
 	}
 	addrs, err := w.ReleaseByHandle(bg, "p")
@@ -137,24 +139,24 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 
 func TestAutoAssignErrors(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
-	w.core.Labels = func(o Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
+	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
 	for name, tt := range map[string]struct {
 		a    AssignArgs
 		want error
 	}{
-		"no owner":     {AssignArgs{Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
-		"empty name":   {AssignArgs{Owner: HostOwner(""), Num4: 1, Use: Workload}, ipalloc.ErrInvalid},
-		"NUL":          {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Claim: Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
-		"none":         {AssignArgs{Owner: HostOwner("h"), Use: Workload}, ipalloc.ErrInvalid},
-		"negative":     {AssignArgs{Owner: HostOwner("h"), Num4: -1, Num6: 2, Use: Workload}, ipalloc.ErrInvalid},
-		"two uses":     {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload | Tunnel}, badField("Use")},
-		"unknown use":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: 128}, badField("Use")},
+		"no owner":     {AssignArgs{Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"empty name":   {AssignArgs{Owner: alloc.HostOwner(""), Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"NUL":          {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
+		"none":         {AssignArgs{Owner: alloc.HostOwner("h"), Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"negative":     {AssignArgs{Owner: alloc.HostOwner("h"), Num4: -1, Num6: 2, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"two uses":     {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload | alloc.Tunnel}, badField("Use")},
+		"unknown use":  {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: 128}, badField("Use")},
 		"unknown host": {want("ghost", 1, ""), cause.UnknownOwner},
-		"no pool":      {AssignArgs{Owner: HostOwner("h"), Num6: 1, Use: Workload}, cause.NoPool},
-		"use of none":  {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: LoadBalancer}, cause.NoPool},
-		"unknown pool": {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Pools: []string{"b"}}, cause.UnknownPool},
-		"ends":         {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Head: 3, Tail: 1}, badField("Head")},
-		"sticky":       {AssignArgs{Owner: HostOwner("h"), Num4: 1, Use: Workload, Sticky: true}, ipalloc.ErrInvalid},
+		"no pool":      {AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1, Use: alloc.Workload}, cause.NoPool},
+		"use of none":  {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.LoadBalancer}, cause.NoPool},
+		"unknown pool": {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Pools: []string{"b"}}, cause.UnknownPool},
+		"ends":         {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1}, badField("Head")},
+		"sticky":       {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Sticky: true}, ipalloc.ErrInvalid},
 	} {
 		before, _ := w.store.MarshalBinary()
 		got, err := w.AutoAssign(bg, tt.a)
@@ -232,8 +234,11 @@ func mustBlock(t testing.TB, prefix string, o block.Options) *block.Block {
 	return b
 }
 
+// codedBlock returns the record of a block.
+func codedBlock(b *block.Block) string { return string((*core.Block)(b).Append(nil)) }
+
 // lastBytes writes addresses as their last byte, which is all that differs in the blocks of these tests.
-func lastBytes(als []Allocation) string {
+func lastBytes(als []alloc.Allocation) string {
 	var s []string
 	for _, a := range als {
 		b := a.Address.AsSlice()

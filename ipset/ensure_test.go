@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -32,7 +33,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	a := want("h2", 1, "")
 	a.MaxBlocks = 1
 	w.releaseHandle("q")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("g"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("g"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Operator().SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
@@ -50,15 +51,15 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), p)
 	w.assign(want("h", 1, "p"))
 	for _, s := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.15/32"} { // parts of the block
-		if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix(s), Owner: HostOwner("h")}); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
+		if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix(s), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 	}
-	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/7"), HostOwner("h"))
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/7"), alloc.HostOwner("h"))
 	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
-	if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: HostOwner("h")}); err != nil || len(got) != 1 {
+	if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	w.check()
@@ -184,7 +185,7 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	claimed, failed, err := w.engine(r).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), HostOwner("h"))
+	claimed, failed, err := w.engine(r).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/28"), alloc.HostOwner("h"))
 	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}

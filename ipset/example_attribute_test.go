@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -21,12 +22,12 @@ func ExampleEngine_IPsByAttribute() {
 		panic(err)
 	}
 	for _, m := range []struct{ machine, user string }{{"laptop", "anna"}, {"phone", "anna"}, {"desk", "ben"}} {
-		attributes, err := ipset.NewAttributes(map[string]string{"user": m.user})
+		attributes, err := alloc.NewAttributes(map[string]string{"user": m.user})
 		if err != nil {
 			panic(err)
 		}
 		_, err = engine.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: ipset.HostOwner("gateway"), Num4: 1, Claim: ipset.Claim{Handle: m.machine, Attributes: attributes},
+			Owner: alloc.HostOwner("gateway"), Num4: 1, Claim: alloc.Claim{Handle: m.machine, Attributes: attributes},
 		})
 		if err != nil {
 			panic(err)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // tenure is who had an address from a revision on; "" is nobody.
@@ -44,7 +45,7 @@ func (l auditLog) holder(a netip.Addr, rev uint64) (who string) {
 func ExampleEngine_Changes() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 30)
-	_, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
 
 	log := auditLog{}
@@ -68,7 +69,7 @@ func ExampleEngine_Changes() {
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	must(err)
 	second := read()
-	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: released[0], Owner: ipset.HostOwner("node-b"), Claim: ipset.Claim{Handle: "pod-2"}})
+	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Claim: alloc.Claim{Handle: "pod-2"}})
 	must(err)
 	third := read()
 	for _, rev := range []uint64{first, second, third} {

@@ -4,21 +4,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // What if node-a went away and pod-1 came back on node-b? The calls answer, and the store stays as it is.
 func ExampleEngine_DryRun() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 29)
-	_, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
 
 	plan := e.DryRun()
-	released, blocks, err := plan.RemoveHost(ctx, ipset.HostOwner("node-a"))
+	released, blocks, err := plan.RemoveHost(ctx, alloc.HostOwner("node-a"))
 	must(err)
 	fmt.Println("released", released, "of", blocks)
-	a, err := plan.Assign(ctx, ipset.HostOwner("node-b"), "pod-1")
+	a, err := plan.Assign(ctx, alloc.HostOwner("node-b"), "pod-1")
 	must(err)
 	fmt.Println("pod-1 would have", a.Address)
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -18,7 +19,7 @@ func ExamplePool_nested() {
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/10"), BlockBits: 22}))
 	must(e.AddPool(ctx, ipset.Pool{Name: "engineering", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 32, Manual: true}))
-	owner := ipset.Owner{Kind: ipset.Virtual, Name: "control"}
+	owner := alloc.Owner{Kind: alloc.Virtual, Name: "control"}
 	for _, pool := range []string{"engineering", "vpn"} {
 		got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: owner, Num4: 1, Pools: []string{pool}})
 		must(err)
@@ -46,10 +47,10 @@ func ExamplePool_order() {
 	ctx := context.Background()
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	for _, o := range []ipset.Order{ipset.FIFO, ipset.Lowest, ipset.Random} {
+	for _, o := range []alloc.Order{alloc.FIFO, alloc.Lowest, alloc.Random} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(o), 0}), 24)
 		must(e.AddPool(ctx, ipset.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o, Seed: 1}))
-		a := ipset.AssignArgs{Owner: ipset.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
+		a := ipset.AssignArgs{Owner: alloc.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
 		first, err := e.AutoAssign(ctx, a)
 		must(err)
 		_, err = e.ReleaseIPs(ctx, ipset.Release{Address: first.V4[1].Address})
@@ -69,9 +70,9 @@ func ExamplePool_order() {
 func ExampleAssignArgs_aligned() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
-	_, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: ipset.Claim{Handle: "vm-1"}}
+	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: alloc.Claim{Handle: "vm-1"}}
 	got, err := e.AutoAssign(ctx, a)
 	must(err)
 	fmt.Println(netip.PrefixFrom(got.V4[0].Address, 29), "of", got.V4[0].Block)

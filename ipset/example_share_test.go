@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -17,12 +18,12 @@ func ExampleShare() {
 	ctx := context.Background()
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "vips", Prefix: netip.MustParsePrefix("192.0.2.0/28"), Uses: ipset.LoadBalancer}))
+	must(e.AddPool(ctx, ipset.Pool{Name: "vips", Prefix: netip.MustParsePrefix("192.0.2.0/28"), Uses: alloc.LoadBalancer}))
 	vip := netip.MustParseAddr("192.0.2.5")
 	assign := func(service, key string) {
 		_, err := e.AssignIP(ctx, ipset.AssignIPArgs{
-			Address: vip, Owner: ipset.Owner{Kind: ipset.Virtual, Name: "lb"}, Use: ipset.LoadBalancer,
-			Claim: ipset.Claim{Handle: service, Share: ipset.Share{Max: 2, Key: key}},
+			Address: vip, Owner: alloc.Owner{Kind: alloc.Virtual, Name: "lb"}, Use: alloc.LoadBalancer,
+			Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2, Key: key}},
 		})
 		fmt.Println(service, err)
 	}

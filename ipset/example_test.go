@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
@@ -42,13 +43,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	a, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	a, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(a.Handle, "has", a.Prefix())
-	again, err := e.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+	again, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	fmt.Println(again == a, err)
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	fmt.Println("released", len(released), err)
@@ -62,7 +63,7 @@ func Example() {
 func ExampleEngine_AutoAssign_full() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 31)
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 5, Partial: true, Claim: ipset.Claim{Handle: "pod-1"}}
+	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 5, Partial: true, Claim: alloc.Claim{Handle: "pod-1"}}
 	got, err := e.AutoAssign(ctx, a)
 	fmt.Println(len(got.V4), "of 5,", err)
 	for _, s := range got.Short {
@@ -82,7 +83,7 @@ func ExampleEngine_AutoAssign_request() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	a := ipset.AssignArgs{
-		Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
+		Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
 	}
 	first, err := e.AutoAssign(ctx, a)
 	must(err)
@@ -97,15 +98,15 @@ func ExampleEngine_ReleaseIPs() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	addr := netip.MustParseAddr("10.0.0.7")
-	old, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: ipset.HostOwner("node-a"), Claim: ipset.Claim{Handle: "old"}})
+	old, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "old"}})
 	must(err)
-	late := ipset.Release{Address: addr, Guard: ipset.Guard{Seq: old.Seq}}
+	late := ipset.Release{Address: addr, Guard: alloc.Guard{Seq: old.Seq}}
 	for range 2 {
 		res, err := e.ReleaseIPs(ctx, late)
 		must(err)
 		fmt.Println(res[0].Outcome)
 	}
-	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: ipset.HostOwner("node-a"), Claim: ipset.Claim{Handle: "new"}})
+	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "new"}})
 	must(err)
 	res, err := e.ReleaseIPs(ctx, late)
 	must(err)
@@ -123,7 +124,7 @@ func ExampleOperator_Check() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}})
+	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
@@ -151,7 +152,7 @@ func ExampleRestoreMemory() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	a := ipset.AssignArgs{Owner: ipset.HostOwner("node-a"), Num4: 1, Claim: ipset.Claim{Handle: "pod-1"}}
+	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}}
 	_, err = e.AutoAssign(ctx, a)
 	must(err)
 	data, err := db.MarshalBinary()
@@ -196,7 +197,7 @@ func ExampleEngine_InSpace() {
 		in, err := e.InSpace(tenant)
 		must(err)
 		must(in.AddPool(ctx, ipset.Pool{Name: "net", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}))
-		a, err := in.Assign(ctx, ipset.HostOwner("node-a"), "pod-1")
+		a, err := in.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 		must(err)
 		fmt.Println(in.Space(), a.Handle, a.Address)
 	}
@@ -221,7 +222,7 @@ func ExampleOperator_Check_yourRecords() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
-	a, err := e.Assign(ctx, ipset.HostOwner("laptop"), "laptop")
+	a, err := e.Assign(ctx, alloc.HostOwner("laptop"), "laptop")
 	must(err)
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: a.Address.String()}})
 	must(err)
@@ -242,14 +243,14 @@ func ExampleEngine_Offer() {
 		Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.199")}, // others can be named with AssignIP
 	})
 	must(err)
-	client := ipset.Guard{Handle: "aa:bb:cc"}
-	got, err := engine.Offer(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("dhcp"), Num4: 1, Claim: ipset.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
+	client := alloc.Guard{Handle: "aa:bb:cc"}
+	got, err := engine.Offer(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
 	must(err)
 	offered := got.V4[0]
 	fmt.Println(offered.Address, offered.Until.Format(time.TimeOnly))
 	leased, err := engine.RenewIP(ctx, offered.Address, client, time.Hour)
 	fmt.Println(leased.Until.Format(time.TimeOnly), err)
-	_, err = engine.RenewIP(ctx, offered.Address, ipset.Guard{Handle: "dd:ee:ff"}, time.Hour)
+	_, err = engine.RenewIP(ctx, offered.Address, alloc.Guard{Handle: "dd:ee:ff"}, time.Hour)
 	fmt.Println(err)
 	_, err = engine.Decline(ctx, ipset.DeclineArgs{Address: offered.Address, Guard: client, For: 10 * time.Minute, Reason: "DHCPDECLINE"})
 	fmt.Println(err)
@@ -270,7 +271,7 @@ func ExampleEngine_Release() {
 	must(err)
 	must(engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
 	machine := ipset.AssignArgs{
-		Owner: ipset.HostOwner("vpn"), Num4: 1, Claim: ipset.Claim{Handle: "laptop"},
+		Owner: alloc.HostOwner("vpn"), Num4: 1, Claim: alloc.Claim{Handle: "laptop"},
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: "key of the laptop"}}, // Expect 0: it must be new
 	}
 	got, err := engine.AutoAssign(ctx, machine)
@@ -295,7 +296,7 @@ func ExampleEngine_Hosts() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/28", 29)
 	must(engine.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 1}))
 	for i, n := range []int{4, 7, 5} {
-		_, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("node-", i)), Num4: n})
+		_, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("node-", i)), Num4: n})
 		must(err)
 	}
 	reports, err := engine.Hosts(ctx)
@@ -314,7 +315,7 @@ func ExampleAssignArgs_addresses() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/24", 28)
 	must(engine.AddPool(ctx, ipset.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/120"), BlockBits: 120}))
 	args := ipset.AssignArgs{
-		Owner: ipset.HostOwner("node-a"), Num6: 1, Claim: ipset.Claim{Handle: "vm-1"},
+		Owner: alloc.HostOwner("node-a"), Num6: 1, Claim: alloc.Claim{Handle: "vm-1"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")},
 	}
 	got, err := engine.AutoAssign(ctx, args)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // TestEngineExhaustively runs every sequence of four operations of two hosts on a pool of two blocks of two addresses.
@@ -33,7 +34,7 @@ func TestEngineExhaustively(t *testing.T) {
 				case 5:
 					w.releaseHandle("p")
 				case 6, 7:
-					w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(fmt.Sprint("h", op-6)), OnlyEmpty: k%2 == 0})
+					w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(fmt.Sprint("h", op-6)), OnlyEmpty: k%2 == 0})
 				case 8:
 					w.clock.add(time.Minute)
 				}
@@ -80,7 +81,7 @@ func TestDrainedSizesAreForgotten(t *testing.T) {
 		t.Errorf("draining %v", d)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true})
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
 	if d := draining(29); len(d) != 0 {
 		t.Errorf("draining %v", d)
 	}

@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -19,7 +20,7 @@ import (
 func scarce(t *testing.T) *world {
 	zone := selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{"a"}}}}}
 	pools := []Pool{{Name: "given"}, {Name: "full"}, {Name: "cooling", Cooldown: time.Hour}, {Name: "reserved"}, {Name: "limited", MaxBlocksPerHost: 1}, {Name: "subnet", Subnet: true},
-		{Name: "manual", Manual: true}, {Name: "disabled", Disabled: true}, {Name: "tunnel", Uses: Tunnel}, {Name: "zoned", Nodes: zone}, {Name: "spaced", Namespaces: zone}, {Name: "small", BlockBits: 31}}
+		{Name: "manual", Manual: true}, {Name: "disabled", Disabled: true}, {Name: "tunnel", Uses: alloc.Tunnel}, {Name: "zoned", Nodes: zone}, {Name: "spaced", Namespaces: zone}, {Name: "small", BlockBits: 31}}
 	for i := range pools {
 		pools[i].Prefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
 		if pools[i].BlockBits == 0 {
@@ -83,7 +84,7 @@ func TestExplainSaysWhy(t *testing.T) {
 	if len(found) != len(us) {
 		t.Errorf("%d of %d pools", len(found), len(us))
 	}
-	if _, err := w.Explain(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Pools: []string{"none"}}); !errors.Is(err, ipalloc.ErrNotFound) {
+	if _, err := w.Explain(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"none"}}); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -131,15 +132,15 @@ func TestShortageIsInTheError(t *testing.T) {
 			}
 		}
 	}
-	_, err := w.EnsureBlock(bg, AssignArgs{Owner: HostOwner("g"), Num4: 1, Pools: []string{"reserved"}})
+	_, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("g"), Num4: 1, Pools: []string{"reserved"}})
 	if !errors.Is(err, ipalloc.ErrReserved) || !strings.Contains(err.Error(), `in "reserved"`) {
 		t.Error(err)
 	}
-	_, err = w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.7.1"), Owner: HostOwner("h")})
+	_, err = w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.7.1"), Owner: alloc.HostOwner("h")})
 	if e := new(ipalloc.Error); !errors.As(err, &e) || e.Name != "disabled" || !strings.HasSuffix(err.Error(), "no pool qualifies: disabled") {
 		t.Error(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.4.2"), Owner: HostOwner("h")}); !errors.Is(err, ipalloc.ErrLimit) || !strings.HasSuffix(err.Error(), ": 1 of 1") {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.4.2"), Owner: alloc.HostOwner("h")}); !errors.Is(err, ipalloc.ErrLimit) || !strings.HasSuffix(err.Error(), ": 1 of 1") {
 		t.Error(err)
 	}
 }
@@ -151,7 +152,7 @@ func TestManyPoolsInOneError(t *testing.T) {
 		pools = append(pools, Pool{Name: fmt.Sprint("p", 10+i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 30)})
 	}
 	w := newWorld(t, Config{}, pools...)
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num6: 1})
+	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1})
 	if !errors.Is(err, ipalloc.ErrNotFound) || !strings.HasSuffix(err.Error(), "p17: of the other family and 12 more") || len(got.Short) != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}

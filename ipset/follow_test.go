@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -27,7 +28,7 @@ func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error)
-	go func() { ended <- w.engine(s).Follow(ctx, HostOwner("h1")) }()
+	go func() { ended <- w.engine(s).Follow(ctx, alloc.HostOwner("h1")) }()
 	if prefixes := <-begun; prefixes != 4 {
 		t.Errorf("%d prefixes are watched for the catalog, a list and two blocks", prefixes)
 	}
@@ -73,7 +74,7 @@ func TestFollowUsesWhatArrives(t *testing.T) {
 	e := w.engine(s)
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error)
-	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
+	go func() { ended <- e.Follow(ctx, alloc.HostOwner("h")) }()
 	<-s.begun
 	if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil {
 		t.Fatal(err)

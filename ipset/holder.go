@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
@@ -13,25 +14,25 @@ type SetOwnerArgs struct {
 	Address netip.Addr
 	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
 	// address. Without it the first holder is meant.
-	Guard
+	alloc.Guard
 	// Active and Alternate replace the attributes where they are not nil.
-	Active, Alternate *Attributes
+	Active, Alternate *alloc.Attributes
 	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
-	Host *Owner
+	Host *alloc.Owner
 	// Swap exchanges active and alternate before they are replaced.
 	Swap bool
 	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
-	IfActive, IfAlternate *Attributes
+	IfActive, IfAlternate *alloc.Attributes
 }
 
 // DeclineArgs are the arguments of [Engine.Decline].
 type DeclineArgs struct {
 	Address netip.Addr
 	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
-	Guard
+	alloc.Guard
 	// For is how long the address stays out of use.
 	For time.Duration
-	// Reason is kept with the address for that time; see [Allocation].Declined.
+	// Reason is kept with the address for that time; see [alloc.Allocation.Declined].
 	Reason string
 }
 
@@ -50,7 +51,7 @@ func (e *Engine) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 // Renew moves the end of all leases of a handle to ttl from now and returns them with their new end. Addresses that it holds
 // without a lease stay as they are and are not among them. It returns [ipalloc.ErrNotHeld] if the handle has no lease, because
 // there is none or because it has ended, [ipalloc.ErrInvalid], or an error of the store with the leases renewed so far.
-func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]Allocation, error) {
+func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
 	return e.release.Renew(ctx, handle, ttl)
 }
 
@@ -60,7 +61,7 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 //
 // Errors, nothing changed, each a refusal for a client: [ipalloc.ErrMismatch] with the holder if the guard names another,
 // [ipalloc.ErrCooling] with the time, and [ipalloc.ErrNotHeld]. [ipalloc.ErrInvalid] and errors of the store as elsewhere. One commit.
-func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Duration) (Allocation, error) {
+func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
 	return e.release.RenewIP(ctx, a, g, ttl)
 }
 
@@ -73,6 +74,6 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g Guard, ttl time.Du
 // the address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason,
 // [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more than some 64 KiB; errors of the store
 // as elsewhere.
-func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (Allocation, error) {
+func (e *Engine) Decline(ctx context.Context, a DeclineArgs) (alloc.Allocation, error) {
 	return e.release.Decline(ctx, release.DeclineArgs(a))
 }

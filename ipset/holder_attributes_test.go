@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // SetAttributes refuses what is no plain address, and one that nobody holds.
@@ -21,7 +22,7 @@ func TestSetAttributesOfNoAddress(t *testing.T) {
 		{ip("10.0.0.1"), ipalloc.ErrNotHeld},
 		{ip("10.1.0.1"), ipalloc.ErrNotHeld},
 	} {
-		if err := w.SetAttributes(bg, SetOwnerArgs{Address: tt.at, Active: &Attributes{}}); !errors.Is(err, tt.want) {
+		if err := w.SetAttributes(bg, SetOwnerArgs{Address: tt.at, Active: &alloc.Attributes{}}); !errors.Is(err, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.at, err, tt.want)
 		}
 	}

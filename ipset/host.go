@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
@@ -18,7 +19,7 @@ type ClaimFailure struct {
 
 // HostReport is what one owner has.
 type HostReport struct {
-	Owner Owner
+	Owner alloc.Owner
 	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
 	Blocks                   int
 	Used, Cooling, Available Count
@@ -41,7 +42,7 @@ type BlockLimit struct {
 
 // Borrowing is an address that is held for a host which did not own the block when it got the address.
 type Borrowing struct {
-	Host    Owner
+	Host    alloc.Owner
 	Address netip.Addr
 	Block   netip.Prefix
 }
@@ -67,12 +68,12 @@ func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
 // borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: four round trips.
-func (e *Engine) IPsByHost(ctx context.Context, o Owner) ([]Allocation, error) {
+func (e *Engine) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
 	return e.release.IPsByHost(ctx, o)
 }
 
 // BlocksOf returns the blocks of an owner in address order. One round trip.
-func (e *Engine) BlocksOf(ctx context.Context, o Owner) ([]netip.Prefix, error) {
+func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
 	blocks, err := e.query.BlocksOf(ctx, o)
 	return blocks, cause.Op("look up", err)
 }
@@ -96,7 +97,7 @@ func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 // It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the
 // prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
-func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
+func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	claimed, without, err := e.release.ClaimAffinity(ctx, p, o)
 	for _, f := range without {
 		failed = append(failed, ClaimFailure(f))
@@ -107,7 +108,7 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o Owner) (cl
 // DisownArgs say which blocks [Engine.DisownBlocks] takes from their owners.
 type DisownArgs struct {
 	// Owner is whose blocks: all, or those in Prefix if that is set.
-	Owner  Owner
+	Owner  alloc.Owner
 	Prefix netip.Prefix
 	// Pool, in place of Owner and Prefix, means every block of the pool of that name, whoever owns it.
 	Pool string
@@ -122,7 +123,7 @@ type DisownArgs struct {
 // OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks each.
 func (e *Engine) DisownBlocks(ctx context.Context, a DisownArgs) ([]netip.Prefix, error) {
 	switch {
-	case (a.Owner == Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix.IsValid():
+	case (a.Owner == alloc.Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix.IsValid():
 		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Field: "Owner", Reason: "an owner or a pool, and not both", Err: ipalloc.ErrInvalid})
 	case a.Pool != "":
 		return e.release.ReleasePool(ctx, a.Pool, a.OnlyEmpty)
@@ -137,13 +138,13 @@ func (e *Engine) DisownBlocks(ctx context.Context, a DisownArgs) ([]netip.Prefix
 //
 // Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
 // store with what was given back so far.
-func (e *Engine) ReleaseAddressesOf(ctx context.Context, o Owner) (released []netip.Addr, err error) {
+func (e *Engine) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
 	return e.release.ReleaseAddressesOf(ctx, o)
 }
 
 // RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
 // borrowed are left without owner. It is ReleaseAddressesOf and DisownBlocks in this order, and resumed in the same way.
-func (e *Engine) RemoveHost(ctx context.Context, o Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
+func (e *Engine) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	released, blocks, err = e.release.RemoveHost(ctx, o)
 	return released, blocks, cause.Op("remove host", err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -20,12 +21,12 @@ import (
 // held returns the addresses that are held for a host, as text.
 func (w *world) heldFor(host string) string {
 	w.t.Helper()
-	als, err := w.IPsByHost(bg, HostOwner(host))
+	als, err := w.IPsByHost(bg, alloc.HostOwner(host))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, al := range als {
-		if al.Host != HostOwner(host) || al.Cooling {
+		if al.Host != alloc.HostOwner(host) || al.Cooling {
 			w.t.Errorf("%+v is not held for %s", al, host)
 		}
 	}
@@ -40,7 +41,7 @@ func TestReleaseByHost(t *testing.T) {
 		if !strict {
 			w.assign(want("b", 2, "q")) // of a's block
 		}
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
 		a := w.heldFor("a")
@@ -51,28 +52,28 @@ func TestReleaseByHost(t *testing.T) {
 			t.Errorf("strict %v: once another has the block or a part of it, %s are held for a, before %s", strict, w.heldFor("a"), a)
 		}
 		w.check()
-		as, err := w.ReleaseAddressesOf(bg, HostOwner("a"))
+		as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner("a"))
 		if err != nil || len(as) != 5 || w.heldFor("a") != "" {
 			t.Errorf("strict %v: released %v, %v, left %s", strict, as, err, w.heldFor("a"))
 		}
 		w.check()
-		as, blocks, err := w.RemoveHost(bg, HostOwner("b"))
+		as, blocks, err := w.RemoveHost(bg, alloc.HostOwner("b"))
 		if n := map[bool]int{false: 10, true: 8}[strict]; err != nil || len(as) != n || len(blocks) != 1 || w.heldFor("b") != "" {
 			t.Errorf("strict %v: removing b released %v and %v, %v", strict, as, blocks, err)
 		}
 		if w.heldFor("c") == "" || w.records(record.KindHandle) != 1 {
 			t.Errorf("strict %v: c has %q", strict, w.heldFor("c"))
 		}
-		if as, err := w.ReleaseAddressesOf(bg, HostOwner("b")); err != nil || len(as) != 0 {
+		if as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner("b")); err != nil || len(as) != 0 {
 			t.Errorf("strict %v: again: %v, %v", strict, as, err)
 		}
 		w.check()
 	}
 	w := newWorld(t, Config{})
-	if _, err := w.ReleaseAddressesOf(bg, Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.ReleaseAddressesOf(bg, alloc.Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := w.IPsByHost(bg, HostOwner("")); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.IPsByHost(bg, alloc.HostOwner("")); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -81,12 +82,12 @@ func TestReleaseByHost(t *testing.T) {
 func TestHostMoves(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("a", 1, "vm")).V4[0]
-	to := HostOwner("b")
+	to := alloc.HostOwner("b")
 	for _, tt := range []struct {
-		to   Owner
+		to   alloc.Owner
 		want error
-	}{{Owner{}, ipalloc.ErrInvalid}, {to, nil}, {to, nil}} {
-		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
+	}{{alloc.Owner{}, ipalloc.ErrInvalid}, {to, nil}, {to, nil}} {
+		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("to %v: %v", tt.to, err)
 		}
@@ -95,7 +96,7 @@ func TestHostMoves(t *testing.T) {
 	if a, b := w.heldFor("a"), w.heldFor("b"); a != "" || b == "" {
 		t.Errorf("a has %q, b %q", a, b)
 	}
-	if as, _, err := w.RemoveHost(bg, HostOwner("a")); err != nil || len(as) != 0 {
+	if as, _, err := w.RemoveHost(bg, alloc.HostOwner("a")); err != nil || len(as) != 0 {
 		t.Errorf("%v, %v", as, err)
 	}
 	if got, err := w.Lookup(bg, al.Address); err != nil || got.Host != to || got.Seq != al.Seq {
@@ -137,11 +138,11 @@ func TestHostsAtRandom(t *testing.T) {
 					delete(held, a)
 				}
 			case 6:
-				if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(host)}); err != nil {
+				if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
 					t.Fatal(err)
 				}
 			case 7:
-				as, err := w.ReleaseAddressesOf(bg, HostOwner(host))
+				as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner(host))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,7 +154,7 @@ func TestHostsAtRandom(t *testing.T) {
 				}
 			case 8:
 				if as := slices.SortedFunc(maps.Keys(held), netip.Addr.Compare); len(as) > 0 {
-					a, to := as[r.IntN(len(as))], HostOwner(host)
+					a, to := as[r.IntN(len(as))], alloc.HostOwner(host)
 					if err := w.SetAttributes(bg, SetOwnerArgs{Address: a, Host: &to}); err == nil {
 						held[a] = host
 					}
@@ -182,7 +183,7 @@ func (w *world) compareHost(host string, held map[netip.Addr]string) {
 			want[a] = true
 		}
 	}
-	als, err := w.IPsByHost(bg, HostOwner(host))
+	als, err := w.IPsByHost(bg, alloc.HostOwner(host))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -216,7 +217,7 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 			}
 			return faults.Outcome{}
 		}))
-		as, blocks, err := e.RemoveHost(ctx, HostOwner("a"))
+		as, blocks, err := e.RemoveHost(ctx, alloc.HostOwner("a"))
 		cancel()
 		w.check()
 		if err == nil {
@@ -228,7 +229,7 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		more, _, err := e.RemoveHost(bg, HostOwner("a"))
+		more, _, err := e.RemoveHost(bg, alloc.HostOwner("a"))
 		if err != nil || len(as)+len(more) != n {
 			t.Fatalf("interrupted at commit %d: %d and %d addresses, %v", interrupted, len(as), len(more), err)
 		}
@@ -266,16 +267,19 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 // A block that comes back to its host while the host's addresses are looked for is in none of the lists that are read one after the
 // other. Its addresses were held for the host all the while, so they are found.
 func TestBlockComesBackToItsHost(t *testing.T) {
-	calls := map[string]func(e *Engine, o Owner) (int, error){
-		"IPsByHost":          func(e *Engine, o Owner) (int, error) { als, err := e.IPsByHost(bg, o); return len(als), err },
-		"ReleaseAddressesOf": func(e *Engine, o Owner) (int, error) { as, err := e.ReleaseAddressesOf(bg, o); return len(as), err },
-		"RemoveHost":         func(e *Engine, o Owner) (int, error) { as, _, err := e.RemoveHost(bg, o); return len(as), err },
+	calls := map[string]func(e *Engine, o alloc.Owner) (int, error){
+		"IPsByHost": func(e *Engine, o alloc.Owner) (int, error) { als, err := e.IPsByHost(bg, o); return len(als), err },
+		"ReleaseAddressesOf": func(e *Engine, o alloc.Owner) (int, error) {
+			as, err := e.ReleaseAddressesOf(bg, o)
+			return len(as), err
+		},
+		"RemoveHost": func(e *Engine, o alloc.Owner) (int, error) { as, _, err := e.RemoveHost(bg, o); return len(as), err },
 	}
 	for name, call := range calls {
 		for nth := range 6 {
 			for _, leaves := range []bool{false, true} {
 				w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
-				o := HostOwner("o")
+				o := alloc.HostOwner("o")
 				at := w.assign(want("o", 2, "pod")).V4[0].Block
 				change := func() (err error) {
 					if leaves {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -55,7 +56,7 @@ func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 		t.Errorf("all are kept: %+v, returned %d", c, len(got.Returned))
 	}
 	// A block more for one host: it is given back at once, and the reads are those of a page.
-	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.15.255.240/28"), HostOwner("h7")); err != nil {
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.15.255.240/28"), alloc.HostOwner("h7")); err != nil {
 		t.Fatal(err)
 	}
 	if c, got := sweep(idle); len(got.Returned) != 1 || c.Commits != 1 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/selector"
 )
@@ -21,9 +22,9 @@ func labelled(t *testing.T) *world {
 	red := poolOf("red", "10.0.0.0/24", 28)
 	red.Nodes, red.Namespaces, red.Priority, red.Manual = key("zone", "a"), key("team", "x"), 1, true
 	w := newWorld(t, Config{}, red, poolOf("all", "10.0.1.0/24", 28))
-	w.core.Labels = func(o Owner) (map[string]string, bool) {
+	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) {
 		switch o {
-		case HostOwner("in"), Owner{Kind: Virtual, Name: "in"}:
+		case alloc.HostOwner("in"), alloc.Owner{Kind: alloc.Virtual, Name: "in"}:
 			return map[string]string{"zone": "a"}, true
 		}
 		return nil, o.Name != "ghost"
@@ -39,9 +40,9 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	if err := w.UpdatePool(bg, red[0]); err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []OwnerKind{Host, Virtual} {
+	for _, kind := range []alloc.OwnerKind{alloc.Host, alloc.Virtual} {
 		for name, want := range map[string]string{"in": "10.0.0.0/24", "out": "10.0.1.0/24", "ghost": ""} {
-			o := Owner{Kind: kind, Name: name}
+			o := alloc.Owner{Kind: kind, Name: name}
 			got, err := w.AutoAssign(bg, AssignArgs{Owner: o, Num4: 1, Namespace: map[string]string{"team": "x"}})
 			blocks, err2 := w.EnsureBlock(bg, AssignArgs{Owner: o, Num4: 1})
 			_, err3 := w.AssignIP(bg, AssignIPArgs{Owner: o, Address: ip("10.0.1.200")})
@@ -56,13 +57,13 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range []Owner{{Kind: Virtual, Name: "in"}, HostOwner("in")} {
+	for _, o := range []alloc.Owner{{Kind: alloc.Virtual, Name: "in"}, alloc.HostOwner("in")} {
 		if _, err := w.ReleaseAddressesOf(bg, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Without the label the pool no longer selects the virtual owner either: its empty block goes back.
-	w.core.Labels = func(Owner) (map[string]string, bool) { return nil, true }
+	w.core.Labels = func(alloc.Owner) (map[string]string, bool) { return nil, true }
 	s, err := w.Operator().Sweep(bg, SweepArgs{Unselected: true})
 	if err != nil || len(s.Returned) != 2 {
 		t.Errorf("returned %v, %v", s.Returned, err)
@@ -87,7 +88,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		"namespace is none": {"in", nil, true, false},
 		"other namespace":   {"in", map[string]string{"team": "y"}, true, false},
 	} {
-		a := AssignIPArgs{Owner: HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
+		a := AssignIPArgs{Owner: alloc.HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
 		before, _ := w.store.MarshalBinary()
 		_, err := w.AssignIP(bg, a)
 		if !tt.ok {
@@ -104,13 +105,13 @@ func TestAssignIPSelectors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		a.Owner, a.Selectors, a.Namespace = HostOwner("out"), true, nil
+		a.Owner, a.Selectors, a.Namespace = alloc.HostOwner("out"), true, nil
 		if al, err := w.AssignIP(bg, a); err != nil || al.Address != a.Address {
 			t.Errorf("%s, once more: %v, %v", name, al, err)
 		}
 		w.releaseHandle("h")
 	}
-	a := AssignIPArgs{Owner: HostOwner("in"), Address: ip("10.0.0.7"), Claim: Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
+	a := AssignIPArgs{Owner: alloc.HostOwner("in"), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
 	if _, err := w.AssignIP(bg, a); err != nil {
 		t.Fatal(err)
 	}

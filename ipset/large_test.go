@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -16,8 +17,8 @@ import (
 // commit. A call that does not fit fails and leaves no trace; the calls beside it, of the same host and block and of others, in
 // turn and at once, succeed, and so does what frees the large ones.
 func TestLargeAttributesConcernTheirAddressAlone(t *testing.T) {
-	attributes := func(size int) Attributes {
-		a, err := NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
+	attributes := func(size int) alloc.Attributes {
+		a, err := alloc.NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,9 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -26,11 +27,11 @@ func lan(t *testing.T) *world {
 
 // offer are the arguments of an offer of half a minute.
 func offer(handle string) AssignArgs {
-	return AssignArgs{Owner: HostOwner("dhcp"), Num4: 1, Claim: Claim{Handle: handle, TTL: 30 * time.Second}}
+	return AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: 30 * time.Second}}
 }
 
 // mustOffer offers an address.
-func (w *world) mustOffer(handle string) Allocation {
+func (w *world) mustOffer(handle string) alloc.Allocation {
 	w.t.Helper()
 	got, err := w.Offer(bg, offer(handle))
 	if err != nil || len(got.V4) != 1 {
@@ -52,7 +53,7 @@ func (w *world) revision() uint64 {
 // The life of an address with a DHCP server: offered, offered again, leased, renewed, ended, offered to the same client.
 func TestLeaseLife(t *testing.T) {
 	w := lan(t)
-	until := func(what string, al Allocation, d time.Duration) {
+	until := func(what string, al alloc.Allocation, d time.Duration) {
 		t.Helper()
 		if got := al.Until.Sub(w.clock.now()); got != d {
 			t.Errorf("%s: ends in %v, want %v", what, got, d)
@@ -68,7 +69,7 @@ func TestLeaseLife(t *testing.T) {
 	if until("offered again", again, 30*time.Second); again.Address != a.Address || again.Seq != a.Seq {
 		t.Errorf("%v, then %v", a, again)
 	}
-	leased, err := w.RenewIP(bg, a.Address, Guard{Handle: "c1"}, time.Hour)
+	leased, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestLeaseLife(t *testing.T) {
 		t.Errorf("%+v, had %+v", b, a)
 	}
 	w.clock.add(time.Minute)
-	if _, err := w.RenewIP(bg, a.Address, Guard{Handle: "c1"}, time.Hour); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if _, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, time.Hour); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("renewed an offer that has ended: %v", err)
 	}
 	w.check()
@@ -103,7 +104,7 @@ func TestLeaseRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, static, cooling := w.mustOffer("c1").Address, ip("192.168.1.9"), w.mustOffer("c2").Address
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: static, Owner: HostOwner("dhcp"), Claim: Claim{Handle: "printer"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: static, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "printer"}}); err != nil {
 		t.Fatalf("outside of the dynamic range: %v", err)
 	}
 	w.releaseHandle("c2")
@@ -111,18 +112,18 @@ func TestLeaseRefusals(t *testing.T) {
 	before, _ := w.store.MarshalBinary()
 	for name, tt := range map[string]struct {
 		at     netip.Addr
-		g      Guard
+		g      alloc.Guard
 		want   error
 		holder string
 		until  time.Time
 	}{
-		"another's":     {held, Guard{Handle: "c9"}, ipalloc.ErrMismatch, "c1", w.clock.now().Add(30 * time.Second)},
-		"another's old": {static, Guard{Handle: "printer", Seq: 1}, ipalloc.ErrMismatch, "printer", time.Time{}},
-		"cooling":       {cooling, Guard{Handle: "c2"}, ipalloc.ErrCooling, "c2", end},
-		"free":          {ip("192.168.1.102"), Guard{}, ipalloc.ErrNotHeld, "", time.Time{}},
-		"in no pool":    {ip("10.0.0.1"), Guard{Handle: "c1"}, ipalloc.ErrNotHeld, "", time.Time{}},
-		"no address":    {netip.Addr{}, Guard{Handle: "c1"}, ipalloc.ErrInvalid, "", time.Time{}},
-		"with a zone":   {ip("fe80::1%eth0"), Guard{}, ipalloc.ErrInvalid, "", time.Time{}},
+		"another's":     {held, alloc.Guard{Handle: "c9"}, ipalloc.ErrMismatch, "c1", w.clock.now().Add(30 * time.Second)},
+		"another's old": {static, alloc.Guard{Handle: "printer", Seq: 1}, ipalloc.ErrMismatch, "printer", time.Time{}},
+		"cooling":       {cooling, alloc.Guard{Handle: "c2"}, ipalloc.ErrCooling, "c2", end},
+		"free":          {ip("192.168.1.102"), alloc.Guard{}, ipalloc.ErrNotHeld, "", time.Time{}},
+		"in no pool":    {ip("10.0.0.1"), alloc.Guard{Handle: "c1"}, ipalloc.ErrNotHeld, "", time.Time{}},
+		"no address":    {netip.Addr{}, alloc.Guard{Handle: "c1"}, ipalloc.ErrInvalid, "", time.Time{}},
+		"with a zone":   {ip("fe80::1%eth0"), alloc.Guard{}, ipalloc.ErrInvalid, "", time.Time{}},
 	} {
 		_, err := w.RenewIP(bg, tt.at, tt.g, time.Hour)
 		_, err2 := w.Decline(bg, DeclineArgs{Address: tt.at, Guard: tt.g, For: time.Hour})
@@ -134,7 +135,7 @@ func TestLeaseRefusals(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func() error{
-		"renewed for no time":  func() error { _, err := w.RenewIP(bg, held, Guard{}, 0); return err },
+		"renewed for no time":  func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, 0); return err },
 		"declined for no time": func() error { _, err := w.Decline(bg, DeclineArgs{Address: held}); return err },
 		"offered for no time":  func() error { _, err := w.Offer(bg, want("dhcp", 1, "c1")); return err },
 		"offered to nothing":   func() error { _, err := w.Offer(bg, offer("")); return err },
@@ -149,7 +150,7 @@ func TestLeaseRefusals(t *testing.T) {
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("a refusal changed the store")
 	}
-	if al, err := w.RenewIP(bg, static, Guard{Handle: "printer"}, time.Hour); err != nil || !al.Until.IsZero() {
+	if al, err := w.RenewIP(bg, static, alloc.Guard{Handle: "printer"}, time.Hour); err != nil || !al.Until.IsZero() {
 		t.Errorf("an address without a lease: %+v, %v", al, err)
 	}
 	w.check()
@@ -160,7 +161,7 @@ func TestDeclined(t *testing.T) {
 	w := lan(t)
 	a := w.mustOffer("c1").Address
 	before := w.revision()
-	declined, err := w.Decline(bg, DeclineArgs{Address: a, Guard: Guard{Handle: "c1"}, For: 10 * time.Minute, Reason: "answered by aa:bb"})
+	declined, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: 10 * time.Minute, Reason: "answered by aa:bb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +171,11 @@ func TestDeclined(t *testing.T) {
 	end := w.clock.now().Add(10 * time.Minute)
 	for name, f := range map[string]func() error{
 		"named by the client": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: HostOwner("dhcp"), Claim: Claim{Handle: "c1"}})
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "c1"}})
 			return err
 		},
 		"named without handle": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: HostOwner("dhcp")})
+			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp")})
 			return err
 		},
 		"looked up": func() error {
@@ -184,9 +185,9 @@ func TestDeclined(t *testing.T) {
 			}
 			return err
 		},
-		"renewed": func() error { _, err := w.RenewIP(bg, a, Guard{Handle: "c1"}, time.Hour); return err },
+		"renewed": func() error { _, err := w.RenewIP(bg, a, alloc.Guard{Handle: "c1"}, time.Hour); return err },
 		"declined by another": func() error {
-			_, err := w.Decline(bg, DeclineArgs{Address: a, Guard: Guard{Handle: "c2"}, For: time.Hour})
+			_, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c2"}, For: time.Hour})
 			return err
 		},
 	} {
@@ -195,7 +196,7 @@ func TestDeclined(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if al, err := w.Decline(bg, DeclineArgs{Address: a, Guard: Guard{Handle: "c1"}, For: time.Hour}); err != nil || al != declined {
+	if al, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour}); err != nil || al != declined {
 		t.Errorf("declined again: %+v, %v", al, err)
 	}
 	if als, err := w.IPsByHandle(bg, "c1"); err != nil || len(als) != 0 {
@@ -215,7 +216,7 @@ func TestDeclined(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(10 * time.Minute)
-	if b := w.mustOffer("c3"); b.Attributes != (Attributes{}) {
+	if b := w.mustOffer("c3"); b.Attributes != (alloc.Attributes{}) {
 		t.Errorf("%+v", b)
 	}
 	w.check()
@@ -288,7 +289,7 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 		for _, c := range []byte(recs[0].Key[1:record.DueTimeEnd]) {
 			at = at<<8 | int64(c)
 		}
-		return time.Duration(at - block.Stamp(w.clock.now()))
+		return time.Duration(at - wire.Stamp(w.clock.now()))
 	}
 	if got := due(); got != time.Hour {
 		t.Fatal(got)
@@ -318,7 +319,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 	for _, limits := range []store.Limits{{}, {Ops: 40}} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		e := w.engine(limitedStore{w.store, limits})
-		ended := map[string]Allocation{}
+		ended := map[string]alloc.Allocation{}
 		for i := range 70 {
 			a := want("h", 1, fmt.Sprint("lease", i))
 			a.TTL = time.Hour
@@ -327,7 +328,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		}
 		vip := ip("10.0.0.250")
 		for handle, ttl := range map[string]time.Duration{"soon": time.Hour, "late": 3 * time.Hour, "never": 0} {
-			al, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: HostOwner(handle), Claim: Claim{Handle: handle, TTL: ttl, Share: Share{Max: 3}}})
+			al, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle, TTL: ttl, Share: alloc.Share{Max: 3}}})
 			if err != nil {
 				t.Fatal(err)
 			}

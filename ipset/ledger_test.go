@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,21 +24,21 @@ type holding struct {
 
 // tenant is a holder of an address, or the last one of a cooling address.
 type tenant struct {
-	host                  ipset.Owner
+	host                  alloc.Owner
 	handle                string
 	until                 time.Time
-	attributes, alternate ipset.Attributes
+	attributes, alternate alloc.Attributes
 	cooling               bool
 }
 
-func tenantOf(al ipset.Allocation) tenant {
+func tenantOf(al alloc.Allocation) tenant {
 	return tenant{al.Host, al.Handle, al.Until, al.Attributes, al.Alternate, al.Cooling}
 }
 
 // ledger is the state of a store, put together from changes alone.
 type ledger struct {
 	addresses map[holding]tenant
-	blocks    map[netip.Prefix]ipset.Owner
+	blocks    map[netip.Prefix]alloc.Owner
 	pools     map[string]ipset.Pool
 	reserved  string
 	config    ipset.Config
@@ -45,7 +46,7 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{map[holding]tenant{}, map[netip.Prefix]ipset.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, map[any]int{}}
+	return &ledger{map[holding]tenant{}, map[netip.Prefix]alloc.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, map[any]int{}}
 }
 
 // apply takes over a change, and reports whether it says rightly what was before.
@@ -54,7 +55,7 @@ func (l *ledger) apply(c ipset.Change) error {
 		if c.Block.IsValid() {
 			at = c.Block
 		}
-		if l.unknown[at]++; l.unknown[at] > 1 && c.Is.Share() == (ipset.Share{}) {
+		if l.unknown[at]++; l.unknown[at] > 1 && c.Is.Share() == (alloc.Share{}) {
 			return fmt.Errorf("%v: what was before is not known again", at)
 		}
 		if l.unknown[at] == 1 {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -25,14 +26,14 @@ func count[T any](t *testing.T, seq iter.Seq2[T, error]) (n int) {
 func TestListsOfManyRecords(t *testing.T) {
 	const n = txn.ReadMost + 200
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 31))
-	guest := HostOwner("guest")
+	guest := alloc.HostOwner("guest")
 	for i := range n {
 		a := want(fmt.Sprint("h", i), 1, "")
 		if _, err := w.EnsureBlock(bg, a); err != nil {
 			t.Fatal(err)
 		}
 		b := w.blocksOf(fmt.Sprint("h", i))[0]
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr(), Owner: guest, Claim: Claim{Handle: "g"}}); err != nil {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr(), Owner: guest, Claim: alloc.Claim{Handle: "g"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,18 +4,20 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // Lookup returns the allocation of an address as it is in the store. Of a shared one it is that of the first holder, and
-// [Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for one that is not held,
+// [alloc.Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for one that is not held,
 // [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid]. One round trip.
-func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (Allocation, error) {
+func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, error) {
 	return e.query.Lookup(ctx, a)
 }
 
 // IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ipalloc.ErrInvalid] for an
 // empty handle. Cost: two round trips.
-func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, error) {
+func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]alloc.Allocation, error) {
 	return e.query.IPsByHandle(ctx, handle)
 }
 
@@ -23,19 +25,19 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]Allocation, 
 // several holders those of them that have it. It finds addresses of pools whose [Pool].Index lists the key; none is no error. Values
 // of more than 1,024 bytes, or with a NUL byte, are not found. Errors: [ipalloc.ErrInvalid] for a key that cannot be indexed; those
 // of the store. Cost: two round trips, and the number of addresses found.
-func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]Allocation, error) {
+func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {
 	return e.query.IPsByAttribute(ctx, key, value)
 }
 
 // IPsByShare returns the addresses whose first holders share them under a key, in address order, each holder of an address by itself;
 // none is no error. It returns [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
-func (e *Engine) IPsByShare(ctx context.Context, key string) ([]Allocation, error) {
+func (e *Engine) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation, error) {
 	return e.query.IPsByShare(ctx, key)
 }
 
 // Allocations yields what is held or cooling in p, in address order, each address once, with its first holder; an error is the
 // last thing it yields. It reads a few at a
 // time, so the result is not a consistent snapshot. The zero prefix is every address of both families.
-func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[Allocation, error] {
+func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[alloc.Allocation, error] {
 	return e.query.Allocations(ctx, p)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -25,7 +26,7 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(bg)
 	ended := make(chan error)
-	go func() { ended <- e.Follow(ctx, HostOwner("h")) }()
+	go func() { ended <- e.Follow(ctx, alloc.HostOwner("h")) }()
 	cachedAt := func(key string) uint64 {
 		done := make(chan uint64, 1)
 		e.core.Run.Do(bg, planFunc(func(t *txn.Txn) error {
@@ -63,8 +64,8 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	w.AddPool(bg, poolOf("b", "10.0.1.0/24", 28))
 	eventually("a changed catalog stays", func() bool { return current(record.CatalogKey) })
 	e.AutoAssign(bg, want("h", 1, "r"))
-	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.1"), Owner: HostOwner("h")})
-	eventually("a changed list of blocks stays", func() bool { return current(record.OwnerKey(HostOwner("h"))) })
+	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.1"), Owner: alloc.HostOwner("h")})
+	eventually("a changed list of blocks stays", func() bool { return current(record.OwnerKey(alloc.HostOwner("h"))) })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Follow: %v", err)
@@ -93,7 +94,7 @@ func TestCollector(t *testing.T) {
 	w.assign(want("h", 1, "late"))
 	w.assign(want("h", 1, ""))
 	state := map[string]Liveness{"leaked": Leaked, "late": Leaked, "gone": Gone}
-	live := func(al Allocation) Liveness {
+	live := func(al alloc.Allocation) Liveness {
 		if al.Handle == "half" && al.Address == half[0].Address {
 			return Leaked
 		}
@@ -129,7 +130,7 @@ func TestCollector(t *testing.T) {
 		t.Errorf("half of a handle went: %v", err)
 	}
 	// An address that got another owner under the same handle starts anew.
-	w.AssignIP(bg, AssignIPArgs{Address: leaked[0].Address, Owner: HostOwner("h"), Claim: Claim{Handle: "leaked"}})
+	w.AssignIP(bg, AssignIPArgs{Address: leaked[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "leaked"}})
 	if hs := collect(); slices.Contains(hs, "leaked") {
 		t.Errorf("the successor went: %v", hs)
 	}
@@ -141,7 +142,7 @@ func TestCollector(t *testing.T) {
 		t.Errorf("%d candidates left", c.Candidates())
 	}
 	never := w.Operator().NewCollector(0)
-	if als, err := never.Collect(bg, func(Allocation) Liveness { return Leaked }); err != nil || len(als) != 0 {
+	if als, err := never.Collect(bg, func(alloc.Allocation) Liveness { return Leaked }); err != nil || len(als) != 0 {
 		t.Errorf("without grace: %v, %v", als, err)
 	}
 }
@@ -151,7 +152,7 @@ func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
 	w.assign(want("h", 2, "p"))
 	calls := 0
 	c := w.Operator().NewCollector(time.Minute)
-	als, err := c.Collect(bg, func(Allocation) Liveness {
+	als, err := c.Collect(bg, func(alloc.Allocation) Liveness {
 		if calls++; calls > 2 {
 			return Alive
 		}
@@ -174,7 +175,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		lease := want("h", 1, "s")
 		lease.TTL = time.Hour
 		w.assign(lease)
-		w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("gone")})
+		w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
 		w.check()
 		return w
 	}
@@ -221,7 +222,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
 		b := mustBlock(t, prefix, block.Options{})
-		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: string(b.Append(nil)), Expect: store.AnyRevision}})
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: codedBlock(b), Expect: store.AnyRevision}})
 	}
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
@@ -242,7 +243,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 			t.Errorf("%s is not among %v", k, kinds)
 		}
 	}
-	if overlaps := StartOf(HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, ProblemOverlapping) {
+	if overlaps := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, ProblemOverlapping) {
 		t.Errorf("overlap found: %v", !overlaps)
 	}
 }
@@ -322,10 +323,10 @@ func TestImportBlock(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
 	fresh := func() *block.Block {
 		p := netip.MustParsePrefix("10.0.0.4/30")
-		b, err := block.Restore(p, block.Options{Owner: HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []Allocation{
-			{Address: ip("10.0.0.4"), Host: HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
-			{Address: ip("10.0.0.5"), Host: HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
-			{Address: ip("10.0.0.7"), Host: HostOwner("node-b"), Handle: "pod-2", Seq: 3},
+		b, err := block.Restore(p, block.Options{Owner: alloc.HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []alloc.Allocation{
+			{Address: ip("10.0.0.4"), Host: alloc.HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
+			{Address: ip("10.0.0.5"), Host: alloc.HostOwner("node-a"), Handle: "pod-1", Seq: 1767323045000000001},
+			{Address: ip("10.0.0.7"), Host: alloc.HostOwner("node-b"), Handle: "pod-2", Seq: 3},
 		})
 		if err != nil {
 			t.Fatal(err)

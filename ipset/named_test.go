@@ -10,6 +10,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -22,7 +23,7 @@ func dual(t *testing.T) *world {
 
 // named are arguments for named addresses and n automatic IPv6 ones.
 func named(handle string, n int, as ...string) AssignArgs {
-	a := AssignArgs{Owner: HostOwner("h"), Num6: n, Claim: Claim{Handle: handle}}
+	a := AssignArgs{Owner: alloc.HostOwner("h"), Num6: n, Claim: alloc.Claim{Handle: handle}}
 	for _, s := range as {
 		a.Addresses = append(a.Addresses, ip(s))
 	}
@@ -66,7 +67,7 @@ func TestNamedBesideAutomatic(t *testing.T) {
 func TestNamedAllOrNothing(t *testing.T) {
 	w := dual(t)
 	w.assign(named("other", 0, "10.0.0.7"))
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.8"), Owner: HostOwner("g"), Claim: Claim{Handle: "c"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.8"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "c"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Decline(bg, DeclineArgs{Address: ip("10.0.0.8"), For: time.Hour}); err != nil {
@@ -82,7 +83,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 	none := named("vm", 1)
 	none.Addresses = []netip.Addr{{}}
 	selected := named("vm", 0, "10.0.0.9")
-	selected.Use = LoadBalancer
+	selected.Use = alloc.LoadBalancer
 	full := named("vm", 300, "10.0.0.9")
 	for name, tt := range map[string]struct {
 		a    AssignArgs
@@ -139,11 +140,11 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 		t.Errorf("automatic: %+v", got)
 	}
 	at := record.LastAddr(old)
-	al, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: HostOwner("a"), Claim: Claim{Handle: "third"}})
+	al, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "third"}})
 	if err != nil || al.Block != old {
 		t.Errorf("AssignIP: %+v, %v", al, err)
 	}
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: Claim{Handle: "fourth"}})
+	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: alloc.Claim{Handle: "fourth"}})
 	if err != nil || got.V4[0].Block != old {
 		t.Errorf("named: %+v, %v", got, err)
 	}

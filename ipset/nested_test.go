@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -54,7 +55,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 	} {
 		w := newWorld(t, Config{}, p[0], p[1])
 		six := p[0].Prefix.Addr().Is6()
-		from := func(name string, n int) []Allocation {
+		from := func(name string, n int) []alloc.Allocation {
 			a := want("h-"+name, n, name)
 			if a.Pools = []string{name}; six {
 				a.Num4, a.Num6 = 0, n
@@ -96,12 +97,12 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 // TestNestedClaim: a claim of a prefix is served by each pool for what it has there.
 func TestNestedClaim(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28))
-	got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/24"), HostOwner("h"))
+	got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/24"), alloc.HostOwner("h"))
 	slices.SortFunc(got, record.ComparePrefix)
 	if err != nil || len(failed) > 0 || fmt.Sprint(got) != "[10.0.0.0/26 10.0.0.64/28 10.0.0.80/28 10.0.0.96/28 10.0.0.112/28 10.0.0.128/26 10.0.0.192/26]" {
 		t.Errorf("%v, %v, %v", got, failed, err)
 	}
-	if got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.80/28"), HostOwner("h")); err != nil || len(failed) > 0 || len(got) != 1 {
+	if got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.80/28"), alloc.HostOwner("h")); err != nil || len(failed) > 0 || len(got) != 1 {
 		t.Errorf("in the nested pool: %v, %v, %v", got, failed, err)
 	}
 	w.check()
@@ -134,8 +135,8 @@ func TestNestedDraining(t *testing.T) {
 		t.Errorf("%+v", us)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true})
-	w.assign(AssignArgs{Owner: HostOwner("g"), Num4: 64, Claim: Claim{Handle: "q"}, Pools: []string{"in"}})
+	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
+	w.assign(AssignArgs{Owner: alloc.HostOwner("g"), Num4: 64, Claim: alloc.Claim{Handle: "q"}, Pools: []string{"in"}})
 	// The outer pool had blocks of the nested one's size once; those that there are now are not its own.
 	for _, bits := range []int{28, 26} {
 		if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", bits)); err != nil {
@@ -172,7 +173,7 @@ func TestNestedPoolMeetsAClaim(t *testing.T) {
 		if err := w.RemovePool(bg, "in"); err != nil {
 			t.Fatal(err)
 		}
-		if _, failed, err := w.engine(w.store).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.128/30"), HostOwner("h")); err != nil || len(failed) > 0 {
+		if _, failed, err := w.engine(w.store).ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.128/30"), alloc.HostOwner("h")); err != nil || len(failed) > 0 {
 			t.Fatal(failed, err)
 		}
 		if err := w.AddPool(bg, in); err != nil {
@@ -194,7 +195,7 @@ func TestNestedMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check()
-	got := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 256, Partial: true, Pools: []string{"all"}})
+	got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 256, Partial: true, Pools: []string{"all"}})
 	if len(got.V4) != 64+16+64 {
 		t.Errorf("%d addresses", len(got.V4))
 	}

@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A sequential server names the address after its last one, and is given the next free one in whosever block it is.
@@ -18,7 +19,7 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	w := newWorld(t, Config{}, pool, poolOf("q", "10.0.1.0/30", 30))
 	next := func(host, from string, n int, want ...string) {
 		t.Helper()
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner(host), Num4: n, From: ip(from), Partial: true})
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: n, From: ip(from), Partial: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	next("c", "10.0.0.39", 3, "10.0.0.39", "10.0.0.40", "10.0.1.0") // on into the next pool
 	next("c", "10.0.1.3", 2, "10.0.1.3")
 	next("c", "10.0.1.3", 1)
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("c"), Num4: 1, From: ip("10.0.1.3")})
+	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("c"), Num4: 1, From: ip("10.0.1.3")})
 	if !errors.Is(err, ipalloc.ErrFull) || len(got.Short) != 2 || got.Short[0].Reason != ReasonBelowFrom || got.Short[1].Reason != ReasonBelowFrom {
 		t.Errorf("%+v, %v", got.Short, err)
 	}
@@ -48,7 +49,7 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	if err := w.AddPool(bg, poolOf("six", "fd00::/124", 126)); err != nil {
 		t.Fatal(err)
 	}
-	a := AssignArgs{Owner: HostOwner("a"), Num4: 1, Num6: 1, From: ip("10.0.0.30"), Sticky: true, Claim: Claim{Handle: "s", TTL: time.Minute}}
+	a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Num6: 1, From: ip("10.0.0.30"), Sticky: true, Claim: alloc.Claim{Handle: "s", TTL: time.Minute}}
 	if got, err = w.AutoAssign(bg, a); err != nil || got.V4[0].Address != ip("10.0.0.30") || len(got.V6) != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -61,7 +62,7 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 		{From: netip.MustParseAddr("::ffff:10.0.0.1")}, {From: ip("10.0.0.9"), Contiguous: true}, {From: ip("10.0.0.9"), Wish: ip("10.0.0.9")},
 		{From: ip("10.0.0.9"), Addresses: []netip.Addr{ip("10.0.0.9")}},
 	} {
-		a.Owner, a.Num4 = HostOwner("h"), 1
+		a.Owner, a.Num4 = alloc.HostOwner("h"), 1
 		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", a, err)
 		}
@@ -71,13 +72,13 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 // A block that is full of leases is in no index of room; the lowest address is found there as soon as its lease has ended.
 func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/29", 30))
-	a := AssignArgs{Owner: HostOwner("a"), Num4: 4, From: ip("10.0.0.0"), Claim: Claim{Handle: "x", TTL: 10 * time.Second}}
+	a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, From: ip("10.0.0.0"), Claim: alloc.Claim{Handle: "x", TTL: 10 * time.Second}}
 	if _, err := w.AutoAssign(bg, a); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(11 * time.Second)
 	e := w.engine(w.store) // knows no block yet
-	got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
+	got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
 	if err != nil || got.V4[0].Address != ip("10.0.0.2") {
 		t.Errorf("%v, %v", got.V4, err)
 	}
@@ -87,7 +88,7 @@ func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
 func TestFromKeepsAffinityAndLimits(t *testing.T) {
 	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("p", "10.0.0.0/28", 30))
 	one := func(host, from string) (Assigned, error) {
-		return w.AutoAssign(bg, AssignArgs{Owner: HostOwner(host), Num4: 1, From: ip(from)})
+		return w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: 1, From: ip(from)})
 	}
 	for _, c := range []struct{ host, from, want string }{{"a", "10.0.0.1", "10.0.0.1"}, {"b", "10.0.0.0", "10.0.0.4"}, {"b", "10.0.0.0", "10.0.0.5"}} {
 		if got, err := one(c.host, c.from); err != nil || got.V4[0].Address != ip(c.want) {
@@ -99,13 +100,13 @@ func TestFromKeepsAffinityAndLimits(t *testing.T) {
 		t.Errorf("%+v, %v", got.Short, err)
 	}
 	// An orphan is adopted, and a block that has been idle for a minute is taken over.
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a")}); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := one("c", "10.0.0.0"); err != nil || got.V4[0].Address != ip("10.0.0.0") {
 		t.Errorf("%v, %v", got.V4, err)
 	}
-	if b, err := w.Operator().BlockOf(bg, ip("10.0.0.0")); err != nil || b.Owner() != HostOwner("c") {
+	if b, err := w.Operator().BlockOf(bg, ip("10.0.0.0")); err != nil || b.Owner() != alloc.HostOwner("c") {
 		t.Errorf("%v, %v", b, err)
 	}
 	w.check()

@@ -8,7 +8,9 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
@@ -52,13 +54,13 @@ func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 // single ones. Addresses in use stay in use and
 // are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
 // reservations in force.
-func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []Allocation, err error) {
+func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []alloc.Allocation, err error) {
 	return o.e.admin.SetReservations(ctx, set)
 }
 
 // Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too.
 // It returns [ipalloc.ErrNotFound] if there is no such pool.
-func (o Operator) Drain(ctx context.Context, name string) (held []Allocation, err error) {
+func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocation, err error) {
 	return o.e.admin.Drain(ctx, name)
 }
 
@@ -88,15 +90,22 @@ func (o Operator) Reindex(ctx context.Context, pool string) (changed int, err er
 	return o.e.admin.Reindex(ctx, pool)
 }
 
-// BlockOf returns the block that an address is in, the zero BlockInfo if there is none.
-func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (BlockInfo, error) {
-	return o.e.query.BlockOf(ctx, a)
+// BlockOf returns the block that an address is in, nil if there is none. The block is a copy, which the caller may change.
+func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error) {
+	b, err := o.e.query.BlockOf(ctx, a)
+	return (*block.Block)(b), err
 }
 
 // Blocks yields every block in p, in address order; an error is the last thing it yields. It reads a few
-// at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families.
-func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInfo, error] {
-	return o.e.query.Blocks(ctx, p)
+// at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families. The blocks are copies.
+func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
+	return func(yield func(*block.Block, error) bool) {
+		for b, err := range o.e.query.Blocks(ctx, p) {
+			if !yield((*block.Block)(b), err) {
+				return
+			}
+		}
+	}
 }
 
 // ImportBlock puts a block as it is into the store, with its index records. The engine takes over the block; the caller must
@@ -108,7 +117,7 @@ func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[BlockInf
 // or the
 // pool's blocks have another size; nothing is changed then.
 func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
-	return o.e.admin.ImportBlock(ctx, b)
+	return o.e.admin.ImportBlock(ctx, (*core.Block)(b))
 }
 
 // SweepArgs says what [Operator.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
@@ -133,7 +142,7 @@ type Swept struct {
 	Advanced int
 	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
 	// them: [Engine.Changes] tells of all.
-	Ended []Allocation
+	Ended []alloc.Allocation
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
 	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // ordered returns a pool of one block with an order.
-func ordered(name, prefix string, bits int, o Order) Pool {
+func ordered(name, prefix string, bits int, o alloc.Order) Pool {
 	p := poolOf(name, prefix, bits)
 	p.Order = o
 	return p
@@ -18,7 +19,7 @@ func ordered(name, prefix string, bits int, o Order) Pool {
 
 // TestLowestFirst: released addresses go out again before higher ones, and blocks are claimed from the first of the pool on.
 func TestLowestFirst(t *testing.T) {
-	w := newWorld(t, Config{}, ordered("a", "10.0.0.0/26", 29, Lowest))
+	w := newWorld(t, Config{}, ordered("a", "10.0.0.0/26", 29, alloc.Lowest))
 	first := func(n int, handle string) (s []string) {
 		for _, al := range w.assign(want("h", n, handle)).V4 {
 			s = append(s, fmt.Sprint(al.Address))
@@ -44,7 +45,7 @@ func TestLowestFirst(t *testing.T) {
 // of the pool gives others.
 func TestRandomFollowsFromState(t *testing.T) {
 	run := func(seed uint64) (got []string) {
-		p := ordered("a", "10.0.0.0/24", 24, Random)
+		p := ordered("a", "10.0.0.0/24", 24, alloc.Random)
 		p.Seed = seed
 		w := newWorld(t, Config{}, p)
 		engines := []*Engine{w.Engine, w.engine(w.store)}
@@ -56,7 +57,7 @@ func TestRandomFollowsFromState(t *testing.T) {
 				t.Fatal(err)
 			}
 			real, err := e.AutoAssign(bg, a)
-			if err != nil || !slices.EqualFunc(dry.V4, real.V4, func(x, y Allocation) bool { return x.Address == y.Address }) {
+			if err != nil || !slices.EqualFunc(dry.V4, real.V4, func(x, y alloc.Allocation) bool { return x.Address == y.Address }) {
 				t.Fatalf("dry %v, then %v, %v", dry, real, err)
 			}
 			for _, al := range real.V4 {
@@ -81,12 +82,12 @@ func TestOrderChanges(t *testing.T) {
 	w.assign(want("h", 6, "p"))
 	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4")})
 	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")})
-	for _, o := range []Order{Lowest, Random, FIFO} {
+	for _, o := range []alloc.Order{alloc.Lowest, alloc.Random, alloc.FIFO} {
 		if err := w.UpdatePool(bg, ordered("a", "10.0.0.0/29", 29, o)); err != nil {
 			t.Fatal(err)
 		}
 		got := w.assign(want("h", 1, "q")).V4[0].Address
-		if o == Lowest && got != ip("10.0.0.1") {
+		if o == alloc.Lowest && got != ip("10.0.0.1") {
 			t.Errorf("lowest is %s", got)
 		}
 		w.check()

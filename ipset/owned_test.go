@@ -10,6 +10,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -75,7 +77,7 @@ func TestLimitsOfManyBlocks(t *testing.T) {
 			if err := take("a"); n != tt.limit || !errors.Is(err, ipalloc.ErrLimit) {
 				t.Errorf("%+v, cold %v: %d blocks of the limited pool, then %v", tt, cold, n, err)
 			}
-			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.255/32"), HostOwner("h")); err != nil || len(failed) != 1 || !errors.Is(failed[0].Err, ipalloc.ErrLimit) {
+			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.255/32"), alloc.HostOwner("h")); err != nil || len(failed) != 1 || !errors.Is(failed[0].Err, ipalloc.ErrLimit) {
 				t.Errorf("%+v, cold %v: a claim by hand: %v, %v", tt, cold, failed, err)
 			}
 			if all := w.blocksOf("h"); len(all) != tt.other+1+tt.limit || !slices.IsSortedFunc(all, record.ComparePrefix) {
@@ -92,7 +94,7 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
 		e := w.engine(limitedStore{w.store, limits})
 		claim := func(p string) {
-			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix(p), HostOwner("h")); err != nil || len(failed) > 0 {
+			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix(p), alloc.HostOwner("h")); err != nil || len(failed) > 0 {
 				t.Fatal(failed, err)
 			}
 		}
@@ -100,7 +102,7 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 		left := 128
 		for _, give := range []string{"10.0.0.0/27", "10.0.0.32/28", "10.0.0.48/29", "10.0.0.56/30", "10.0.0.60/30", "10.0.0.64/32", "10.0.0.65/32", "10.0.0.66/31", "10.0.0.96/27"} {
 			p := netip.MustParsePrefix(give)
-			gone, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: p})
+			gone, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: p})
 			left -= 1 << (32 - p.Bits())
 			if blocks := w.blocksOf("h"); err != nil || len(gone) != 1<<(32-p.Bits()) || len(blocks) != left {
 				t.Fatalf("%+v: gave up %v, %v; %d blocks are left, want %d", limits, gone, err, len(blocks), left)
@@ -108,7 +110,7 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 			w.check()
 		}
 		claim("10.0.0.0/25")
-		if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
+		if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
 			t.Errorf("%+v: %v, %d records of owners are left", limits, err, w.records(record.KindOwner))
 		}
 		w.check()
@@ -139,9 +141,9 @@ func TestOwnersRaceAtTheLimit(t *testing.T) {
 					at := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte((round*7 + i*41 + k*13) % 128)}), 32)
 					var err error
 					if (round+i)%3 > 0 {
-						_, _, err = e.ClaimAffinity(bg, at, HostOwner("h"))
+						_, _, err = e.ClaimAffinity(bg, at, alloc.HostOwner("h"))
 					} else {
-						_, err = e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: at})
+						_, err = e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at})
 					}
 					if err != nil && !errors.Is(err, ipalloc.ErrConflict) {
 						t.Error(err)
@@ -161,9 +163,9 @@ func TestOwnersRaceAtTheLimit(t *testing.T) {
 // and nothing that the engine does meanwhile fails or gives up.
 func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 	for _, n := range []int{3, record.MaxListed, record.MaxListed + 1, 70} {
-		number := record.OwnerKey(HostOwner("h"))
-		first := string(record.AppendNameKey(nil, record.KindOwner, HostOwner("h").Code(), netip.MustParsePrefix("10.0.0.0/32")))
-		other := string(record.AppendNameKey(nil, record.KindOwner, HostOwner("h").Code(), netip.MustParsePrefix("10.0.1.0/32")))
+		number := record.OwnerKey(alloc.HostOwner("h"))
+		first := string(record.AppendNameKey(nil, record.KindOwner, block.OwnerCode(alloc.HostOwner("h")), netip.MustParsePrefix("10.0.0.0/32")))
+		other := string(record.AppendNameKey(nil, record.KindOwner, block.OwnerCode(alloc.HostOwner("h")), netip.MustParsePrefix("10.0.1.0/32")))
 		for name, c := range map[string]struct {
 			op   store.Op
 			want ProblemKind
@@ -177,7 +179,7 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 		} {
 			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 32))
 			for i := range n {
-				if _, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), HostOwner("h")); err != nil {
+				if _, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), alloc.HostOwner("h")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -190,7 +192,7 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 				t.Errorf("%d blocks, %s: %+v, %v", n, name, rep, err)
 			}
 			e := w.engine(w.store)
-			if _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), Prefix: netip.MustParsePrefix("10.0.0.2/32")}); err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
+			if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: netip.MustParsePrefix("10.0.0.2/32")}); err != nil && !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Errorf("%d blocks, %s: %v", n, name, err)
 			}
 			if rep, err = w.Operator().Check(bg, nil); err != nil {
@@ -214,7 +216,7 @@ func TestBlockLimitIsNotPerPool(t *testing.T) {
 	if n := len(w.blocksOf("h")); n != 2 {
 		t.Errorf("%d blocks, limit 2", n)
 	}
-	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: HostOwner("h")})
+	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: alloc.HostOwner("h")})
 	if !errors.Is(err, cause.BlockLimit) {
 		t.Errorf("AssignIP beyond the limit: %v", err)
 	}
@@ -227,7 +229,7 @@ func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
 	if err := w.AddPool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.0"), Owner: HostOwner("x")}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.0"), Owner: alloc.HostOwner("x")}); err != nil {
 		t.Fatal(err)
 	}
 	got := w.assign(want("h", 30, "p"))

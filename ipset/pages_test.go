@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -14,7 +15,7 @@ import (
 // numbered notes which sequence numbers each address has had. None may come again.
 type numbered map[netip.Addr]uint64
 
-func (n numbered) note(t *testing.T, als []Allocation) {
+func (n numbered) note(t *testing.T, als []alloc.Allocation) {
 	t.Helper()
 	for _, al := range als {
 		if al.Seq <= n[al.Address] {
@@ -40,7 +41,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 			return floors, others
 		}
 		for i := range 300 {
-			h := HostOwner(fmt.Sprint("h", i))
+			h := alloc.HostOwner(fmt.Sprint("h", i))
 			if _, err := w.Assign(bg, h, "p"); err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +84,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 		most := []int{2, 10, 127}[i/1000]
 		if len(hosts) < most && (len(hosts) == 0 || r.IntN(10) > 0) || r.IntN(2) == 0 && len(hosts) < 127 {
 			h := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner(h), Num4: 1 + r.IntN(2), Claim: Claim{Handle: h}})
+			got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(h), Num4: 1 + r.IntN(2), Claim: alloc.Claim{Handle: h}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +93,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 			continue
 		}
 		at := r.IntN(len(hosts))
-		if _, _, err := e.RemoveHost(bg, HostOwner(hosts[at])); err != nil {
+		if _, _, err := e.RemoveHost(bg, alloc.HostOwner(hosts[at])); err != nil {
 			t.Fatal(err)
 		}
 		hosts[at] = hosts[len(hosts)-1]
@@ -108,11 +109,11 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 // what was handed out meanwhile.
 func TestPageComesAndGoesUnseen(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
-	other := func() []Allocation {
-		var als []Allocation
+	other := func() []alloc.Allocation {
+		var als []alloc.Allocation
 		for range 3 {
 			als = append(als, w.assign(want("other", 1, "q")).V4...)
-			if _, _, err := w.RemoveHost(bg, HostOwner("other")); err != nil {
+			if _, _, err := w.RemoveHost(bg, alloc.HostOwner("other")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -130,7 +131,7 @@ func TestPageComesAndGoesUnseen(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen.note(t, got.V4)
-		if _, _, err := w.RemoveHost(bg, HostOwner("h")); err != nil {
+		if _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); err != nil {
 			t.Fatal(err)
 		}
 		w.check()
@@ -157,7 +158,7 @@ func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
 		seen := numbered{}
 		churn := func() {
 			seen.note(t, w.assign(want("h", 1024, "p")).V4)
-			if _, _, err := w.RemoveHost(bg, HostOwner("h")); err != nil {
+			if _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); err != nil {
 				t.Fatal(err)
 			}
 		}

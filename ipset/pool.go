@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/admin"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -30,7 +31,7 @@ type Pool struct {
 	Nodes      selector.Selector `json:"nodes,omitempty"`
 	Namespaces selector.Selector `json:"namespaces,omitempty"`
 	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
-	Uses Use `json:"uses,omitempty"`
+	Uses alloc.Use `json:"uses,omitempty"`
 	// Disabled stops assignment from the pool. Addresses that are held stay held.
 	Disabled bool `json:"disabled,omitempty"`
 	// Manual restricts the pool to calls that name it.
@@ -39,7 +40,7 @@ type Pool struct {
 	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
 	// fixes, with Lowest from the first of the pool on. So Lowest and Random are of the whole pool where it is one block. Cost:
 	// [Block.PeekOrder].
-	Order Order `json:"order,omitempty"`
+	Order alloc.Order `json:"order,omitempty"`
 	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from [Options].Rand, so two
 	// stores do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
 	Seed uint64 `json:"seed,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -77,7 +78,7 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 		sizes  []int // one call for each
 	}{{"10.0.0.0/26", []int{30}}, {"10.0.0.0/27", []int{30}}, {"10.0.0.0/26", []int{30, 30}}, {"10.0.0.0/26", []int{30, 28}}} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
-		held, err := w.AssignIP(bg, AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: HostOwner("h"), Claim: Claim{Handle: "first"}})
+		held, err := w.AssignIP(bg, AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "first"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,12 +87,12 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err = w.AssignIP(bg, AssignIPArgs{Address: held.Address, Owner: HostOwner("i"), Claim: Claim{Handle: "second"}})
+		_, err = w.AssignIP(bg, AssignIPArgs{Address: held.Address, Owner: alloc.HostOwner("i"), Claim: alloc.Claim{Handle: "second"}})
 		if !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Errorf("%v: second holder: %v, want occupied", anew, err)
 		}
 		w.check()
-		if out, err := w.ReleaseIPs(bg, Release{Address: held.Address}); err != nil || out[0].Outcome != Released {
+		if out, err := w.ReleaseIPs(bg, Release{Address: held.Address}); err != nil || out[0].Outcome != alloc.Released {
 			t.Errorf("%v: release: %v, %v", anew, out, err)
 		}
 		w.check()
@@ -159,7 +160,7 @@ func TestSeedsOfPools(t *testing.T) {
 		if err := e.UpdatePool(bg, p); err != nil {
 			t.Fatal(err)
 		}
-		got, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 8})
+		got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +171,7 @@ func TestSeedsOfPools(t *testing.T) {
 		return order, pools[0]
 	}
 	p := poolOf("p", "10.0.0.0/24", 24)
-	p.Order = Random
+	p.Order = alloc.Random
 	a, made := first(1, p)
 	b, other := first(2, p)
 	if again, _ := first(1, p); a != again || a == b || made.Seed == 0 || made.Seed == other.Seed || made.Seed >= 1<<53 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -22,8 +23,8 @@ func fullCatalog(t *testing.T) *pool.Catalog {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
 	full := pool.Pool{
-		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: LoadBalancer,
-		Disabled: true, Manual: true, Order: Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
+		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: alloc.LoadBalancer,
+		Disabled: true, Manual: true, Order: alloc.Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
 		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
 	}
 	c := &pool.Catalog{

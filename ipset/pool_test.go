@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
@@ -47,7 +48,7 @@ func TestPoolNameUTF8(t *testing.T) {
 // AddPool of a pool that is there writes nothing; the error for another one under its name says which field differs.
 func TestAddPoolAgain(t *testing.T) {
 	p := Pool{
-		Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: Workload, Index: []string{"user"}, Priority: 3, Cooldown: time.Minute,
+		Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: alloc.Workload, Index: []string{"user"}, Priority: 3, Cooldown: time.Minute,
 		Ranges: ranges("10.0.0.64/26").Ranges(), Nodes: selector.Selector{{Labels: []selector.Requirement{{Key: "a", Op: selector.Exists}}}},
 	}
 	w := newWorld(t, Config{}, p)
@@ -62,8 +63,8 @@ func TestAddPoolAgain(t *testing.T) {
 	for field, change := range map[string]func(p *Pool){
 		"Prefix": func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/23") }, "BlockBits": func(p *Pool) { p.BlockBits = 28 },
 		"Nodes": func(p *Pool) { p.Nodes = nil }, "Namespaces": func(p *Pool) { p.Namespaces = p.Nodes },
-		"Uses": func(p *Pool) { p.Uses = Tunnel }, "Disabled": func(p *Pool) { p.Disabled = true }, "Manual": func(p *Pool) { p.Manual = true },
-		"Order": func(p *Pool) { p.Order = Lowest }, "Index": func(p *Pool) { p.Index = nil }, "Priority": func(p *Pool) { p.Priority = 0 },
+		"Uses": func(p *Pool) { p.Uses = alloc.Tunnel }, "Disabled": func(p *Pool) { p.Disabled = true }, "Manual": func(p *Pool) { p.Manual = true },
+		"Order": func(p *Pool) { p.Order = alloc.Lowest }, "Index": func(p *Pool) { p.Index = nil }, "Priority": func(p *Pool) { p.Priority = 0 },
 		"Ranges": func(p *Pool) { p.Ranges = nil }, "MaxBlocksPerHost": func(p *Pool) { p.MaxBlocksPerHost = 1 },
 		"Subnet": func(p *Pool) { p.Subnet = true }, "Cooldown": func(p *Pool) { p.Cooldown = 0 },
 		"Seed": func(p *Pool) { p.Seed = 7 },
@@ -104,7 +105,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 		w.check()
 		// The old blocks drain: they give nothing out, and vanish when they are empty and given back.
 		w.releaseHandle("p")
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("old"), OnlyEmpty: true}); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("old"), OnlyEmpty: true}); err != nil {
 			t.Fatal(err)
 		}
 		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
@@ -135,14 +136,14 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 
 func TestClaimDoesNotLeaveThePool(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26))
-	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), HostOwner("h"))
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), alloc.HostOwner("h"))
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
 	}
-	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), HostOwner("h")); !errors.Is(err, cause.UnknownPool) {
+	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), alloc.HostOwner("h")); !errors.Is(err, cause.UnknownPool) {
 		t.Errorf("outside every pool: %v", err)
 	}
-	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
+	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), alloc.HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
 		t.Errorf("foreign: %v, %v", failed, err)
 	}
 	w.check()
@@ -150,7 +151,7 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) {
 
 func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
-	a := AssignArgs{Owner: HostOwner("h"), Num6: 3, Use: Workload, Claim: Claim{Handle: "p"}, Pools: []string{"a"}}
+	a := AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Claim: alloc.Claim{Handle: "p"}, Pools: []string{"a"}}
 	for range 5 {
 		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {
 			t.Fatalf("%+v", got)
@@ -205,7 +206,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"add another where a block has another size", func() error { return w.AddPool(bg, poolOf("c", "10.2.0.0/24", 28)) }, true, true},
 		{"add another where such a block was", func() error {
 			w.releaseHandle("p")
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 				return err
 			}
 			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A pool of higher priority serves before the blocks that the owner has in a pool of lower priority, until it can give nothing;
@@ -13,7 +15,7 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 	gold, other := poolOf("gold", "10.0.1.0/30", 31), poolOf("other", "10.0.2.0/24", 26)
 	gold.Priority = 1
 	w := newWorld(t, Config{}, poolOf("base", "10.0.0.0/24", 26))
-	in := func(al Allocation) string {
+	in := func(al alloc.Allocation) string {
 		ps, err := w.Pools(bg)
 		if err != nil {
 			t.Fatal(err)
@@ -27,7 +29,7 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 	}
 	next := func(host, want string) {
 		t.Helper()
-		got := w.assign(AssignArgs{Owner: HostOwner(host), Num4: 1})
+		got := w.assign(AssignArgs{Owner: alloc.HostOwner(host), Num4: 1})
 		if name := in(got.V4[0]); name != want {
 			t.Errorf("%s got %s of pool %s, want one of %s", host, got.V4[0].Address, name, want)
 		}
@@ -50,7 +52,7 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("h", "other")
-	got := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 70, Pools: []string{"base", "gold"}, Partial: true})
+	got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 70, Pools: []string{"base", "gold"}, Partial: true})
 	if n := len(got.V4); n != 70 || in(got.V4[0]) != "base" {
 		t.Errorf("%d addresses, the first of %s", n, in(got.V4[0]))
 	}

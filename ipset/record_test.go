@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -64,20 +65,20 @@ func TestBoundsOfNames(t *testing.T) {
 	}
 	at := got.V4[0].Address
 	e := w.engine(w.store)
-	if al, err := e.Lookup(bg, at); err != nil || al.Handle != long("h") || al.Host != HostOwner(long("o")) {
+	if al, err := e.Lookup(bg, at); err != nil || al.Handle != long("h") || al.Host != alloc.HostOwner(long("o")) {
 		t.Errorf("%v, %v", al.Address, err)
 	}
 	if als, err := e.IPsByHandle(bg, long("h")); err != nil || len(als) != 1 {
 		t.Errorf("%d of the handle, %v", len(als), err)
 	}
-	if blocks, err := e.BlocksOf(bg, HostOwner(long("o"))); err != nil || len(blocks) != 1 {
+	if blocks, err := e.BlocksOf(bg, alloc.HostOwner(long("o"))); err != nil || len(blocks) != 1 {
 		t.Errorf("%d blocks, %v", len(blocks), err)
 	}
 	if again, err := e.AutoAssign(bg, a); err != nil || len(again.V4) != 1 || again.V4[0].Address != at {
 		t.Errorf("the repeated request: %v, %v", again, err)
 	}
 	w.check()
-	if gone, blocks, err := e.RemoveHost(bg, HostOwner(long("o"))); err != nil || len(gone) != 1 || len(blocks) != 1 {
+	if gone, blocks, err := e.RemoveHost(bg, alloc.HostOwner(long("o"))); err != nil || len(gone) != 1 || len(blocks) != 1 {
 		t.Errorf("%v, %v, %v", gone, blocks, err)
 	}
 	for al, err := range w.Allocations(bg, netip.Prefix{}) {

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/refusal"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -33,10 +33,6 @@ func refuseValues(add addRow) {
 	add("New", "no store", "new", ipalloc.ErrInvalid, "store", err)
 	_, err = New(store.NewMemory(), Options{Skew: -time.Second})
 	add("New", "a negative time", "new", ipalloc.ErrInvalid, "Skew", err)
-	_, err = NewAttributes(map[string]string{strings.Repeat("k", 70_000): "x"})
-	add("NewAttributes", "a long key", "check", ipalloc.ErrLimit, "attributes", err)
-	_, err = ParseOwner("host")
-	add("ParseOwner", "no kind", "parse", ipalloc.ErrInvalid, "owner", err)
 	var p Pool
 	_, err = p.MarshalJSON()
 	add("Pool.MarshalJSON", "", "", nil, "", err)
@@ -50,7 +46,7 @@ func refuseValues(add addRow) {
 
 func refuseArguments(e *Engine, add addRow) {
 	invalid := ipalloc.ErrInvalid
-	host, zero := HostOwner("h"), Owner{}
+	host, zero := alloc.HostOwner("h"), alloc.Owner{}
 	o := e.Operator()
 	second := func(_ any, err error) error { return err }
 	third := func(_, _ any, err error) error { return err }
@@ -85,7 +81,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.RemoveHost", "no host", "remove host", invalid, "Owner", third(e.RemoveHost(bg, zero)))
 	add("Engine.Renew", "no handle", "renew", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
 	add("Engine.Renew", "not held", "renew", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))
-	add("Engine.RenewIP", "no address", "renew", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, Guard{}, time.Hour)))
+	add("Engine.RenewIP", "no address", "renew", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, alloc.Guard{}, time.Hour)))
 	add("Engine.SetAttributes", "no address", "set attributes", invalid, "Address", e.SetAttributes(bg, SetOwnerArgs{}))
 	for what, a := range map[string]DisownArgs{
 		"neither": {}, "a prefix that is not masked": {Owner: host, Prefix: netip.PrefixFrom(ip("10.0.0.1"), 24)}, "a prefix of nobody": {Prefix: netip.MustParsePrefix("10.0.0.0/24")}, "both": {Owner: host, Pool: "pods"}, "a prefix of a pool": {Pool: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
@@ -123,7 +119,7 @@ func refuseDamage(t *testing.T, add addRow) {
 		t.Fatal(err)
 	}
 	corrupt := ipalloc.ErrCorrupt
-	host, o := HostOwner("h"), e.Operator()
+	host, o := alloc.HostOwner("h"), e.Operator()
 	second := func(_ any, err error) error { return err }
 	add("Engine.AutoAssign", "damage", "assign", corrupt, "", second(e.AutoAssign(bg, AssignArgs{Owner: host, Num4: 1})))
 	add("Engine.Hosts", "damage", "report", corrupt, "", second(e.Hosts(bg)))
@@ -135,5 +131,5 @@ func refuseDamage(t *testing.T, add addRow) {
 	add("Operator.Repair", "nothing to do", "repair", nil, "", second(o.Repair(bg, nil)))
 	add("Operator.Reservations", "damage", "read", corrupt, "", second(o.Reservations(bg)))
 	add("Operator.SetReservations", "damage", "reserve", corrupt, "", second(o.SetReservations(bg, &netipx.IPSet{})))
-	add("Collector.Collect", "damage", "collect", corrupt, "", second(o.NewCollector(time.Hour).Collect(bg, func(Allocation) Liveness { return Gone })))
+	add("Collector.Collect", "damage", "collect", corrupt, "", second(o.NewCollector(time.Hour).Collect(bg, func(alloc.Allocation) Liveness { return Gone })))
 }

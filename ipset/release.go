@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -12,13 +13,13 @@ import (
 type Release struct {
 	Address netip.Addr
 	// Guard is the condition on which it is released.
-	Guard
+	alloc.Guard
 }
 
 // ReleaseResult is the outcome for one address.
 type ReleaseResult struct {
 	Address netip.Addr
-	Outcome Outcome
+	Outcome alloc.Outcome
 }
 
 // ReleaseArgs are the arguments of [Engine.Release].
@@ -52,7 +53,7 @@ func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, erro
 func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
 	var few [4]release.Release
 	results := make([]ReleaseResult, 0, len(releases))
-	err := e.release.ReleaseIPs(ctx, releasesOf(few[:0], releases), func(a netip.Addr, o Outcome) {
+	err := e.release.ReleaseIPs(ctx, releasesOf(few[:0], releases), func(a netip.Addr, o alloc.Outcome) {
 		results = append(results, ReleaseResult{a, o})
 	})
 	return results, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -29,7 +30,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
-	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: HostOwner("h"), Claim: Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -80,15 +81,15 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 func TestSecondReleaseIsNoConflict(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("h", 1, "p")).V4[0]
-	rel := Release{al.Address, Guard{Handle: "p", Seq: al.Seq}}
-	for i, wantOutcome := range []Outcome{Released, WasFree, WasFree} {
+	rel := Release{al.Address, alloc.Guard{Handle: "p", Seq: al.Seq}}
+	for i, wantOutcome := range []alloc.Outcome{alloc.Released, alloc.WasFree, alloc.WasFree} {
 		res, err := w.ReleaseIPs(bg, rel)
 		if err != nil || res[0].Outcome != wantOutcome {
 			t.Errorf("release %d: %v, %v", i, res, err)
 		}
 	}
-	w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: HostOwner("h"), Claim: Claim{Handle: "q"}})
-	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != OwnerChanged {
+	w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "q"}})
+	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != alloc.OwnerChanged {
 		t.Errorf("after it got another owner: %v, %v", res, err)
 	}
 	w.check()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -190,9 +191,9 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen := make(map[Release]bool)
-			note := func(als []Allocation) {
+			note := func(als []alloc.Allocation) {
 				for _, al := range als {
-					k := Release{Address: al.Address, Guard: Guard{Seq: al.Seq}}
+					k := Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 					if seen[k] {
 						t.Fatalf("%v again", k)
 					}
@@ -203,7 +204,7 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 				for range 5 {
 					note(w.assign(want("h", 64, "p")).V4)
 					w.releaseHandle("p")
-					if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+					if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 						t.Fatal(err)
 					}
 				}

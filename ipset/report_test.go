@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // The report counts what each owner has, agrees with the addresses themselves, and names who is at a limit.
@@ -70,7 +72,7 @@ func TestShortageOutsideOfRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := w.assign(AssignArgs{Owner: HostOwner("h"), Num4: 5, Partial: true})
+		got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 5, Partial: true})
 		if len(got.Short) != 1 || got.Short[0].Reason != want {
 			t.Errorf("reserved %q: %v, want %v", reserved, got.Short, want)
 		}

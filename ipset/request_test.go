@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -19,13 +20,13 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 	got := w.assign(first)
 	before, _ := w.store.MarshalBinary()
 	for name, change := range map[string]func(*AssignArgs){
-		"owner":      func(a *AssignArgs) { a.Owner = HostOwner("g") },
+		"owner":      func(a *AssignArgs) { a.Owner = alloc.HostOwner("g") },
 		"number":     func(a *AssignArgs) { a.Num4 = 3 },
 		"family":     func(a *AssignArgs) { a.Num6 = 1 },
 		"handle":     func(a *AssignArgs) { a.Handle = "q" },
-		"attributes": func(a *AssignArgs) { a.Attributes, _ = NewAttributes(map[string]string{"a": "b"}) },
+		"attributes": func(a *AssignArgs) { a.Attributes, _ = alloc.NewAttributes(map[string]string{"a": "b"}) },
 		"time":       func(a *AssignArgs) { a.TTL = time.Hour },
-		"use":        func(a *AssignArgs) { a.Use = Tunnel },
+		"use":        func(a *AssignArgs) { a.Use = alloc.Tunnel },
 		"namespace":  func(a *AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
 		"pools":      func(a *AssignArgs) { a.Pools = nil },
 		"limit":      func(a *AssignArgs) { a.MaxBlocks = 4 },
@@ -39,7 +40,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: alloc.Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -76,7 +77,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.releaseHandle("other")
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: gone, Owner: HostOwner("h"), Claim: Claim{Handle: "thief"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(time.Minute)
@@ -92,7 +93,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Errorf("holds %v", als)
 	}
 	// A named address the same.
-	named := AssignIPArgs{Address: gone, Owner: HostOwner("h"), Claim: Claim{Handle: "pod"}, Request: "named"}
+	named := AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "pod"}, Request: "named"}
 	if _, err := w.AssignIP(bg, named); !errors.Is(err, ipalloc.ErrOccupied) {
 		t.Error(err)
 	}
@@ -173,7 +174,7 @@ func TestAnswerBytes(t *testing.T) {
 // Arguments that differ only in where an item of a list or map ends are other arguments.
 func TestRequestTellsListsApart(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28), poolOf("b", "10.0.1.0/24", 28), poolOf("a b", "10.0.2.0/24", 28))
-	attrs := func(m map[string]string) Attributes { a, _ := NewAttributes(m); return a }
+	attrs := func(m map[string]string) alloc.Attributes { a, _ := alloc.NewAttributes(m); return a }
 	for i, two := range [][2]func(a *AssignArgs){
 		{func(a *AssignArgs) { a.Pools = []string{"a b"} }, func(a *AssignArgs) { a.Pools = []string{"a", "b"} }},
 		{func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b c:d"} }, func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b", "c": "d"} }},

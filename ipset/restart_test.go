@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -18,7 +19,7 @@ func cluster(t *testing.T, n int) *world {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
 	w.assign(want("host0", 1, "p"))
 	for first := ip("10.0.0.0"); n > 0; n -= 100 {
-		host := HostOwner(fmt.Sprint("host", n/100))
+		host := alloc.HostOwner(fmt.Sprint("host", n/100))
 		blocks, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(first, 19).Masked(), host)
 		if err != nil || len(blocks) < 100 {
 			t.Fatal(len(blocks), err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // row returns arguments of an assignment of n neighbours.
@@ -17,7 +18,7 @@ func row(host string, n int, aligned bool, handle string) AssignArgs {
 }
 
 // isRow reports whether allocations are neighbours in one block.
-func isRow(als []Allocation) bool {
+func isRow(als []alloc.Allocation) bool {
 	for i := 1; i < len(als); i++ {
 		if als[i].Address != als[i-1].Address.Next() || als[i].Block != als[0].Block {
 			return false
@@ -77,7 +78,7 @@ func TestContiguousLeavesOut(t *testing.T) {
 	if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/32")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.3"), Owner: HostOwner("h"), Claim: Claim{Handle: "p"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := w.AutoAssign(bg, row("h", 4, false, "q"))

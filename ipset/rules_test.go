@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -45,7 +46,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 			rs = append(rs, Release{Address: a})
 		}
 		w.ReleaseIPs(bg, rs...)
-		if rel, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
+		if rel, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
 			t.Fatalf("%s: released %v, %v", prefix, rel, err)
 		}
 		if got := w.assign(want("new", 64, "p")); len(got.V4) != 64 || got.V4[0].Block != block {
@@ -60,7 +61,7 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or n
 	w.assign(want("h", 2, "p"))
 	grown := false
 	c := w.Operator().NewCollector(time.Minute)
-	als, err := c.Collect(bg, func(Allocation) Liveness {
+	als, err := c.Collect(bg, func(alloc.Allocation) Liveness {
 		if !grown {
 			grown = true
 			w.assign(want("other", 1, "p"))
@@ -70,7 +71,7 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or n
 	if err != nil || len(als) != 0 {
 		t.Errorf("%v, %v", als, err)
 	}
-	if als, err := c.Collect(bg, func(Allocation) Liveness { return Gone }); err != nil || len(als) != 3 {
+	if als, err := c.Collect(bg, func(alloc.Allocation) Liveness { return Gone }); err != nil || len(als) != 3 {
 		t.Errorf("next time: %v, %v", als, err)
 	}
 }
@@ -82,7 +83,7 @@ func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 		a.Sticky = true
 		first := w.assign(a).V4[0].Address
 		w.releaseHandle("vm")
-		a.Owner = HostOwner("g") // the machine moved
+		a.Owner = alloc.HostOwner("g") // the machine moved
 		if got := w.assign(a).V4[0].Address; (got == first) == strict {
 			t.Errorf("strict %v: had %s, got %s", strict, first, got)
 		}
@@ -98,7 +99,7 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 	w.assign(a)
 	w.releaseHandle("vm")
 	w.clock.add(time.Hour)
-	a.Owner, a.Num4 = HostOwner("new"), 3
+	a.Owner, a.Num4 = alloc.HostOwner("new"), 3
 	got := w.assign(a)
 	seen := map[string]bool{}
 	for _, al := range got.V4 {
@@ -132,7 +133,7 @@ func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			a := want(fmt.Sprint("h", i), 1, fmt.Sprint(i))
-			a.Attributes, _ = NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
+			a.Attributes, _ = alloc.NewAttributes(map[string]string{"k": strings.Repeat("x", size)})
 			if _, err := e.AutoAssign(bg, a); (err != nil) != (size > 4096) || err != nil && !errors.Is(err, ipalloc.ErrLimit) {
 				t.Errorf("call %d: %v", i, err)
 			}
@@ -172,7 +173,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		cost := func(what string, calls, records int, a AssignArgs, n int) {
 			t.Helper()
 			forgetAll(e)
-			if _, err := e.AutoAssign(bg, AssignArgs{Owner: HostOwner("x"), Num6: 1, Use: Workload}); !errors.Is(err, cause.NoPool) {
+			if _, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload}); !errors.Is(err, cause.NoPool) {
 				t.Fatal(err) // it has read the catalog
 			}
 			s.Reset()
@@ -192,7 +193,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		for a := block.Addr(); block.Contains(a); a = a.Next() {
 			w.ReleaseIPs(bg, Release{Address: a})
 		}
-		w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: HostOwner("old0"), OnlyEmpty: true})
+		w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old0"), OnlyEmpty: true})
 		cost("first block", 5, 20, want("new", 1, "p"), 1)
 		w.check()
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -88,7 +89,7 @@ func TestBadPools(t *testing.T) {
 	w.AddPool(bg, poolOf("e", "2001:db8::/64", 0))
 	w.AddPool(bg, poolOf("f", "10.4.0.0/28", 0))
 	ps, _ := w.Pools(bg)
-	if ps[1].BlockBits != 26 || ps[2].BlockBits != 122 || ps[3].BlockBits != 28 || ps[1].Uses != Workload|Tunnel {
+	if ps[1].BlockBits != 26 || ps[2].BlockBits != 122 || ps[3].BlockBits != 28 || ps[1].Uses != alloc.Workload|alloc.Tunnel {
 		t.Errorf("defaults: %+v", ps)
 	}
 }
@@ -104,7 +105,7 @@ func TestChoose(t *testing.T) {
 		{Name: "tenant", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Namespaces: zone("x"), Priority: 9},
 		{Name: "manual", Prefix: netip.MustParsePrefix("10.0.3.0/24"), Manual: true},
 		{Name: "off", Prefix: netip.MustParsePrefix("10.0.4.0/24"), Disabled: true},
-		{Name: "lb", Prefix: netip.MustParsePrefix("10.0.5.0/24"), Uses: LoadBalancer},
+		{Name: "lb", Prefix: netip.MustParsePrefix("10.0.5.0/24"), Uses: alloc.LoadBalancer},
 		{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64")},
 		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: selector.Selector{{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.In, Values: []string{"n1"}}}}}},
 	}}
@@ -116,24 +117,24 @@ func TestChoose(t *testing.T) {
 		q    pool.Choice
 		want string
 	}{
-		{pool.Choice{Family: 4, Use: Workload}, "any"},
-		{pool.Choice{Family: 4, Use: Tunnel}, "any"},
-		{pool.Choice{Family: 4, Use: LoadBalancer}, "lb"},
-		{pool.Choice{Family: 6, Use: Workload}, "six"},
-		{pool.Choice{Family: 6, Use: LoadBalancer}, "none"},
-		{pool.Choice{Family: 4, Use: Workload, Node: east}, "east any"},
-		{pool.Choice{Family: 4, Use: Workload, Node: east, Space: x}, "tenant east any"},
-		{pool.Choice{Family: 4, Use: Workload, Space: east}, "any"},
-		{pool.Choice{Family: 4, Use: Workload, Host: "n1"}, "any n1"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}}, "east"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}, Both: true}, "none"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"east"}, Both: true, Node: east}, "east"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"manual", "any"}}, "any manual"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"off"}}, "none"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"six"}}, "none"},
-		{pool.Choice{Family: 4, Use: Workload, Names: []string{"nowhere"}}, "unknown"},
-		{pool.Choice{Family: 4, Use: Workload, Ends: 64}, "none"},
-		{pool.Choice{Family: 4, Use: Workload, Ends: 63}, "any"},
+		{pool.Choice{Family: 4, Use: alloc.Workload}, "any"},
+		{pool.Choice{Family: 4, Use: alloc.Tunnel}, "any"},
+		{pool.Choice{Family: 4, Use: alloc.LoadBalancer}, "lb"},
+		{pool.Choice{Family: 6, Use: alloc.Workload}, "six"},
+		{pool.Choice{Family: 6, Use: alloc.LoadBalancer}, "none"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Node: east}, "east any"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Node: east, Space: x}, "tenant east any"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Space: east}, "any"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Host: "n1"}, "any n1"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}}, "east"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true}, "none"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true, Node: east}, "east"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"manual", "any"}}, "any manual"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"off"}}, "none"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"six"}}, "none"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"nowhere"}}, "unknown"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Ends: 64}, "none"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Ends: 63}, "any"},
 	} {
 		var found assign.Search
 		err := found.Choose(c, tt.q)
@@ -259,7 +260,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
-	if rel, err := e.DisownBlocks(bg, DisownArgs{Prefix: al.Block, Owner: HostOwner("h"), OnlyEmpty: true}); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
+	if rel, err := e.DisownBlocks(bg, DisownArgs{Prefix: al.Block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {
@@ -269,7 +270,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	// The other way round: the block goes while the host's next address is on its way.
 	w.releaseHandle("q")
 	r.before = func([]store.Op) {
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("h"), OnlyEmpty: true}); err != nil {
+		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -301,7 +302,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 			w.releaseHandle("p")
 		}
 		if i%5 == 0 {
-			w.DisownBlocks(bg, DisownArgs{Owner: HostOwner(h)})
+			w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(h)})
 		}
 		if i%11 == 0 {
 			if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
@@ -340,7 +341,7 @@ func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 	if got := w.assign(want("x", 1, "y")); len(got.V4) != 0 {
 		t.Errorf("from its reserved block: %v", got.V4)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.0"), Owner: HostOwner("h"), Claim: Claim{Handle: "named"}}); err != nil {
+	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "named"}}); err != nil {
 		t.Errorf("by name: %v", err)
 	}
 	w.check()

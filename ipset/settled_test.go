@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -30,15 +31,15 @@ func last[T any](seq iter.Seq2[T, error]) (err error) {
 var settling = map[string]func(e *Engine) error{
 	"AddPool":     func(e *Engine) error { return e.AddPool(bg, poolOf("q", "10.1.0.0/24", 28)) },
 	"Allocations": func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
-	"Assign":      func(e *Engine) error { _, err := e.Assign(bg, HostOwner("z"), "z"); return err },
+	"Assign":      func(e *Engine) error { _, err := e.Assign(bg, alloc.HostOwner("z"), "z"); return err },
 	"AssignIP": func(e *Engine) error {
-		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.200"), Owner: HostOwner("z")})
+		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.200"), Owner: alloc.HostOwner("z")})
 		return err
 	},
 	"AutoAssign": func(e *Engine) error { _, err := e.AutoAssign(bg, want("z", 1, "z")); return err },
 	"BlockOf":    func(e *Engine) error { _, err := e.Operator().BlockOf(bg, ip("10.0.0.1")); return err },
 	"Blocks":     func(e *Engine) error { return last(e.Operator().Blocks(bg, netip.Prefix{})) },
-	"BlocksOf":   func(e *Engine) error { _, err := e.BlocksOf(bg, HostOwner("x")); return err },
+	"BlocksOf":   func(e *Engine) error { _, err := e.BlocksOf(bg, alloc.HostOwner("x")); return err },
 	"Borrowings": func(e *Engine) error { return last(e.Borrowings(bg)) },
 	"Changes": func(e *Engine) (err error) {
 		for _, err = range e.Changes(bg, 0) {
@@ -51,7 +52,7 @@ var settling = map[string]func(e *Engine) error{
 	},
 	"Check": func(e *Engine) error { _, err := e.Operator().Check(bg, nil); return err },
 	"ClaimAffinity": func(e *Engine) error {
-		_, _, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.240/28"), HostOwner("z"))
+		_, _, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.240/28"), alloc.HostOwner("z"))
 		return err
 	},
 	"Config": func(e *Engine) error { _, err := e.Operator().Config(bg); return err },
@@ -59,7 +60,10 @@ var settling = map[string]func(e *Engine) error{
 		_, err := e.Decline(bg, DeclineArgs{Address: ip("10.0.0.9"), For: time.Hour})
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
-	"DisownBlocks":   func(e *Engine) error { _, err := e.DisownBlocks(bg, DisownArgs{Owner: HostOwner("z")}); return err },
+	"DisownBlocks": func(e *Engine) error {
+		_, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("z")})
+		return err
+	},
 	"Drain":          func(e *Engine) error { _, err := e.Operator().Drain(bg, "p"); return err },
 	"DryRun":         func(e *Engine) error { _, err := e.DryRun().IPsByHandle(bg, "x"); return err },
 	"EnsureBlock":    func(e *Engine) error { _, err := e.EnsureBlock(bg, want("z", 1, "z")); return err },
@@ -68,7 +72,7 @@ var settling = map[string]func(e *Engine) error{
 	"IPsByAttribute": func(e *Engine) error { _, err := e.IPsByAttribute(bg, "user", "x"); return err },
 	"IPsByShare":     func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err },
 	"IPsByHandle":    func(e *Engine) error { _, err := e.IPsByHandle(bg, "x"); return err },
-	"IPsByHost":      func(e *Engine) error { _, err := e.IPsByHost(bg, HostOwner("x")); return err },
+	"IPsByHost":      func(e *Engine) error { _, err := e.IPsByHost(bg, alloc.HostOwner("x")); return err },
 	"ImportBlock": func(e *Engine) error {
 		b, err := block.New(netip.MustParsePrefix("10.0.0.240/28"), block.Options{})
 		if err != nil {
@@ -83,16 +87,16 @@ var settling = map[string]func(e *Engine) error{
 	"Lookup":     func(e *Engine) error { _, err := e.Lookup(bg, ip("10.0.0.1")); return ignore(err, ipalloc.ErrNotHeld) },
 	"MergePools": func(e *Engine) error { return e.Operator().MergePools(bg, "r", "p") },
 	"NewCollector": func(e *Engine) error {
-		_, err := e.Operator().NewCollector(0).Collect(bg, func(Allocation) Liveness { return Alive })
+		_, err := e.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) Liveness { return Alive })
 		return err
 	},
 	"Offer":              func(e *Engine) error { a := want("z", 1, "z"); a.TTL = time.Hour; _, err := e.Offer(bg, a); return err },
 	"Pools":              func(e *Engine) error { _, err := e.Pools(bg); return err },
 	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
 	"Release":            func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "z"}); return err },
-	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, HostOwner("z")); return err },
+	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("z")); return err },
 	"DisownBlocks of a prefix": func(e *Engine) error {
-		_, err := e.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: HostOwner("z")})
+		_, err := e.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: alloc.HostOwner("z")})
 		return err
 	},
 	"ReleaseByHandle": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "z"); return err },
@@ -101,12 +105,12 @@ var settling = map[string]func(e *Engine) error{
 		_, err := e.DisownBlocks(bg, DisownArgs{Pool: "p", OnlyEmpty: true})
 		return err
 	},
-	"RemoveHost":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, HostOwner("z")); return err },
+	"RemoveHost":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, alloc.HostOwner("z")); return err },
 	"RemovePool":  func(e *Engine) error { return e.RemovePool(bg, "p") },
 	"RemoveSpace": func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
 	"Renew":       func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },
 	"RenewIP": func(e *Engine) error {
-		_, err := e.RenewIP(bg, ip("10.0.0.9"), Guard{}, time.Hour)
+		_, err := e.RenewIP(bg, ip("10.0.0.9"), alloc.Guard{}, time.Hour)
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
 	"Repair":       func(e *Engine) error { _, err := e.Operator().Repair(bg, nil); return err },

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // TestSince: every answer says since when an address is held, to the second. Renewals and changes of attributes and hosts keep it, each
@@ -13,15 +15,15 @@ func TestSince(t *testing.T) {
 	p.Cooldown = time.Hour
 	w := newWorld(t, Config{}, p)
 	start := w.clock.now().Truncate(time.Second)
-	since := func(what string, al Allocation, after time.Duration) {
+	since := func(what string, al alloc.Allocation, after time.Duration) {
 		t.Helper()
 		if want := start.Add(after); !al.Since.Equal(want) {
 			t.Errorf("%s: since %v, want %v", what, al.Since, want)
 		}
 	}
-	look := func(a string) Allocation { al, _ := w.Lookup(bg, ip(a)); return al }
+	look := func(a string) alloc.Allocation { al, _ := w.Lookup(bg, ip(a)); return al }
 	w.clock.add(1500 * time.Millisecond)
-	lease := AssignIPArgs{Address: ip("10.0.0.1"), Owner: HostOwner("h"), Claim: Claim{Handle: "lease", TTL: time.Minute}}
+	lease := AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "lease", TTL: time.Minute}}
 	al, err := w.AssignIP(bg, lease)
 	if err != nil {
 		t.Fatal(err)
@@ -29,11 +31,11 @@ func TestSince(t *testing.T) {
 	since("assigned", al, time.Second)
 	since("looked up", look("10.0.0.1"), time.Second)
 	w.clock.add(20 * time.Second)
-	if al, err = w.RenewIP(bg, al.Address, Guard{Handle: "lease"}, time.Minute); err != nil {
+	if al, err = w.RenewIP(bg, al.Address, alloc.Guard{Handle: "lease"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	since("renewed", al, time.Second)
-	active, to := attributes(t, "k", "v"), HostOwner("other")
+	active, to := attributes(t, "k", "v"), alloc.HostOwner("other")
 	if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Active: &active, Host: &to}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,20 +44,20 @@ func TestSince(t *testing.T) {
 		t.Fatal(held, err)
 	}
 	since("changed", held[0], time.Second)
-	var read Allocation
+	var read alloc.Allocation
 	if text, err := json.Marshal(held[0]); err != nil || json.Unmarshal(text, &read) != nil || read != held[0] {
 		t.Errorf("JSON says %+v, %v, want %+v", read, err, held[0])
 	}
-	web := Share{Max: 2, Key: "web"}
+	web := alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"one", "two"} { // at 21 and 31 seconds
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.2"), Owner: HostOwner("h"), Claim: Claim{Handle: handle, Share: web}}); err != nil {
+		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.2"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle, Share: web}}); err != nil {
 			t.Fatal(err)
 		}
 		held, _ := w.IPsByHandle(bg, handle)
 		since(handle, held[0], time.Duration(21+10*i)*time.Second)
 		w.clock.add(10 * time.Second)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.2"), Guard: Guard{Handle: "one"}}); err != nil {
+	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.2"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
 		t.Fatal(err)
 	}
 	since("the one that is left", look("10.0.0.2"), 31*time.Second)
@@ -78,7 +80,7 @@ func TestSinceOfAnImport(t *testing.T) {
 		now.Add(-time.Hour): now.Add(-time.Hour), now.Add(time.Hour): now, time.Unix(-5, 0): now, {}: now,
 		time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC): now,
 	} {
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 1, Claim: Claim{Since: at}})
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Since: at}})
 		if err != nil || !got.V4[0].Since.Equal(want) {
 			t.Errorf("since %v: %v, %v", at, got.V4, err)
 			continue

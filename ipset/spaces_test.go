@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -72,7 +73,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if _, err := e.AutoAssign(bg, a); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: HostOwner("h2"), Claim: Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
+		if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h2"), Claim: alloc.Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		if after := keysOutside(t, w.store, name); !slices.Equal(before, after) {
@@ -118,7 +119,7 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 	if als, err := e.IPsByHandle(bg, "pod"); err != nil || len(als) != 2+n {
 		t.Errorf("space %d: %v, %v", n, als, err)
 	}
-	if als, err := e.IPsByHost(bg, HostOwner("h")); err != nil || len(als) != 2+n {
+	if als, err := e.IPsByHost(bg, alloc.HostOwner("h")); err != nil || len(als) != 2+n {
 		t.Errorf("space %d: %v, %v", n, als, err)
 	}
 	if al, err := e.Lookup(bg, ip("10.0.0.77")); err != nil || al.Handle != fmt.Sprint("of ", spaceNames[n]) {
@@ -197,7 +198,7 @@ func TestSpacesCheck(t *testing.T) {
 			}
 		}
 		e := inSpace(t, w.Engine, damaged)
-		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: record.OwnerKey(HostOwner("h")), Expect: store.AnyRevision}}
+		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: record.OwnerKey(alloc.HostOwner("h")), Expect: store.AnyRevision}}
 		if _, err := e.core.Store.Commit(bg, ops); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +282,7 @@ func TestSpacesFollow(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(bg)
 	done := make(chan error, 1)
-	go func() { done <- red.Follow(ctx, HostOwner("h")) }()
+	go func() { done <- red.Follow(ctx, alloc.HostOwner("h")) }()
 	for f.Counts().Watches == 0 {
 		runtime.Gosched()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -20,7 +21,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", sizes[0]))
 		e := w.engine(w.store)
 		for a := ip("10.0.0.0"); a != ip("10.0.0.64"); a = a.Next() {
-			if res, err := e.ReleaseIPs(bg, Release{Address: a}); err != nil || res[0].Outcome != WasFree {
+			if res, err := e.ReleaseIPs(bg, Release{Address: a}); err != nil || res[0].Outcome != alloc.WasFree {
 				t.Fatal(res, err)
 			}
 		}
@@ -52,7 +53,7 @@ func TestPoolInsideALargeBlock(t *testing.T) {
 	}
 	w.check()
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: HostOwner("a"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -80,7 +81,7 @@ func TestStickyKeepsTheOtherFamily(t *testing.T) {
 		w.releaseHandle("vm")
 		w.clock.add(time.Minute)
 		again := ask("vm", num[0], num[1])
-		for i, als := range [][2][]Allocation{{first.V4, again.V4}, {first.V6, again.V6}} {
+		for i, als := range [][2][]alloc.Allocation{{first.V4, again.V4}, {first.V6, again.V6}} {
 			for k := range num[i] {
 				if als[1][k].Address != als[0][k].Address {
 					t.Errorf("%v asked: %v, first %v", num, als[1], als[0])

@@ -14,6 +14,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // someText returns a text that may be hard to write: empty, quoted, of any bytes.
@@ -39,12 +40,12 @@ func roundTrip[V any](t *testing.T, v V) string {
 // TestJSONLosesNothing: attributes, owners, uses, allocations with their holders and pools are themselves again.
 func TestJSONLosesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	attributes := func() Attributes {
+	attributes := func() alloc.Attributes {
 		m := map[string]string{}
 		for range r.IntN(3) {
 			m[someText(r)] = someText(r)
 		}
-		a, err := NewAttributes(m)
+		a, err := alloc.NewAttributes(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,10 +54,10 @@ func TestJSONLosesNothing(t *testing.T) {
 	w := newWorld(t, Config{}, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 24, Uses: AllUses(), Cooldown: time.Hour})
 	for i := range 300 {
 		roundTrip(t, attributes())
-		o := Owner{Kind: OwnerKind(1 + r.IntN(2)), Name: someText(r)}
+		o := alloc.Owner{Kind: alloc.OwnerKind(1 + r.IntN(2)), Name: someText(r)}
 		roundTrip(t, o)
-		roundTrip(t, Use(r.IntN(8)))
-		a := AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Claim: Claim{Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}}
+		roundTrip(t, alloc.Use(r.IntN(8)))
+		a := AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Claim: alloc.Claim{Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}}
 		a.TTL = time.Duration(r.IntN(2)) * time.Hour
 		a.Share.Max = 3 * r.IntN(2)
 		al, err := w.AssignIP(bg, a)
@@ -82,22 +83,22 @@ func TestJSONLosesNothing(t *testing.T) {
 		}
 		roundTrip(t, al)
 	}
-	for _, p := range []Pool{{}, {Name: "p", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Uses: Workload | LoadBalancer, Disabled: true, Manual: true, Order: Random, Seed: 7,
+	for _, p := range []Pool{{}, {Name: "p", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Uses: alloc.Workload | alloc.LoadBalancer, Disabled: true, Manual: true, Order: alloc.Random, Seed: 7,
 		Index: []string{"tenant"}, Priority: -3, Ranges: []netipx.IPRange{netipx.MustParseIPRange("fd00::1-fd00::9")}, MaxBlocksPerHost: 2, Subnet: true, Cooldown: 90 * time.Minute, Draining: []int{120}}} {
 		roundTrip(t, p)
 	}
 	want := `{"name":"p","prefix":"10.0.0.0/24","uses":["workload"],"cooldown":"1h"}`
-	if got := roundTrip(t, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: Workload, Cooldown: time.Hour}); got != want {
+	if got := roundTrip(t, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: alloc.Workload, Cooldown: time.Hour}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	tenant, _ := NewAttributes(map[string]string{"tenant": "acme"})
-	if got := fmt.Sprint(tenant, HostOwner("a"), Workload|Tunnel); got != `"tenant"="acme" host:a workload,tunnel` {
+	tenant, _ := alloc.NewAttributes(map[string]string{"tenant": "acme"})
+	if got := fmt.Sprint(tenant, alloc.HostOwner("a"), alloc.Workload|alloc.Tunnel); got != `"tenant"="acme" host:a workload,tunnel` {
 		t.Error(got)
 	}
 }
 
 // AllUses returns every use.
-func AllUses() Use { return Workload | Tunnel | LoadBalancer }
+func AllUses() alloc.Use { return alloc.Workload | alloc.Tunnel | alloc.LoadBalancer }
 
 // TestJSONRefusesWhatCannotBe: text that no value writes is refused, and the value stays.
 func TestJSONRefusesWhatCannotBe(t *testing.T) {
@@ -105,10 +106,10 @@ func TestJSONRefusesWhatCannotBe(t *testing.T) {
 		into any
 		bad  []string
 	}{
-		{new(Use), []string{`["none"]`, `7`, `"workload"`}},
-		{new(Owner), []string{`"a"`, `"host:"`, `"host:\"a"`, `7`}},
-		{new(Attributes), []string{`"%%"`, `"AQ=="`, `""`, `{"a":1}`, `[]`}},
-		{new(Allocation), []string{`7`, `{"handle":"\"a"}`, `{"share":"%"}`, `{"share":"AA=="}`, `{"share":"AQBh"}`, `{"host":"x"}`}},
+		{new(alloc.Use), []string{`["none"]`, `7`, `"workload"`}},
+		{new(alloc.Owner), []string{`"a"`, `"host:"`, `"host:\"a"`, `7`}},
+		{new(alloc.Attributes), []string{`"%%"`, `"AQ=="`, `""`, `{"a":1}`, `[]`}},
+		{new(alloc.Allocation), []string{`7`, `{"handle":"\"a"}`, `{"share":"%"}`, `{"share":"AA=="}`, `{"share":"AQBh"}`, `{"host":"x"}`}},
 		{new(Pool), []string{`{"cooldown":"soon"}`, `{"uses":["none"]}`, `{"name":"p","colour":"red"}`, `{"prefix":"10.0.0.1"}`}},
 	} {
 		for _, text := range c.bad {
@@ -122,7 +123,7 @@ func TestJSONRefusesWhatCannotBe(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{Owner{Kind: 7, Name: "a"}, Use(64)} {
+	for _, v := range []any{alloc.Owner{Kind: 7, Name: "a"}, alloc.Use(64)} {
 		if text, err := json.Marshal(v); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%v: %s, %v", v, text, err)
 		}

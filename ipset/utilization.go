@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/query"
 )
@@ -15,7 +16,7 @@ type Utilization struct {
 	// Pool is empty for blocks outside every pool.
 	Pool   string
 	Prefix netip.Prefix
-	Owner  Owner // of a block
+	Owner  alloc.Owner // of a block
 	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
 	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
 	Capacity, Used, Cooling, Reserved, Available Count

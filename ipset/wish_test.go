@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // TestWish: an address that a client asks for is given where automatic assignment could give it, else another is, and never an error.
@@ -19,9 +20,9 @@ func TestWish(t *testing.T) {
 	if err := w.Operator().ChangePools(bg, PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.20-10.0.0.21")}}); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(host, handle, wish string, n int) []Allocation {
+	ask := func(host, handle, wish string, n int) []alloc.Allocation {
 		t.Helper()
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner(host), Num4: n, Claim: Claim{Handle: handle}, Wish: ip(wish)})
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}, Wish: ip(wish)})
 		if err != nil || len(got.V4) != n {
 			t.Fatalf("%s for %s: %v, %v", wish, handle, got, err)
 		}
@@ -62,7 +63,7 @@ func TestWish(t *testing.T) {
 		t.Error("the address cools")
 	}
 	for _, a := range []AssignArgs{{Wish: netip.MustParseAddr("::ffff:10.0.0.1")}, {Wish: ip("10.0.0.9"), Contiguous: true}} {
-		a.Owner, a.Num4 = HostOwner("h"), 1
+		a.Owner, a.Num4 = alloc.HostOwner("h"), 1
 		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", a, err)
 		}
@@ -74,7 +75,7 @@ func TestWish(t *testing.T) {
 func TestWishInTheBlockOfNamedAddresses(t *testing.T) {
 	for wish, want := range map[string]bool{"10.0.0.6": true, "10.0.0.5": false, "10.0.0.1": false, "10.0.0.9": true} {
 		w := newWorld(t, Config{}, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.14")}})
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: Claim{Handle: "a"}, Wish: ip(wish)})
+		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: alloc.Claim{Handle: "a"}, Wish: ip(wish)})
 		if err != nil || len(got.V4) != 4 {
 			t.Fatalf("wish %s: %v, %v", wish, got, err)
 		}
@@ -94,32 +95,32 @@ func TestWishInTheBlockOfNamedAddresses(t *testing.T) {
 
 // TestStickyRemembersNamedAddresses: a call with Sticky remembers what it gives, named by the caller or not.
 func TestStickyRemembersNamedAddresses(t *testing.T) {
-	h := HostOwner("dhcp")
-	for name, give := range map[string]func(e *Engine, c Claim) error{
-		"AssignIP": func(e *Engine, c Claim) error {
+	h := alloc.HostOwner("dhcp")
+	for name, give := range map[string]func(e *Engine, c alloc.Claim) error{
+		"AssignIP": func(e *Engine, c alloc.Claim) error {
 			_, err := e.AssignIP(bg, AssignIPArgs{Owner: h, Address: ip("10.0.0.77"), Claim: c, Sticky: true})
 			return err
 		},
-		"Addresses": func(e *Engine, c Claim) error {
+		"Addresses": func(e *Engine, c alloc.Claim) error {
 			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c, Sticky: true})
 			return err
 		},
-		"Offer": func(e *Engine, c Claim) error {
+		"Offer": func(e *Engine, c alloc.Claim) error {
 			c.TTL = time.Minute
 			_, err := e.Offer(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c})
 			return err
 		},
-		"Wish": func(e *Engine, c Claim) error {
+		"Wish": func(e *Engine, c alloc.Claim) error {
 			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Num4: 1, Wish: ip("10.0.0.77"), Claim: c, Sticky: true})
 			return err
 		},
 	} {
 		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 24))
-		if err := give(w.Engine, Claim{Handle: "c"}); err != nil {
+		if err := give(w.Engine, alloc.Claim{Handle: "c"}); err != nil {
 			t.Fatal(name, err)
 		}
 		w.releaseHandle("c")
-		got, err := w.Offer(bg, AssignArgs{Owner: h, Num4: 1, Claim: Claim{Handle: "c", TTL: time.Minute}})
+		got, err := w.Offer(bg, AssignArgs{Owner: h, Num4: 1, Claim: alloc.Claim{Handle: "c", TTL: time.Minute}})
 		if err != nil || got.V4[0].Address != ip("10.0.0.77") {
 			t.Errorf("%s: had 10.0.0.77, and is offered %v, %v", name, got.V4, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/metrics"
 )
@@ -21,8 +22,8 @@ func BenchmarkScrape(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range 100_000 {
-		if _, err := e.AutoAssign(b.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i)), Num4: 10,
-			Claim: ipset.Claim{Handle: fmt.Sprint("handle", i)}}); err != nil {
+		if _, err := e.AutoAssign(b.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 10,
+			Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 var (
@@ -83,7 +84,7 @@ type poolView struct {
 }
 
 type hostView struct {
-	owner        ipset.Owner // the zero Owner stands for all others
+	owner        alloc.Owner // the zero Owner stands for all others
 	blocks, used float64
 }
 
@@ -183,7 +184,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 		e.send(out, hostCount, float64(v.count))
 		for _, h := range v.hosts {
 			name := "(others)"
-			if h.owner != (ipset.Owner{}) {
+			if h.owner != (alloc.Owner{}) {
 				name = h.owner.String()
 			}
 			e.send(out, hostBlocks, h.blocks, name)
@@ -298,7 +299,7 @@ var blockStates = [4]string{"orphan", "empty", "partial", "full"}
 
 func blockState(b *ipset.Utilization) int {
 	switch {
-	case b.Owner == ipset.Owner{}:
+	case b.Owner == alloc.Owner{}:
 		return 0
 	case b.Used.Float64()+b.Cooling.Float64() == 0:
 		return 1
@@ -309,9 +310,9 @@ func blockState(b *ipset.Utilization) int {
 }
 
 func (v *view) summarize(us []ipset.Utilization, hosts int) {
-	var places map[ipset.Owner]int // in v.hosts
+	var places map[alloc.Owner]int // in v.hosts
 	if hosts > 0 {
-		places = make(map[ipset.Owner]int)
+		places = make(map[alloc.Owner]int)
 	}
 	for i := range us {
 		p := poolView{name: us[i].Pool, use: us[i], free: largestFree(&us[i], v.kept[us[i].Pool])}
@@ -322,7 +323,7 @@ func (v *view) summarize(us []ipset.Utilization, hosts int) {
 		for j := range us[i].Blocks {
 			b := &us[i].Blocks[j]
 			p.by[blockState(b)]++
-			if places == nil || b.Owner == (ipset.Owner{}) {
+			if places == nil || b.Owner == (alloc.Owner{}) {
 				continue
 			}
 			at, known := places[b.Owner]

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/metrics"
@@ -33,7 +34,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if _, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1"); err != nil {
+	if _, err := engine.Assign(ctx, alloc.HostOwner("node-a"), "pod-1"); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -68,7 +69,7 @@ func ExampleNewLeaks() {
 	prometheus.NewRegistry().MustRegister(leaks)
 
 	running := map[string]bool{"pod-1": true} // what the API server knows
-	released, err := leaks.Run(ctx, func(a ipset.Allocation) ipset.Liveness {
+	released, err := leaks.Run(ctx, func(a alloc.Allocation) ipset.Liveness {
 		if running[a.Handle] {
 			return ipset.Alive
 		}

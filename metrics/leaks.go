@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 var (
@@ -55,11 +56,11 @@ func NewLeaks(name string, c *ipset.Collector, now func() time.Time) *Leaks {
 }
 
 // Run calls [ipset.Collector.Collect], and counts. Calls run one after the other. It remembers the candidates.
-func (l *Leaks) Run(ctx context.Context, live func(ipset.Allocation) ipset.Liveness) ([]ipset.Allocation, error) {
+func (l *Leaks) Run(ctx context.Context, live func(alloc.Allocation) ipset.Liveness) ([]alloc.Allocation, error) {
 	l.running.Lock()
 	defer l.running.Unlock()
 	now, seen := l.now(), make(map[allocation]time.Time)
-	done, err := l.collector.Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+	done, err := l.collector.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
 		found, key := live(a), allocation{a.Address, a.Seq}
 		if found == ipset.Alive {
 			delete(seen, key)

@@ -27,6 +27,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/metrics"
@@ -241,12 +242,12 @@ func TestEngine(t *testing.T) {
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	ctx := t.Context()
 	assign := func(host string, n int, handle string) ipset.Assigned {
-		return must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n, Claim: ipset.Claim{Handle: handle}}))(t)
+		return must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}}))(t)
 	}
 	assign("a", 64, "full")
 	assign("b", 2, "some")
 	must(e.ReleaseIPs(ctx, ipset.Release{Address: assign("b", 1, "gone").V4[0].Address}))(t)
-	must2claim(t)(e.ClaimAffinity(ctx, prefix("10.0.0.0/24"), ipset.HostOwner("c")))
+	must2claim(t)(e.ClaimAffinity(ctx, prefix("10.0.0.0/24"), alloc.HostOwner("c")))
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 2})
 	got := scrape(t, c, db)
 	pool := func(state string) string { return "kind=ipset,pool=pods,state=" + state }
@@ -261,10 +262,10 @@ func TestEngine(t *testing.T) {
 	}
 	sums(t, got)
 
-	must(e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner("a")}))(t)
-	res := must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 400, Partial: true, Claim: ipset.Claim{Handle: "many"}}))(t)
+	must(e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner("a")}))(t)
+	res := must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Claim: alloc.Claim{Handle: "many"}}))(t)
 	c.Observe(res, nil)
-	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("b"), Num4: 1}) // one is left, and cools
+	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
 	c.Observe(ipset.Assigned{}, err)
 	c.Observe(ipset.Assigned{}, errors.New("of the caller"))
 	got = scrape(t, c)
@@ -300,7 +301,7 @@ func TestSpaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(red.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("h"), Num4: 3, Claim: ipset.Claim{Handle: "h"}}))(t)
+	must(red.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "h"}}))(t)
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(metrics.NewEngine("pods", e, metrics.EngineOptions{}), metrics.NewEngine("pods", red, metrics.EngineOptions{}),
 		metrics.NewSet("pods", must(cidrset.New(prefix("10.0.0.0/16"), 24))(t)))
@@ -324,9 +325,9 @@ func TestBorrowed(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"a", "b"} { // a gets the three blocks, so b borrows
-		must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: 30, Num6: 3, Claim: ipset.Claim{Handle: host}}))(t)
+		must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: 30, Num6: 3, Claim: alloc.Claim{Handle: host}}))(t)
 		if host == "a" {
-			must2claim(t)(e.ClaimAffinity(t.Context(), prefix("10.0.0.0/26"), ipset.HostOwner("a")))
+			must2claim(t)(e.ClaimAffinity(t.Context(), prefix("10.0.0.0/26"), alloc.HostOwner("a")))
 		}
 	}
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Borrowed: true})
@@ -343,7 +344,7 @@ func TestEngineWide(t *testing.T) {
 	if err := e.AddPool(t.Context(), ipset.Pool{Name: "v6", Prefix: prefix("2001:db8::/32")}); err != nil {
 		t.Fatal(err)
 	}
-	must(e.Assign(t.Context(), ipset.HostOwner("a"), "h"))(t)
+	must(e.Assign(t.Context(), alloc.HostOwner("a"), "h"))(t)
 	got := scrape(t, metrics.NewEngine("a", e, metrics.EngineOptions{}))
 	want(t, got, "pool_capacity", map[string]float64{"kind=ipset,pool=v6": 0x1p96})
 	want(t, got, "pool_largest_free_prefix_length", map[string]float64{"kind=ipset,pool=v6": 33})
@@ -386,11 +387,11 @@ func TestLeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range []string{"a", "b"} {
-		must(e.Assign(ctx, ipset.HostOwner("n"), h))(t)
+		must(e.Assign(ctx, alloc.HostOwner("n"), h))(t)
 	}
 	l := metrics.NewLeaks("p", e.Operator().NewCollector(time.Hour), func() time.Time { return now })
 	want(t, scrape(t, l), "leak_last_run_timestamp_seconds", map[string]float64{"": 0})
-	leaked := func(a ipset.Allocation) ipset.Liveness {
+	leaked := func(a alloc.Allocation) ipset.Liveness {
 		if a.Handle == "a" {
 			return ipset.Leaked
 		}
@@ -462,7 +463,7 @@ func TestNames(t *testing.T) {
 func TestStrangeNames(t *testing.T) {
 	e, _ := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	for _, host := range []string{"\xff", "\xfe", "a\"b\n\\"} {
-		must(e.Assign(t.Context(), ipset.HostOwner(host), "of "+host))(t)
+		must(e.Assign(t.Context(), alloc.HostOwner(host), "of "+host))(t)
 	}
 	got := scrape(t, metrics.NewEngine("a", e, metrics.EngineOptions{Hosts: 5}))
 	if n := len(values(got["ipalloc_host_blocks"])); n != 3 {
@@ -523,7 +524,7 @@ func everything(t *testing.T) []prometheus.Collector {
 	services := metrics.NewRegistry("all", r)
 	services.Found([]*repair.Finding{{Kind: repair.Leaked}})
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
-	must(e.Assign(ctx, ipset.HostOwner("a"), "h"))(t)
+	must(e.Assign(ctx, alloc.HostOwner("a"), "h"))(t)
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1, Borrowed: true})
 	pods.Observe(ipset.Assigned{Short: []ipset.Shortage{{Family: 4, Pool: "p"}}}, ipalloc.ErrFull)
 	return []prometheus.Collector{metrics.NewSet("all", s), metrics.NewNodes("all", a), services, pods, db,
@@ -537,8 +538,8 @@ func TestScrapeAllocations(t *testing.T) {
 	cost := func(held int) uint64 {
 		e, _ := newEngine(t, store.NewMemory(), "10.0.0.0/16")
 		for i := range n {
-			must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i)), Num4: held,
-				Claim: ipset.Claim{Handle: fmt.Sprint("handle", i)}}))(t)
+			must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: held,
+				Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}))(t)
 		}
 		c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 10})
 		collect := func() {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // The hosts with most blocks are the first of all in order, and the others are summed.
@@ -15,7 +15,7 @@ func TestMost(t *testing.T) {
 	for count := range 40 {
 		var hosts []hostView
 		for i := range count {
-			hosts = append(hosts, hostView{ipset.HostOwner(fmt.Sprintf("%02d", i)), float64(random.IntN(4)), float64(random.IntN(3))})
+			hosts = append(hosts, hostView{alloc.HostOwner(fmt.Sprintf("%02d", i)), float64(random.IntN(4)), float64(random.IntN(3))})
 		}
 		all := most(slices.Clone(hosts), max(count, 1))
 		for i := 1; i < len(all); i++ {

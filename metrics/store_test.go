@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 	"github.com/ipalloc/ipalloc/metrics"
@@ -46,7 +46,7 @@ func TestRetry(t *testing.T) {
 		}
 		return faults.Outcome{}
 	})
-	must(e.Assign(t.Context(), ipset.HostOwner("a"), "h"))(t)
+	must(e.Assign(t.Context(), alloc.HostOwner("a"), "h"))(t)
 	got := scrape(t, db)
 	if n := values(got["ipalloc_store_commits_total"])["outcome=conflict"]; n != 3 {
 		t.Errorf("%v conflicts", n)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
@@ -114,7 +115,7 @@ func engines(n int) func(g int) []func() {
 		}
 		must(0, all[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12")}))
 		for i := range g {
-			e, args := all[i%n], ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host-", i)), Num4: 1, Claim: ipset.Claim{Handle: fmt.Sprint("pod-", i)}}
+			e, args := all[i%n], ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host-", i)), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("pod-", i)}}
 			out = append(out, turning(func() netip.Addr {
 				return must(e.AutoAssign(ctx, args)).V4[0].Address
 			}, func(a netip.Addr) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -164,7 +165,7 @@ func (s *cluster) start() error {
 	p := &s.places[at]
 	s.lastPod++
 	pod := pod{id: s.lastPod, place: int32(at), at: int32(len(p.pods)), leased: s.random.IntN(10) == 0}
-	args := ipset.AssignArgs{Owner: ipset.HostOwner(hostName(p.host)), Num4: 1, Claim: ipset.Claim{Handle: podName(pod.id)}}
+	args := ipset.AssignArgs{Owner: alloc.HostOwner(hostName(p.host)), Num4: 1, Claim: alloc.Claim{Handle: podName(pod.id)}}
 	if at%4 == 0 {
 		args.Num6 = 1
 	}
@@ -275,7 +276,7 @@ func (s *cluster) removeHost(at int) error {
 	}
 	var released []netip.Addr
 	err := s.meter.call(removeHost, func() (err error) {
-		released, _, err = s.engineOf(p.host).RemoveHost(s.ctx, ipset.HostOwner(hostName(p.host)))
+		released, _, err = s.engineOf(p.host).RemoveHost(s.ctx, alloc.HostOwner(hostName(p.host)))
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -101,7 +102,7 @@ func (s *cluster) blocks(to *state, all []ipset.Utilization) {
 		to.Used += int(used)
 		to.Blocks += len(p.Blocks)
 		for _, b := range p.Blocks {
-			to.Orphans += btoi(b.Owner == ipset.Owner{})
+			to.Orphans += btoi(b.Owner == alloc.Owner{})
 		}
 	}
 	room := 1 << (32 - s.blockBits)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // hours of the day at which things happen.
@@ -57,7 +58,7 @@ func (s *cluster) renewAll() error {
 		if pod.id != r.id {
 			continue
 		}
-		var got []ipset.Allocation
+		var got []alloc.Allocation
 		err := s.meter.call(renew, func() (err error) {
 			got, err = s.engineOf(s.places[pod.place].host).Renew(s.ctx, podName(pod.id), leaseTime)
 			return err
@@ -185,9 +186,9 @@ func (s *cluster) collect() error {
 	if !s.hour(collectAt) && !s.hour(collectAt+1) {
 		return nil
 	}
-	var got []ipset.Allocation
+	var got []alloc.Allocation
 	err := s.meter.call(collect, func() (err error) {
-		got, err = s.gc.Collect(s.ctx, func(al ipset.Allocation) ipset.Liveness {
+		got, err = s.gc.Collect(s.ctx, func(al alloc.Allocation) ipset.Liveness {
 			if pod, err := podOf(al.Handle); err == nil && s.leaked[pod] {
 				return ipset.Leaked
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // oracle knows who was told that an address is his, and nothing of how it was found. Its keys hold no pointer, so that the garbage
@@ -69,7 +69,7 @@ func (o *oracle) released(a netip.Addr, pod, host uint32, now time.Time) error {
 }
 
 // lapsed forgets an address whose lease a sweep ended.
-func (o *oracle) lapsed(al ipset.Allocation, now time.Time) error {
+func (o *oracle) lapsed(al alloc.Allocation, now time.Time) error {
 	pod, err := podOf(al.Handle)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (o *oracle) cool(now time.Time) {
 
 // compare holds everything that the store has against what was told. After a sweep no ended lease is left. known reports whether a
 // host is part of the cluster.
-func (o *oracle) compare(all iter.Seq2[ipset.Allocation, error], now time.Time, known func(host uint32) bool) error {
+func (o *oracle) compare(all iter.Seq2[alloc.Allocation, error], now time.Time, known func(host uint32) bool) error {
 	for a, h := range o.held {
 		if h.ended(now) {
 			delete(o.held, a)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // drained is a pool that is on its way out.
@@ -62,7 +63,7 @@ func (s *cluster) drainPool() error {
 // stillHeld lists what is held in the drained pool, and replaces the pool if that is nothing.
 func (s *cluster) stillHeld() error {
 	d := s.drained
-	var held []ipset.Allocation
+	var held []alloc.Allocation
 	err := s.meter.call(drain, func() (err error) { held, err = s.operator.Drain(s.ctx, d.pool.Name); return err })
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // few is a small cluster in which each day has its zone, its split, its drain and a third of its nodes replaced.
@@ -89,10 +89,10 @@ func TestOracle(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	later := now.Add(time.Hour)
-	held := func(as ...netip.Addr) func(yield func(ipset.Allocation, error) bool) {
-		return func(yield func(ipset.Allocation, error) bool) {
+	held := func(as ...netip.Addr) func(yield func(alloc.Allocation, error) bool) {
+		return func(yield func(alloc.Allocation, error) bool) {
 			for _, a := range as {
-				if !yield(ipset.Allocation{Address: a, Handle: "pod-7", Host: ipset.HostOwner("node-3")}, nil) {
+				if !yield(alloc.Allocation{Address: a, Handle: "pod-7", Host: alloc.HostOwner("node-3")}, nil) {
 					return
 				}
 			}
@@ -106,7 +106,7 @@ func TestOracle(t *testing.T) {
 		}
 		return o
 	}
-	lease := ipset.Allocation{Address: b, Handle: "pod-7"}
+	lease := alloc.Allocation{Address: b, Handle: "pod-7"}
 	for name, f := range map[string]func(o *oracle) error{
 		"twice":                 func(o *oracle) error { return o.assigned(a, holding{pod: 8, host: 3}, later) },
 		"twice within a lease":  func(o *oracle) error { return o.assigned(b, holding{pod: 8, host: 3}, now) },

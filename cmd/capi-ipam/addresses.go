@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // publish creates the IPAddress of a claim. One that is there already and is the claim's counts more than what the store gave:
@@ -101,7 +102,7 @@ func (p *provider) dropStray(ctx context.Context, k key) error {
 			p.log.Warn("an IPAddress named the claim of another as its owner", "name", k.String(), "uid", uid)
 			return nil
 		}
-		releases = append(releases, ipset.Release{Address: al.Address, Guard: ipset.Guard{Handle: uid, Seq: al.Seq}})
+		releases = append(releases, ipset.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}})
 	}
 	if _, err = engine.ReleaseIPs(ctx, releases...); err != nil {
 		return err

@@ -13,23 +13,24 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // fullRetry is how long a claim on a full pool waits if no release wakes it, such as one by another replica.
 const fullRetry = 30 * time.Second
 
 // owner is the owner of all blocks: claims have no hosts.
-var owner = ipset.Owner{Kind: ipset.Virtual, Name: "capi"}
+var owner = alloc.Owner{Kind: alloc.Virtual, Name: "capi"}
 
 // holder is what the store keeps with the address of a claim. The handle is the UID: a claim that is deleted and created again
 // is another one. Namespace and name say whom to ask for before an address is taken back.
-func holder(k key, uid string) ipset.Claim {
-	attributes, _ := ipset.NewAttributes(map[string]string{"namespace": k.namespace, "name": k.name}) // fails for 64 KiB only
-	return ipset.Claim{Handle: uid, Attributes: attributes}
+func holder(k key, uid string) alloc.Claim {
+	attributes, _ := alloc.NewAttributes(map[string]string{"namespace": k.namespace, "name": k.name}) // fails for 64 KiB only
+	return alloc.Claim{Handle: uid, Attributes: attributes}
 }
 
 // holderOf returns the claim that an address is held for; ok is false if the address does not say.
-func holderOf(al ipset.Allocation) (k key, ok bool) {
+func holderOf(al alloc.Allocation) (k key, ok bool) {
 	m := al.Attributes.Map()
 	k = key{claims, m["namespace"], m["name"]}
 	return k, k.namespace != "" && k.name != ""
@@ -150,7 +151,7 @@ func (p *provider) adopt(ctx context.Context, k key, uid string, from *serving, 
 		} else if there, ask := p.exists(ctx, of, held.Handle); ask != nil || there {
 			return errors.Join(err, ask)
 		}
-		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: ipset.Guard{Handle: held.Handle, Seq: held.Seq}}); err != nil {
+		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: alloc.Guard{Handle: held.Handle, Seq: held.Seq}}); err != nil {
 			return err
 		}
 		_, err = from.engine.AssignIP(ctx, args)
@@ -168,7 +169,7 @@ func (p *provider) adopt(ctx context.Context, k key, uid string, from *serving, 
 		if al.Address == a {
 			continue
 		}
-		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: al.Address, Guard: ipset.Guard{Handle: uid, Seq: al.Seq}}); err != nil {
+		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}}); err != nil {
 			return err
 		}
 	}

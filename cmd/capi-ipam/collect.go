@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // leakEvery is how often addresses of claims that do not exist are looked for, leakGrace for how long they are left.
@@ -78,7 +79,7 @@ func (r *round) space(ctx context.Context, c *ipset.Collector, engine *ipset.Eng
 		return 0, err
 	}
 	var failed error // of a question; an address about which there is no answer stays
-	leaked, err := c.Collect(ctx, func(al ipset.Allocation) ipset.Liveness {
+	leaked, err := c.Collect(ctx, func(al alloc.Allocation) ipset.Liveness {
 		l, err := r.liveness(ctx, at, poolThere, al)
 		if err != nil {
 			failed = err
@@ -102,7 +103,7 @@ func (r *round) space(ctx context.Context, c *ipset.Collector, engine *ipset.Eng
 
 // liveness asks the API server for each candidate: first a list, which is made once a round and only if there is a candidate,
 // then for the claim and for its IPAddress, which must go before the address is free.
-func (r *round) liveness(ctx context.Context, at key, poolThere bool, al ipset.Allocation) (ipset.Liveness, error) {
+func (r *round) liveness(ctx context.Context, at key, poolThere bool, al alloc.Allocation) (ipset.Liveness, error) {
 	k, ok := holderOf(al)
 	if !ok {
 		return ipset.Alive, nil
@@ -139,7 +140,7 @@ func (r *round) liveness(ctx context.Context, at key, poolThere bool, al ipset.A
 }
 
 // holds reports whether an address of a pool is held for the claim as it is now.
-func (c *claim) holds(al ipset.Allocation, at key) bool {
+func (c *claim) holds(al alloc.Allocation, at key) bool {
 	of, ours := c.Spec.PoolRef.pool(c.Namespace)
 	return ours && of == at && string(c.UID) == al.Handle
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/kubetest"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
 
@@ -220,8 +221,8 @@ func (c *cluster) look() view {
 }
 
 // allocations yields what the store holds in the spaces of all pools.
-func (c *cluster) allocations() iter.Seq[ipset.Allocation] {
-	return func(yield func(ipset.Allocation) bool) {
+func (c *cluster) allocations() iter.Seq[alloc.Allocation] {
+	return func(yield func(alloc.Allocation) bool) {
 		for name, err := range c.engine.Operator().Spaces(context.Background()) {
 			if err != nil {
 				c.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // Every pool has a space of the store, named by its UID: pools of one subnet do not meet there, and a pool that is created again
@@ -23,8 +24,8 @@ import (
 // addresses of all IPAddresses of the pool are held. So a new store, and objects that were moved from elsewhere, give nothing
 // out twice, and every replica may do all of it.
 const (
-	takeOverUse = ipset.Tunnel
-	openUses    = ipset.Tunnel | ipset.Workload
+	takeOverUse = alloc.Tunnel
+	openUses    = alloc.Tunnel | alloc.Workload
 )
 
 // serving is a pool in force.

@@ -14,6 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // addressView is an address in JSON.
@@ -73,7 +75,7 @@ func timeText(t time.Time) string {
 }
 
 // viewOf returns an allocation for printing. owner is that of its block.
-func viewOf(al ipset.Allocation, owner ipset.Owner, pool string) addressView {
+func viewOf(al alloc.Allocation, owner alloc.Owner, pool string) addressView {
 	v := addressView{
 		Address: al.Address.String(), State: stateHeld, Handle: al.Handle, Host: al.Host.String(), Pool: pool, Block: al.Block.String(),
 		BlockOwner: owner.String(), Sequence: al.Seq, Since: timeText(al.Since), Until: timeText(al.Until), Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(),
@@ -89,8 +91,8 @@ func viewOf(al ipset.Allocation, owner ipset.Owner, pool string) addressView {
 }
 
 // borrowed reports whether an address is held for another host than the owner of its block.
-func borrowed(al ipset.Allocation, owner ipset.Owner) bool {
-	return !al.Cooling && al.Host != owner && al.Host.Kind != ipset.Nobody && owner.Kind != ipset.Nobody
+func borrowed(al alloc.Allocation, owner alloc.Owner) bool {
+	return !al.Cooling && al.Host != owner && al.Host.Kind != alloc.Nobody && owner.Kind != alloc.Nobody
 }
 
 // poolAt returns the name of the smallest pool that contains an address, empty for none.
@@ -176,10 +178,10 @@ func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Add
 	if err != nil {
 		return nil, err
 	}
-	if !b.IsValid() && v.Pool == "" {
+	if b == nil && v.Pool == "" {
 		return nil, fail(exitNotFound, "%v is in no pool and in no block", ip)
 	}
-	if b.IsValid() {
+	if b != nil {
 		if al, taken := b.Lookup(ip); taken {
 			var views []addressView
 			for h := range al.Holders() {
@@ -216,7 +218,7 @@ func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
 }
 
 // isFree reports whether an address that is not held is not one of the reserved ones at the ends of its block.
-func isFree(b ipset.BlockInfo, ip netip.Addr) bool {
+func isFree(b *block.Block, ip netip.Addr) bool {
 	head, tail := b.Reserved()
 	first, last := addrmap.Of(b.Prefix())
 	at := addr.FromAddr(ip)
@@ -247,7 +249,7 @@ func (a *app) addressListCommand() *cobra.Command {
 						if err != nil {
 							return err
 						}
-						addAllocations(l, b, all, func(al ipset.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
+						addAllocations(l, b, all, func(al alloc.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
 					}
 					return nil
 				})
@@ -259,7 +261,7 @@ func (a *app) addressListCommand() *cobra.Command {
 }
 
 // addAllocations adds the allocations of a block that want accepts.
-func addAllocations(l *listing, b ipset.BlockInfo, all []ipset.Pool, want func(ipset.Allocation) bool) {
+func addAllocations(l *listing, b *block.Block, all []ipset.Pool, want func(alloc.Allocation) bool) {
 	pool := poolAt(all, b.Prefix().Addr())
 	for al := range b.All() {
 		for h := range al.Holders() {
@@ -272,12 +274,12 @@ func addAllocations(l *listing, b ipset.BlockInfo, all []ipset.Pool, want func(i
 }
 
 // addHeld adds allocations, each with the owner of its block.
-func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Allocation) error {
+func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []alloc.Allocation) error {
 	all, err := e.Pools(ctx)
 	if err != nil {
 		return err
 	}
-	owners := map[netip.Prefix]ipset.Owner{}
+	owners := map[netip.Prefix]alloc.Owner{}
 	for _, al := range als {
 		owner, known := owners[al.Block]
 		if !known {
@@ -285,7 +287,7 @@ func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Alloc
 			if err != nil {
 				return err
 			}
-			if b.IsValid() {
+			if b != nil {
 				owner = b.Owner()
 			}
 			owners[al.Block] = owner

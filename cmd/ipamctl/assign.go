@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // assignFlags are those of assign.
@@ -61,7 +62,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if err != nil {
 		return err
 	}
-	attributes, err := ipset.NewAttributes(f.attributes)
+	attributes, err := alloc.NewAttributes(f.attributes)
 	if err != nil {
 		return err
 	}
@@ -69,13 +70,13 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if err != nil {
 		return err
 	}
-	claim := ipset.Claim{Handle: f.handle, Attributes: attributes, TTL: f.ttl}
+	claim := alloc.Claim{Handle: f.handle, Attributes: attributes, TTL: f.ttl}
 	l := &listing{columns: allocationColumns}
 	if len(args) > 0 {
 		if f.num4+f.num6 > 0 || len(f.pools) > 0 || f.existing || f.sticky || f.partial || f.request != "" && len(args) > 1 {
 			return fail(exitUsage, "with an address, the flags are --host, --handle, --for, --attribute, --ttl, and --request for a single one")
 		}
-		var als []ipset.Allocation
+		var als []alloc.Allocation
 		for _, arg := range args {
 			ip, err := parseAddr(arg)
 			if err != nil {
@@ -92,7 +93,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if f.num4+f.num6 == 0 {
 		f.num4 = 1
 	}
-	if owner.Kind == ipset.Host {
+	if owner.Kind == alloc.Host {
 		if err := a.needLabels(ctx, e, use, f.pools); err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 }
 
 // after prints what was assigned, also before an error.
-func (a *app) after(ctx context.Context, e *ipset.Engine, l *listing, als []ipset.Allocation, err error) error {
+func (a *app) after(ctx context.Context, e *ipset.Engine, l *listing, als []alloc.Allocation, err error) error {
 	if len(als) > 0 {
 		if err := addHeld(ctx, e, l, als); err != nil {
 			return err
@@ -174,7 +175,7 @@ func (a *app) release(ctx context.Context, e *ipset.Engine, f *releaseFlags, arg
 	case f.handle != "":
 		ips, err := e.ReleaseByHandle(ctx, f.handle)
 		for _, ip := range ips {
-			add(ip.String(), ipset.Released.String())
+			add(ip.String(), alloc.Released.String())
 		}
 		return a.printThen(l, err)
 	case f.host != "":
@@ -184,7 +185,7 @@ func (a *app) release(ctx context.Context, e *ipset.Engine, f *releaseFlags, arg
 		}
 		ips, err := e.ReleaseAddressesOf(ctx, o)
 		for _, ip := range ips {
-			add(ip.String(), ipset.Released.String())
+			add(ip.String(), alloc.Released.String())
 		}
 		return a.printThen(l, err)
 	}
@@ -194,13 +195,13 @@ func (a *app) release(ctx context.Context, e *ipset.Engine, f *releaseFlags, arg
 		if err != nil {
 			return err
 		}
-		releases[i] = ipset.Release{Address: ip, Guard: ipset.Guard{Handle: f.ifHandle, Seq: f.seq}}
+		releases[i] = ipset.Release{Address: ip, Guard: alloc.Guard{Handle: f.ifHandle, Seq: f.seq}}
 	}
 	results, err := e.ReleaseIPs(ctx, releases...)
 	changed := 0
 	for _, r := range results {
 		add(r.Address.String(), r.Outcome.String())
-		if r.Outcome == ipset.OwnerChanged {
+		if r.Outcome == alloc.OwnerChanged {
 			changed++
 		}
 	}

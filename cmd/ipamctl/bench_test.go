@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -39,12 +40,12 @@ func large(b *testing.B, blocks, held int) string {
 	base := addr.FromAddr(netip.MustParseAddr("10.0.0.0"))
 	for i := range uint64(blocks) {
 		at := base.Add(addr.U128{Lo: i * 2654435761 % (1 << 18) * 64}).Addr4()
-		o := block.Options{Owner: ipset.HostOwner(fmt.Sprintf("node-%d", i%5000)), Claimed: noon, Seq: 1 << 50}
+		o := block.Options{Owner: alloc.HostOwner(fmt.Sprintf("node-%d", i%5000)), Claimed: noon, Seq: 1 << 50}
 		blk, err := block.New(netip.PrefixFrom(at, 26), o)
 		if err != nil {
 			b.Fatal(err)
 		}
-		blk.AutoAssign(nil, held, ipset.Claim{Handle: fmt.Sprintf("pod-%d", i)}, noon, nil)
+		blk.AutoAssign(nil, held, alloc.Claim{Handle: fmt.Sprintf("pod-%d", i)}, noon, nil)
 		if err := e.Operator().ImportBlock(ctx, blk); err != nil {
 			b.Fatal(err)
 		}

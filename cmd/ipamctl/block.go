@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // blockView is a block in JSON.
@@ -43,8 +44,8 @@ func (a *app) blockCommand() *cobra.Command {
 }
 
 // ownerText names the owner of a block.
-func ownerText(o ipset.Owner) string {
-	if o.Kind == ipset.Nobody {
+func ownerText(o alloc.Owner) string {
+	if o.Kind == alloc.Nobody {
 		return "(no owner)"
 	}
 	return o.String()
@@ -55,7 +56,7 @@ func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) er
 	if err != nil {
 		return err
 	}
-	if !b.IsValid() || !b.Prefix().Contains(p.Addr()) || b.Prefix().Bits() > p.Bits() {
+	if b == nil || !b.Prefix().Contains(p.Addr()) || b.Prefix().Bits() > p.Bits() {
 		return fail(exitNotFound, "there is no block %v", p)
 	}
 	all, err := e.Pools(ctx)
@@ -121,7 +122,7 @@ func addBlock(l *listing, b *ipset.Utilization) {
 func (f *blockFilter) accepts(pool string, b *ipset.Utilization) bool {
 	return (f.pool == "" || f.pool == pool) &&
 		(f.host == "" || f.of(b)) &&
-		(!f.orphans || b.Owner.Kind == ipset.Nobody) &&
+		(!f.orphans || b.Owner.Kind == alloc.Nobody) &&
 		(!f.empty || b.Used.IsZero() && b.Cooling.IsZero()) &&
 		(!f.inUse || !b.Used.IsZero())
 }

@@ -13,6 +13,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
@@ -21,7 +22,7 @@ type importing struct {
 	*app
 	e    *ipset.Engine
 	inv  *inventory
-	host ipset.Owner // of addresses whose source does not say it
+	host alloc.Owner // of addresses whose source does not say it
 	done brought
 	// refused says what the store, or a setting that is there already, stood in the way of.
 	refused []string
@@ -33,7 +34,7 @@ type importing struct {
 }
 
 // bring imports an inventory and returns what it did and what was refused.
-func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host ipset.Owner) (brought, []string, error) {
+func (a *app) bring(ctx context.Context, e *ipset.Engine, inv *inventory, host alloc.Owner) (brought, []string, error) {
 	i := &importing{app: a, e: e, inv: inv, host: host, mu: new(sync.Mutex)}
 	for _, step := range []func(context.Context) error{i.pools, i.calico, i.blocks, i.addresses, i.settings} {
 		if err := step(ctx); err != nil {
@@ -154,7 +155,7 @@ func (e poolEntry) withDefaults() poolEntry {
 		p.BlockBits = map[bool]int{true: 26, false: 122}[p.Prefix.Addr().Is4()]
 	}
 	if p.Uses == 0 {
-		p.Uses = ipset.Workload | ipset.Tunnel
+		p.Uses = alloc.Workload | alloc.Tunnel
 	}
 	n := entryOf(p)
 	n.Draining = e.Draining
@@ -185,7 +186,7 @@ func (i *importing) calico(ctx context.Context) error {
 		p, held := b.Prefix(), int(b.Used())
 		if there, err := i.e.Operator().BlockOf(ctx, p.Addr()); err != nil {
 			return err
-		} else if there.IsValid() && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b.Info()) {
+		} else if there != nil && there.Prefix() == p && there.Owner() == b.Owner() && sameHolders(there, b) {
 			i.done.There += 1 + held
 			continue
 		}
@@ -208,8 +209,8 @@ func (i *importing) blocks(ctx context.Context) error {
 
 // block claims a block.
 func (i *importing) block(ctx context.Context, entry blockEntry) error {
-	o, err := ipset.ParseOwner(entry.Owner)
-	if err != nil || o.Kind == ipset.Nobody {
+	o, err := alloc.ParseOwner(entry.Owner)
+	if err != nil || o.Kind == alloc.Nobody {
 		return err
 	}
 	p, err := parsePrefix(entry.Block)
@@ -218,7 +219,7 @@ func (i *importing) block(ctx context.Context, entry blockEntry) error {
 	}
 	if !i.fresh {
 		there, err := i.e.Operator().BlockOf(ctx, p.Addr())
-		if err == nil && there.IsValid() && there.Prefix() == p && there.Owner() == o {
+		if err == nil && there != nil && there.Prefix() == p && there.Owner() == o {
 			i.count(&i.done.There)
 			return nil
 		}
@@ -246,7 +247,7 @@ func (i *importing) addresses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !b.IsValid() {
+		if b == nil {
 			orphans = append(orphans, p)
 		}
 	}
@@ -258,7 +259,7 @@ func (i *importing) addresses(ctx context.Context) error {
 	}
 	for _, p := range orphans {
 		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
-		if err == nil && b.IsValid() {
+		if err == nil && b != nil {
 			_, err = i.e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: b.Owner()})
 		}
 		if err != nil {
@@ -322,12 +323,12 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 	if err != nil {
 		return err
 	}
-	owner, err := ipset.ParseOwner(entry.Host)
+	owner, err := alloc.ParseOwner(entry.Host)
 	if err != nil {
 		return err
 	}
-	if owner.Kind == ipset.Nobody {
-		if owner = i.host; owner.Kind == ipset.Nobody {
+	if owner.Kind == alloc.Nobody {
+		if owner = i.host; owner.Kind == alloc.Nobody {
 			return fail(exitUsage, "the source does not say which host it is for; name one with --host")
 		}
 	}
@@ -346,17 +347,17 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 			return err
 		}
 	}
-	claim := ipset.Claim{Handle: entry.Handle, TTL: ttl}
+	claim := alloc.Claim{Handle: entry.Handle, TTL: ttl}
 	if entry.Since != "" {
 		if claim.Since, err = time.Parse(time.RFC3339Nano, entry.Since); err != nil {
 			return fail(exitUsage, "since %q: %v", entry.Since, err)
 		}
 	}
-	if claim.Attributes, err = ipset.NewAttributes(entry.Attributes); err != nil {
+	if claim.Attributes, err = alloc.NewAttributes(entry.Attributes); err != nil {
 		return err
 	}
 	if entry.Share != nil {
-		claim.Share = ipset.Share{Max: entry.Share.Max, Key: entry.Share.Key}
+		claim.Share = alloc.Share{Max: entry.Share.Max, Key: entry.Share.Key}
 	}
 	if _, err = i.e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
 		return err
@@ -366,15 +367,15 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 		if reason == "" {
 			reason = "imported while it was cooling"
 		}
-		_, err = i.e.Decline(ctx, ipset.DeclineArgs{Address: ip, Guard: ipset.Guard{Handle: entry.Handle}, For: ttl, Reason: reason})
+		_, err = i.e.Decline(ctx, ipset.DeclineArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, For: ttl, Reason: reason})
 		return err
 	}
 	if len(entry.Alternate) > 0 {
-		alternate, err := ipset.NewAttributes(entry.Alternate)
+		alternate, err := alloc.NewAttributes(entry.Alternate)
 		if err != nil {
 			return err
 		}
-		return i.e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: ip, Guard: ipset.Guard{Handle: entry.Handle}, Alternate: &alternate})
+		return i.e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, Alternate: &alternate})
 	}
 	return nil
 }
@@ -385,7 +386,7 @@ func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry
 	if err != nil && !al.Cooling {
 		return false, nil // it is free, or the assignment says what is wrong
 	}
-	holders := []ipset.Allocation{al}
+	holders := []alloc.Allocation{al}
 	if !al.Cooling {
 		holders = slices.Collect(al.Holders())
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // verdictView is what one pool would do for a host, in JSON.
@@ -56,16 +57,16 @@ func (a *app) explainCommand() *cobra.Command {
 }
 
 // explain explains each pool for one host, or one pool for each of its hosts.
-func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ipset.Use) error {
+func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use alloc.Use) error {
 	all, err := pools(ctx, e)
 	if err != nil {
 		return err
 	}
-	var hosts []ipset.Owner
+	var hosts []alloc.Owner
 	if at := slices.IndexFunc(all, func(p poolUse) bool { return p.Name == name }); at >= 0 {
 		all = all[at : at+1]
 		for _, b := range all[0].Utilization.Blocks {
-			if b.Owner.Kind != ipset.Nobody && !slices.Contains(hosts, b.Owner) {
+			if b.Owner.Kind != alloc.Nobody && !slices.Contains(hosts, b.Owner) {
 				hosts = append(hosts, b.Owner)
 			}
 		}
@@ -74,7 +75,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ips
 		if err != nil {
 			return err
 		}
-		hosts = []ipset.Owner{o}
+		hosts = []alloc.Owner{o}
 	}
 	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ips
 	}
 	l := &listing{columns: []string{"HOST", "POOL", "GIVES", "REASON", "SELECTS", "STATE", "USES", "BLOCKS", "LIMIT", "AVAILABLE", "COOLING", "RESERVED"},
 		empty: "there is no pool, or no host has a block of it"}
-	args := ipset.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: ipset.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
+	args := ipset.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: alloc.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
 	for _, p := range all {
 		args.Pools = append(args.Pools, p.Name)
 	}
@@ -120,7 +121,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use ips
 }
 
 // poolVerdict says in words what the engine says of a pool for an owner.
-func (a *app) poolVerdict(p *poolUse, o ipset.Owner, x ipset.Explanation, cfg ipset.Config) verdictView {
+func (a *app) poolVerdict(p *poolUse, o alloc.Owner, x ipset.Explanation, cfg ipset.Config) verdictView {
 	v := verdictView{Pool: p.Name, Selects: "yes", State: stateOf(p.Pool), Uses: strings.Join(usesOf(p.Uses), ","), Limit: p.MaxBlocksPerHost,
 		Available: count{p.Utilization.Available}, Cooling: count{p.Utilization.Cooling}, Reserved: count{p.Utilization.Reserved}}
 	if v.Limit == 0 || cfg.MaxBlocksPerHost > 0 && cfg.MaxBlocksPerHost < v.Limit {

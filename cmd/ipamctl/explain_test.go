@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // explain says of each pool what it would give a host, or the engine's reason with the numbers, and changes nothing.
@@ -31,9 +32,9 @@ func TestExplain(t *testing.T) {
 		if err := e.Operator().SetConfig(t.Context(), ipset.Config{Strict: true}); err != nil {
 			t.Fatal(err)
 		}
-		must[[]ipset.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.43.0.0/24", "10.1.0.16/28")))
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.43.0.0/24", "10.1.0.16/28")))
 		for pool, n := range map[string]int{"limited": 8, "ranged": 1} {
-			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: n, Pools: []string{pool}, Claim: ipset.Claim{Handle: pool}}))
+			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Claim: alloc.Claim{Handle: pool}}))
 		}
 	})
 	labels := t.TempDir() + "/labels"

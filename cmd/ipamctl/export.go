@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
@@ -150,9 +151,9 @@ func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
 		}
 		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled, NodeSelector: "all()"}
 		for _, use := range []struct {
-			use  ipset.Use
+			use  alloc.Use
 			name string
-		}{{ipset.Workload, "Workload"}, {ipset.Tunnel, "Tunnel"}, {ipset.LoadBalancer, "LoadBalancer"}} {
+		}{{alloc.Workload, "Workload"}, {alloc.Tunnel, "Tunnel"}, {alloc.LoadBalancer, "LoadBalancer"}} {
 			if p.Uses&use.use != 0 {
 				spec.AllowedUses = append(spec.AllowedUses, use.name)
 			}
@@ -227,8 +228,8 @@ func nodesOf(inv *inventory) ([]byte, error) {
 	cidrs := map[string][]string{}
 	var names []string
 	for _, b := range inv.Blocks {
-		o, err := ipset.ParseOwner(b.Owner)
-		if err != nil || o.Kind != ipset.Host {
+		o, err := alloc.ParseOwner(b.Owner)
+		if err != nil || o.Kind != alloc.Host {
 			continue
 		}
 		if cidrs[o.Name] == nil {

@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -72,7 +73,7 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 		for _, p := range []ipset.Pool{
 			{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Cooldown: time.Hour},
 			{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10::/64"), BlockBits: 122},
-			{Name: "lb", Prefix: netip.MustParsePrefix("192.0.2.0/27"), BlockBits: 29, Manual: true, Uses: ipset.LoadBalancer},
+			{Name: "lb", Prefix: netip.MustParsePrefix("192.0.2.0/27"), BlockBits: 29, Manual: true, Uses: alloc.LoadBalancer},
 		} {
 			if err := e.AddPool(ctx, p); err != nil {
 				t.Fatal(err)
@@ -83,11 +84,11 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 			host, handle string
 			n4, n6, most int
 		}{{"a", "web-0", 1, 1, 0}, {"a", "batch", 18, 0, 0}, {"b", "db-0", 1, 0, 0}, {"b", "old", 1, 0, 0}, {"c", "first", 13, 0, 1}} {
-			attrs := must[ipset.Attributes](t)(ipset.NewAttributes(map[string]string{"namespace": "default"}))
-			assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
-				Claim: ipset.Claim{Handle: c.handle, Attributes: attrs}}))
+			attrs := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"namespace": "default"}))
+			assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
+				Claim: alloc.Claim{Handle: c.handle, Attributes: attrs}}))
 		}
-		assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: ipset.Claim{Handle: "guest"}}))
+		assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: alloc.Claim{Handle: "guest"}}))
 		must[[]netip.Addr](t)(e.ReleaseByHandle(ctx, "old"))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // hostView is a host, or another owner of blocks, in JSON.
@@ -24,11 +25,11 @@ type hostView struct {
 }
 
 // ownerOf reads an owner: "a" and "host:a" are host a, "virtual:b" is an owner that is no machine.
-func ownerOf(s string) (ipset.Owner, error) {
+func ownerOf(s string) (alloc.Owner, error) {
 	if !strings.HasPrefix(s, "host:") && !strings.HasPrefix(s, "virtual:") {
 		s = "host:" + s
 	}
-	o, err := ipset.ParseOwner(s)
+	o, err := alloc.ParseOwner(s)
 	if err != nil {
 		return o, fail(exitUsage, "%v", err)
 	}
@@ -53,7 +54,7 @@ func (a *app) hostCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) showHost(ctx context.Context, e *ipset.Engine, o ipset.Owner) error {
+func (a *app) showHost(ctx context.Context, e *ipset.Engine, o alloc.Owner) error {
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
 		return err
@@ -71,7 +72,7 @@ func (a *app) showHost(ctx context.Context, e *ipset.Engine, o ipset.Owner) erro
 		if err != nil {
 			return err
 		}
-		if !b.IsValid() || b.Owner() != o {
+		if b == nil || b.Owner() != o {
 			continue // changed since
 		}
 		for al := range b.All() {
@@ -135,9 +136,9 @@ func (a *app) hostListCommand() *cobra.Command {
 
 // hostViews reads every block once.
 func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
-	byOwner := map[ipset.Owner]*hostView{}
+	byOwner := map[alloc.Owner]*hostView{}
 	var all []*hostView
-	of := func(o ipset.Owner) *hostView {
+	of := func(o alloc.Owner) *hostView {
 		h := byOwner[o]
 		if h == nil {
 			h = &hostView{Host: o.String(), Blocks: []string{}}
@@ -151,12 +152,12 @@ func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
 			return nil, err
 		}
 		owner := b.Owner()
-		if owner.Kind != ipset.Nobody {
+		if owner.Kind != alloc.Nobody {
 			h := of(owner)
 			h.Blocks = append(h.Blocks, b.Prefix().String())
 		}
 		for al := range b.All() {
-			if al.Cooling || al.Host.Kind == ipset.Nobody {
+			if al.Cooling || al.Host.Kind == alloc.Nobody {
 				continue
 			}
 			h := of(al.Host)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -87,7 +87,7 @@ func TestSignalDuringChange(t *testing.T) {
 		}
 	}}
 	e := newEngine(t, &stoppable{Store: stopping, app: a, stop: ctx})
-	ips, _, err := e.RemoveHost(context.WithoutCancel(ctx), ipset.HostOwner("a"))
+	ips, _, err := e.RemoveHost(context.WithoutCancel(ctx), alloc.HostOwner("a"))
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) || stopping.commits != 1 {
 		t.Fatalf("%v after %d commits", err, stopping.commits)
 	}

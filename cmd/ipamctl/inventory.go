@@ -12,6 +12,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // inventory is what import, export and diff share: settings, pools, who has which block, and every holder of every
@@ -51,7 +53,7 @@ type poolEntry struct {
 	Index      []string `json:"index,omitempty"`
 	Draining   []int    `json:"draining,omitempty"` // the other sizes of its blocks
 
-	Order ipset.Order `json:"order,omitempty"`
+	Order alloc.Order `json:"order,omitempty"`
 	Seed  uint64      `json:"seed,omitempty"`
 }
 
@@ -81,10 +83,10 @@ type shareEntry struct {
 	Key string `json:"key,omitempty"`
 }
 
-func addressEntryOf(al ipset.Allocation) addressEntry {
+func addressEntryOf(al alloc.Allocation) addressEntry {
 	e := addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String(), Since: timeText(al.Since), Until: timeText(al.Until),
 		Attributes: al.Attributes.Map(), Alternate: al.Alternate.Map(), Cooling: al.Cooling}
-	if s := al.Share(); s != (ipset.Share{}) {
+	if s := al.Share(); s != (alloc.Share{}) {
 		e.Share = &shareEntry{s.Max, s.Key}
 	}
 	if handle, reason, declined := al.Declined(); declined {
@@ -202,8 +204,8 @@ type brought struct {
 }
 
 // sameHolders reports whether two blocks hold the same addresses for the same handles.
-func sameHolders(x, y ipset.BlockInfo) bool {
-	held := func(b ipset.BlockInfo) string {
+func sameHolders(x, y *block.Block) bool {
+	held := func(b *block.Block) string {
 		var s strings.Builder
 		for al := range b.All() {
 			if !al.Cooling {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -119,22 +120,22 @@ func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
 }
 
 // labelsOf is the function of that name that an engine gets; nil without --labels.
-func (a *app) labelsOf() func(ipset.Owner) (map[string]string, bool) {
+func (a *app) labelsOf() func(alloc.Owner) (map[string]string, bool) {
 	if a.labels.of == nil {
 		return nil
 	}
-	return func(o ipset.Owner) (map[string]string, bool) {
+	return func(o alloc.Owner) (map[string]string, bool) {
 		labels, known := a.labels.of[o.Name]
-		return labels, known || o.Kind != ipset.Host
+		return labels, known || o.Kind != alloc.Host
 	}
 }
 
 // anyUse stands for every pool, whether it hands out addresses or not.
-const anyUse = ^ipset.Use(0)
+const anyUse = ^alloc.Use(0)
 
 // needLabels refuses an answer that depends on labels which are not known. use is what the addresses are for; only, if it is not
 // empty, names the pools that may serve.
-func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use ipset.Use, only []string) error {
+func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use, only []string) error {
 	if a.labels.of != nil {
 		return nil
 	}

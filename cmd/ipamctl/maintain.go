@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // stepView is a step of a repair in JSON.
@@ -293,7 +294,7 @@ func newLeaks(v *coverage, before []candidate, now time.Time, grace time.Duratio
 }
 
 // live tells a collector what to do with an allocation.
-func (l *leaks) live(al ipset.Allocation) ipset.Liveness {
+func (l *leaks) live(al alloc.Allocation) ipset.Liveness {
 	if l.inUse[al.Address] || !l.covers(al.Address) {
 		return ipset.Alive
 	}

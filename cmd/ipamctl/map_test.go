@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 func TestMap(t *testing.T) {
@@ -58,9 +59,9 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must[[]ipset.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
 		for _, pool := range []string{"outer", "inner", "claimed"} {
-			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: ipset.Claim{Handle: "h"}}))
+			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: alloc.Claim{Handle: "h"}}))
 		}
 	})
 	env := map[string]string{"IPAMCTL_STORE": name}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 //go:embed page
@@ -161,7 +162,7 @@ func (p *page) addressRows(ctx context.Context, e *ipset.Engine, r *http.Request
 			return nil, err
 		}
 		l := &listing{}
-		addAllocations(l, b, all, func(al ipset.Allocation) bool { return in.Contains(al.Address) })
+		addAllocations(l, b, all, func(al alloc.Allocation) bool { return in.Contains(al.Address) })
 		if !out.addAll(l) {
 			break
 		}
@@ -186,7 +187,7 @@ func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any,
 	}
 	held, err := e.IPsByHandle(ctx, word)
 	if o, faulty := ownerOf(word); err == nil && faulty == nil {
-		var of []ipset.Allocation
+		var of []alloc.Allocation
 		if of, err = e.IPsByHost(ctx, o); err == nil {
 			held = slices.Concat(held, of)
 		}

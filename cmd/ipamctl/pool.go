@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 func (a *app) poolCommand() *cobra.Command {
@@ -42,7 +43,7 @@ type poolView struct {
 	Blocks      int        `json:"blocks"`
 	LargestFree string     `json:"largestFree,omitempty"`
 
-	Order ipset.Order `json:"order,omitempty"`
+	Order alloc.Order `json:"order,omitempty"`
 }
 
 // countsView are addresses by state; they add up to the capacity.
@@ -249,7 +250,7 @@ func (p *poolUse) listing() *listing {
 		subnet = "yes"
 	}
 	order := ""
-	if p.Order != ipset.FIFO {
+	if p.Order != alloc.FIFO {
 		order = p.Order.String()
 	}
 	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "STATE", "BLOCK SIZE", "DRAINING", "ORDER", "USES", "PRIORITY", "NODES", "NAMESPACES",

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -125,11 +125,11 @@ func parseRequirement(s string) (r selector.Requirement, ok bool) {
 // useNames are the uses by name.
 var useNames = []struct {
 	name string
-	use  ipset.Use
-}{{"workload", ipset.Workload}, {"tunnel", ipset.Tunnel}, {"loadbalancer", ipset.LoadBalancer}}
+	use  alloc.Use
+}{{"workload", alloc.Workload}, {"tunnel", alloc.Tunnel}, {"loadbalancer", alloc.LoadBalancer}}
 
 // usesOf names uses.
-func usesOf(u ipset.Use) (names []string) {
+func usesOf(u alloc.Use) (names []string) {
 	for _, n := range useNames {
 		if u&n.use != 0 {
 			names = append(names, n.name)
@@ -139,7 +139,7 @@ func usesOf(u ipset.Use) (names []string) {
 }
 
 // parseUses reads names of uses.
-func parseUses(names []string) (u ipset.Use, err error) {
+func parseUses(names []string) (u alloc.Use, err error) {
 next:
 	for _, name := range names {
 		for _, n := range useNames {

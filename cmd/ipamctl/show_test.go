@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -127,14 +128,14 @@ func TestDeclinedIsShown(t *testing.T) {
 	if err := e.AddPool(ctx, ipset.Pool{Name: "lan", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
-	al, err := e.Assign(ctx, ipset.HostOwner("dhcp"), "c1")
+	al, err := e.Assign(ctx, alloc.HostOwner("dhcp"), "c1")
 	if err == nil {
-		al, err = e.Decline(ctx, ipset.DeclineArgs{Address: al.Address, Guard: ipset.Guard{Handle: "c1"}, For: time.Hour, Reason: "duplicate"})
+		al, err = e.Decline(ctx, ipset.DeclineArgs{Address: al.Address, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour, Reason: "duplicate"})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := viewOf(al, ipset.HostOwner("dhcp"), "lan")
+	v := viewOf(al, alloc.HostOwner("dhcp"), "lan")
 	if cells := v.cells(); cells[1] != "declined" || cells[8] != "declined by=c1,declined=duplicate" {
 		t.Errorf("%q", cells)
 	}
@@ -152,7 +153,7 @@ func TestHoldersAreShown(t *testing.T) {
 	}
 	at := netip.MustParseAddr("10.0.0.5")
 	for _, service := range []string{"http", "https"} {
-		a := ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner(service), Claim: ipset.Claim{Handle: service, Share: ipset.Share{Max: 2}}}
+		a := ipset.AssignIPArgs{Address: at, Owner: alloc.HostOwner(service), Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2}}}
 		if _, err := e.AssignIP(ctx, a); err != nil {
 			t.Fatal(err)
 		}

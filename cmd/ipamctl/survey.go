@@ -12,12 +12,14 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // surveyor makes the spaces that a map shows.
 type surveyor struct {
 	by       string      // state, host, pool or age: what labels are
-	host     ipset.Owner // the only one that has a label, unless it is nobody
+	host     alloc.Owner // the only one that has a label, unless it is nobody
 	handles  bool        // labels are handles, and every address that is held is Used: for a comparison
 	leaked   map[netip.Addr]uint64
 	now      time.Time
@@ -91,7 +93,7 @@ func finestOf(p ipset.Pool) int {
 }
 
 // block adds the addresses of a block.
-func (s *surveyor) block(w *spanWriter, b ipset.BlockInfo, lo, hi addr.U128) {
+func (s *surveyor) block(w *spanWriter, b *block.Block, lo, hi addr.U128) {
 	owner := b.Owner()
 	label := s.label(b, owner, "")
 	head, tail := b.Reserved()
@@ -107,7 +109,7 @@ func (s *surveyor) block(w *spanWriter, b ipset.BlockInfo, lo, hi addr.U128) {
 			w.gap(at, n.Sub(one), addrmap.Idle, label)
 		}
 		holder := al.Host
-		if holder.Kind == ipset.Nobody {
+		if holder.Kind == alloc.Nobody {
 			holder = owner
 		}
 		w.space.Add(addrmap.Span{Lo: n, Hi: n, State: s.state(al, owner), Label: s.label(b, holder, al.Handle)})
@@ -122,7 +124,7 @@ func (s *surveyor) block(w *spanWriter, b ipset.BlockInfo, lo, hi addr.U128) {
 }
 
 // state returns the state of an address that is held or cooling.
-func (s *surveyor) state(al ipset.Allocation, owner ipset.Owner) addrmap.State {
+func (s *surveyor) state(al alloc.Allocation, owner alloc.Owner) addrmap.State {
 	seq, candidate := s.leaked[al.Address]
 	switch {
 	case al.Cooling:
@@ -131,7 +133,7 @@ func (s *surveyor) state(al ipset.Allocation, owner ipset.Owner) addrmap.State {
 		return addrmap.Used
 	case candidate && seq == al.Seq:
 		return addrmap.Leaked
-	case owner.Kind == ipset.Nobody:
+	case owner.Kind == alloc.Nobody:
 		return addrmap.Orphan
 	case borrowed(al, owner):
 		return addrmap.Borrowed
@@ -146,7 +148,7 @@ var ages = []struct {
 }{{time.Hour, "below an hour"}, {24 * time.Hour, "below a day"}, {7 * 24 * time.Hour, "below a week"}, {30 * 24 * time.Hour, "below 30 days"}}
 
 // label returns what a picture names, or is coloured by.
-func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) string {
+func (s *surveyor) label(b *block.Block, holder alloc.Owner, handle string) string {
 	switch {
 	case s.handles:
 		return handle
@@ -163,7 +165,7 @@ func (s *surveyor) label(b ipset.BlockInfo, holder ipset.Owner, handle string) s
 			}
 		}
 		return "30 days and more"
-	case s.host.Kind != ipset.Nobody && s.host != holder:
+	case s.host.Kind != alloc.Nobody && s.host != holder:
 		return ""
 	}
 	return holder.String()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -32,7 +33,7 @@ func (a *app) importCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var owner ipset.Owner
+			var owner alloc.Owner
 			if host != "" {
 				if owner, err = ownerOf(host); err != nil {
 					return err
@@ -46,7 +47,7 @@ func (a *app) importCommand() *cobra.Command {
 	return a.dryRunFlag(c)
 }
 
-func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, owner ipset.Owner) error {
+func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, owner alloc.Owner) error {
 	stop := a.progress("importing")
 	done, refused, err := a.bring(ctx, e, inv, owner)
 	stop()

@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/world"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -147,14 +148,14 @@ func TestCSVCarriesEveryHolder(t *testing.T) {
 		cluster(t)(e)
 		for i, value := range []string{"a;b=c", "=cmd|' /C calc'!A0", "\x1b[31m\\ \"quoted\"", "plain", "-1", "'", `{"x":1}`} {
 			at := netip.AddrFrom4([4]byte{192, 0, 2, byte(8 + i)})
-			claim := ipset.Claim{Handle: value, TTL: time.Hour, Attributes: must[ipset.Attributes](t)(ipset.NewAttributes(map[string]string{"note": value, "x": "y"}))}
+			claim := alloc.Claim{Handle: value, TTL: time.Hour, Attributes: must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"note": value, "x": "y"}))}
 			if i == 3 {
-				claim.Share = ipset.Share{Max: 3, Key: "=k"}
+				claim.Share = alloc.Share{Max: 3, Key: "=k"}
 			}
-			must[ipset.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner("=h"), Claim: claim}))
+			must[alloc.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: alloc.HostOwner("=h"), Claim: claim}))
 			if i == 3 {
 				claim.Handle, claim.TTL = "@second", 0
-				must[ipset.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: ipset.HostOwner("h2"), Claim: claim}))
+				must[alloc.Allocation](t)(e.AssignIP(t.Context(), ipset.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h2"), Claim: claim}))
 			}
 		}
 	})}
@@ -277,7 +278,7 @@ func TestImportTakesFewCommits(t *testing.T) {
 		return faults.Outcome{}
 	})
 	a := &app{now: func() time.Time { return noon }}
-	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, ipset.Owner{})
+	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, alloc.Owner{})
 	if err != nil || len(refused) > 0 || done.Addresses != n {
 		t.Fatalf("%+v, %q, %v", done, refused, err)
 	}
@@ -310,7 +311,7 @@ func TestImportIsFewCommits(t *testing.T) {
 	}
 	db := &slow{Store: store.NewMemory()}
 	a := &app{now: func() time.Time { return noon }}
-	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, ipset.Owner{})
+	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, alloc.Owner{})
 	if err != nil || len(refused) > 0 || done.Blocks != 256 || done.Addresses != 2048 {
 		t.Fatal(done, refused, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // changeView is a change that watch prints.
@@ -127,11 +128,11 @@ func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(chan
 // changeOf describes a change.
 func changeOf(rev uint64, c ipset.Change) changeView {
 	v := changeView{Rev: rev, Change: c.Kind.String()}
-	holder := func(al ipset.Allocation) (text string) {
+	holder := func(al alloc.Allocation) (text string) {
 		if !al.Address.IsValid() {
 			return ""
 		}
-		if text = al.Handle; al.Host.Kind != ipset.Nobody {
+		if text = al.Handle; al.Host.Kind != alloc.Nobody {
 			text += " on " + al.Host.String()
 		}
 		switch {
@@ -154,10 +155,10 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 		v.What, v.Before, v.After = c.Address.String(), holder(c.Was), holder(c.Is)
 	case c.Block.IsValid():
 		v.What = c.Block.String()
-		if c.Former.Kind != ipset.Nobody {
+		if c.Former.Kind != alloc.Nobody {
 			v.Before = c.Former.String()
 		}
-		if c.Owner.Kind != ipset.Nobody {
+		if c.Owner.Kind != alloc.Nobody {
 			v.After = c.Owner.String()
 		}
 	case c.Kind == ipset.ReservationsChanged:

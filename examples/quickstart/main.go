@@ -11,6 +11,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -24,7 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	a, err := engine.Assign(ctx, ipset.HostOwner("node-a"), "pod-1") // again: the same address
+	a, err := engine.Assign(ctx, alloc.HostOwner("node-a"), "pod-1") // again: the same address
 	if err != nil {                                                  // matches ipalloc.ErrFull if no address is left
 		log.Fatal(err)
 	}

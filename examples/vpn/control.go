@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -40,7 +41,7 @@ func NewControl(ctx context.Context, db *sql.DB) (*Control, error) {
 }
 
 // owner holds the blocks: the addresses of a VPN belong to no host.
-var owner = ipset.Owner{Kind: ipset.Virtual, Name: "vpn"}
+var owner = alloc.Owner{Kind: alloc.Virtual, Name: "vpn"}
 
 // newEngine returns an engine with the options that all of this program's engines have.
 func newEngine(s store.Store) (*ipset.Engine, error) { return ipset.New(s, ipset.Options{}) }
@@ -87,7 +88,7 @@ func (c *Control) Enrol(ctx context.Context, name, group string) (m Machine, err
 
 // assign takes the next address of a group.
 func assign(ctx context.Context, e *ipset.Engine, name, group string) (netip.Addr, error) {
-	args := ipset.AssignArgs{Owner: owner, Claim: ipset.Claim{Handle: name}, Pools: []string{group}}
+	args := ipset.AssignArgs{Owner: owner, Claim: alloc.Claim{Handle: name}, Pools: []string{group}}
 	pools, err := e.Pools(ctx)
 	if err != nil {
 		return netip.Addr{}, err
@@ -118,7 +119,7 @@ func (c *Control) Move(ctx context.Context, name string, to netip.Addr) (m Machi
 		}
 		old := m.Address
 		if to.IsValid() {
-			_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: to, Owner: owner, Claim: ipset.Claim{Handle: name}})
+			_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: to, Owner: owner, Claim: alloc.Claim{Handle: name}})
 			m.Address = to
 		} else {
 			m.Address, err = assign(ctx, e, name, m.Group)
@@ -126,8 +127,8 @@ func (c *Control) Move(ctx context.Context, name string, to netip.Addr) (m Machi
 		if err != nil {
 			return err
 		}
-		results, err := e.ReleaseIPs(ctx, ipset.Release{Address: old, Guard: ipset.Guard{Handle: name}})
-		if err != nil || results[0].Outcome != ipset.Released {
+		results, err := e.ReleaseIPs(ctx, ipset.Release{Address: old, Guard: alloc.Guard{Handle: name}})
+		if err != nil || results[0].Outcome != alloc.Released {
 			return fmt.Errorf("release %s of %q: %v, %w", old, name, results, err)
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE machines SET address = $1 WHERE name = $2", m.Address.String(), name)

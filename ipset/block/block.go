@@ -1,75 +1,47 @@
+// Package block has the unit in which ipset hands out addresses, for programs that keep blocks themselves: a block of addresses, their
+// holders, and the order in which the free ones are handed out. It is pure: it reads no clock and no store.
+//
+//	b, err := block.New(prefix, block.Options{Owner: alloc.HostOwner("node-a"), Claimed: now})
+//	als := b.AutoAssign(nil, 2, alloc.Claim{Handle: "pod-1"}, now, nil)
+//	outcome, err := b.Release(als[0].Address, alloc.Guard{Handle: "pod-1"}, now, time.Minute)
+//
+// # Terms
+//
+// A block is a prefix of at most 2^64 addresses. An address is held, free, cooling (released, and not yet assigned again) or reserved
+// (one of the first or last). An owner has the block; a host is what an address is held for. A handle is the caller's key of an
+// address, and a sequence number tells one allocation of an address from all later ones.
+//
+// # Cost
+//
+// Assigning, releasing and looking at an address cost O(1) amortised, and allocate nothing in steady state. A new block is one span of
+// its queue whatever its size; memory grows with what is held. Taking a named address out of the queue costs the spans before it, and
+// out of the cooling ones their number.
 package block
 
 import (
-	"fmt"
 	"iter"
-	"math/bits"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/addr"
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 )
 
 // Block is one block of addresses: the holder of each, and the order in which the free ones are handed out.
 //
-// Every ordinal is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its
-// time), or reserved (one of the first or last ones, kept from assignment). Ordinals count from 0 at the base address.
-// Times come from the caller; [Block.Advance] applies what time alone changes.
+// Every address is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its time), or reserved
+// (one of the first or last ones, kept from assignment). Times come from the caller; [Block.Advance] applies what time alone changes.
 //
-// Assigning and releasing cost O(1) amortised. Not safe for concurrent use. Use [New] or [Restore] to
-// make one; the zero value is unusable.
-type Block struct {
-	prefix     netip.Prefix
-	codec      addr.Codec // ordinal <-> address
-	last       uint64     // the highest ordinal
-	head, tail uint64     // reserved ordinals at both ends
-	owner      Owner
-	former     string // codes of the owners before, each ended by NUL, for whom addresses may still be held
-	claimed    int64  // when the present owner got the block
-	since      int64  // when it last became empty; of use only while it is
-	seq        uint64 // the last sequence number given
-	lease      int64  // no lease ends before; 0: there is none
-	leases     uint64 // holders of addresses that have a lease
-	ended      bool   // the lease that ends first may have been given back; tidy finds the next
+// Not safe for concurrent use. Use [New] or [Restore] to make one; the zero value is unusable. The engine works on the same block
+// through methods that reveal what has to be written, which are not part of this package.
+type Block core.Block
 
-	free   queue
-	cool   []cooling // in the order in which they are free again
-	used   uint64    // held ordinals
-	dir    []*slots  // by ordinal / 64, for blocks of up to dirMax addresses
-	sparse map[uint64]*slots
-	absent uint64 // held and cooling ordinals whose address is not loaded; 0 outside an engine
-
-	spare   *Address // for the next one; used outside an engine
-	changes *Changes // where to note what address records were; nil outside an engine
-}
-
-// Cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. That of the first
-// and the last is always known.
-type cooling struct {
-	x     uint64
-	until int64
-}
-
-// slots are 64 ordinals in a row. at has the addresses that are loaded; it is nil until there is one.
-type slots struct {
-	held, cooling uint64
-	at            []*Address
-}
-
-const (
-	// dirMax is the largest block whose slots are found by index: 1,024 pointers. Beyond, a map costs less.
-	dirMax = 1 << 16
-	// maxHeld bounds the addresses held in one block, because a block's record says which are held by saying which are
-	// not: it bounds what a damaged record can cost.
-	maxHeld = 1 << 24
-)
-
-// Options configures a new block. The zero value is a block without owner or reserved ordinals.
+// Options configures a new block. The zero value is a block without owner or reserved addresses.
 type Options struct {
-	Owner Owner
-	// Head and Tail ordinals at the ends are reserved for the host.
+	Owner alloc.Owner
+	// Head and Tail addresses at the ends are reserved for the host.
 	Head, Tail uint64
 	// Claimed is the moment at which the owner gets the block.
 	Claimed time.Time
@@ -82,376 +54,99 @@ type Options struct {
 // It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
 func New(p netip.Prefix, o Options) (*Block, error) {
-	b, err := emptyBlock(p, o.Head, o.Tail)
-	if err != nil {
-		return nil, err
-	}
-	b.owner, b.claimed, b.since, b.seq = o.Owner, Stamp(o.Claimed), Stamp(o.Claimed), o.Seq
-	b.free.spans = []Span{{b.head, b.last - b.tail}}
-	return b, nil
+	b, err := core.New(p, core.Options(o))
+	return (*Block)(b), err
 }
 
-// emptyBlock returns a block without anything in its queue.
-func emptyBlock(p netip.Prefix, head, tail uint64) (*Block, error) {
-	b := new(Block)
-	if err := b.reset(p, head, tail); err != nil {
-		return nil, err
-	}
-	return b, nil
+// Restore returns a block as another system has it: free are its free addresses in the order in which they will be handed
+// out, busy those held or cooling; the cooling ones among them in the order of their release. The prefix of Allocation.Block
+// does not count. Together with the reserved ends they must be all addresses of the prefix.
+//
+// It returns the errors of [New], and [ipalloc.ErrCorrupt] for what does not fit together.
+func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []alloc.Allocation) (*Block, error) {
+	b, err := core.Restore(p, core.Options(o), free, busy)
+	return (*Block)(b), err
 }
 
-// reset makes the block one without anything in its queue. Its memory is used again.
-func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
-	if err := CheckPrefix(p); err != nil {
-		return err
-	}
-	codec, err := addr.NewCodec(p, p.Addr().BitLen())
-	if err != nil {
-		return fmt.Errorf("%w: block %s has more than 2^64 addresses", ipalloc.ErrInvalid, p)
-	}
-	spans, cool, dir := b.free.spans[:0], b.cool[:0], b.dir
-	*b = Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail, free: queue{spans: spans}, cool: cool}
-	if head > b.last || tail > b.last-head {
-		return fmt.Errorf("%w: block %s with %d + %d reserved addresses has none to assign", ipalloc.ErrInvalid, p, head, tail)
-	}
-	if len(dir) > 0 && dir[0] != nil && b.last < 64 {
-		*dir[0] = slots{}
-		b.dir = dir[:1]
-	}
-	return nil
+func (b *Block) core() *core.Block { return (*core.Block)(b) }
+
+// Prefix returns the prefix of the block.
+func (b *Block) Prefix() netip.Prefix { return b.core().Prefix() }
+
+// Owner returns the owner of the block, the zero Owner if it has none.
+func (b *Block) Owner() alloc.Owner { return b.core().Owner() }
+
+// Claimed returns when the present owner got the block.
+func (b *Block) Claimed() time.Time { return b.core().Claimed() }
+
+// Seq returns the sequence number of the block's last assignment.
+func (b *Block) Seq() uint64 { return b.core().Seq() }
+
+// Reserved returns how many addresses at both ends are kept from assignment.
+func (b *Block) Reserved() (head, tail uint64) { return b.core().Reserved() }
+
+// Used returns the number of addresses held; O(1).
+func (b *Block) Used() uint64 { return b.core().Used() }
+
+// Cooling returns the number of addresses cooling; O(1).
+func (b *Block) Cooling() uint64 { return b.core().Cooling() }
+
+// Free returns the number of addresses that can be assigned, and false if it is 2^64, which fits no uint64. O(1).
+func (b *Block) Free() (uint64, bool) { return b.core().Free() }
+
+// Empty reports whether no address is held or cooling, and since when.
+func (b *Block) Empty() (since time.Time, ok bool) { return b.core().Empty() }
+
+// Lookup returns the allocation of an address, and false if it is neither held nor cooling, or not of this block.
+func (b *Block) Lookup(at netip.Addr) (alloc.Allocation, bool) { return b.core().Lookup(at) }
+
+// All yields the addresses that are held or cooling, ascending. Results are unspecified if the block changes during iteration.
+func (b *Block) All() iter.Seq[alloc.Allocation] { return b.core().All() }
+
+// FreeAddresses yields the free addresses in the order in which they will be handed out.
+func (b *Block) FreeAddresses() iter.Seq[netip.Addr] { return b.core().FreeAddresses() }
+
+// Clone returns a block of the same content that shares no memory with b. O(addresses held).
+func (b *Block) Clone() *Block { return (*Block)(b.core().Clone()) }
+
+// AutoAssign takes the next n free addresses, fewer if there are not so many, and appends them to dst. Addresses
+// in avoid are passed over and keep their place in the queue.
+func (b *Block) AutoAssign(dst []alloc.Allocation, n int, c alloc.Claim, now time.Time, avoid *netipx.IPSet) []alloc.Allocation {
+	return b.core().AutoAssign(dst, n, c, now, avoid)
 }
 
-// CheckPrefix refuses prefixes that are invalid, not masked, or 4-in-6.
-func CheckPrefix(p netip.Prefix) error {
-	if err := addr.Check(p); err != nil {
-		return failed(ipalloc.Error{Op: "check", Field: "Prefix", Prefix: p, Reason: err.Error(), Err: ipalloc.ErrInvalid})
-	}
-	return nil
+// Assign takes one address.
+//
+// It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
+// [ipalloc.ErrOccupied], or [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
+func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
+	return b.core().Assign(a, c, now)
 }
 
-// Addr returns the address of an ordinal.
-func (b *Block) Addr(x uint64) netip.Addr { return b.codec.Addr(x) }
-
-// Ordinal returns the ordinal of an address.
-func (b *Block) Ordinal(a netip.Addr) (uint64, error) {
-	x, ok := b.codec.Ordinal(a)
-	if !ok {
-		return 0, failed(ipalloc.Error{Op: "look up", Addr: a, Pool: b.prefix, Err: ipalloc.ErrOutOfRange})
-	}
-	return x, nil
+// Release gives an address back, to cool for cooldown. See [alloc.Outcome]. It returns [ipalloc.ErrOutOfRange] if the block does not
+// have the address. Releasing again is never an error.
+func (b *Block) Release(a netip.Addr, g alloc.Guard, now time.Time, cooldown time.Duration) (alloc.Outcome, error) {
+	return b.core().Release(a, g, now, cooldown)
 }
 
-// page returns the slots of the ordinals around x, nil if none was ever used; with create they are made.
-func (b *Block) page(x uint64, create bool) *slots {
-	no := x / 64
-	if b.last < dirMax {
-		if no < uint64(len(b.dir)) && b.dir[no] != nil {
-			return b.dir[no]
-		}
-	} else if p := b.sparse[no]; p != nil {
-		return p
-	}
-	if !create {
-		return nil
-	}
-	p := &slots{}
-	if b.last >= dirMax {
-		if b.sparse == nil {
-			b.sparse = make(map[uint64]*slots)
-		}
-		b.sparse[no] = p
-		return p
-	}
-	if b.dir == nil && no == 0 {
-		b.dir = make([]*slots, 0, 1)
-	}
-	for uint64(len(b.dir)) <= no {
-		b.dir = append(b.dir, nil)
-	}
-	b.dir[no] = p
-	return p
+// Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
+func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
+	return b.core().Renew(handle, ttl, now)
 }
 
-// State is what an ordinal is used for.
-type State uint8
-
-const (
-	// Free ordinals are in the queue.
-	Free State = iota
-	// Held ordinals are assigned.
-	Held
-	// Cooling ordinals have been released and are not free yet.
-	Cooling
-	// Reserved ordinals are at the ends of the block and are never assigned.
-	Reserved
-)
-
-// Look returns the state of an ordinal and, if it is held or cooling and loaded, its address.
-func (b *Block) Look(x uint64) (State, *Address) {
-	if x < b.head || x > b.last-b.tail {
-		return Reserved, nil
-	}
-	if p := b.page(x, false); p != nil {
-		switch bit := uint64(1) << (x & 63); {
-		case p.held&bit != 0:
-			return Held, p.get(x)
-		case p.cooling&bit != 0:
-			return Cooling, p.get(x)
-		}
-	}
-	return Free, nil
+// SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
+// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
+// changes.
+func (b *Block) SetAttributes(at netip.Addr, g alloc.Guard, active, alternate alloc.Attributes) error {
+	return b.core().SetAttributes(at, g, active, alternate)
 }
 
-// IsAbsent reports whether an ordinal is held or cooling and its address is not loaded.
-func (b *Block) IsAbsent(x uint64) bool {
-	st, a := b.Look(x)
-	return a == nil && (st == Held || st == Cooling)
+// Advance applies what the time now changes: leases that have ended are released, to cool for cooldown from their end,
+// and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
+// nothing is due.
+func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
+	return b.core().Advance(now, cooldown)
 }
 
-func (p *slots) get(x uint64) *Address {
-	if p.at == nil {
-		return nil
-	}
-	return p.at[x&63]
-}
-
-// set sets the address of an ordinal.
-func (b *Block) set(p *slots, x uint64, a *Address) {
-	if p.at == nil {
-		if a == nil {
-			return
-		}
-		p.at = make([]*Address, min(b.last, 63)+1)
-	}
-	p.at[x&63] = a
-}
-
-// Load sets the address of a held or cooling ordinal from its record.
-func (b *Block) Load(x uint64, a *Address) {
-	p := b.page(x, true)
-	if p.get(x) == nil {
-		b.absent--
-	}
-	b.set(p, x, a)
-	if !a.Cooling {
-		return
-	}
-	if i := b.coolAt(x); i >= 0 {
-		b.cool[i].until = a.Until
-	}
-}
-
-// coolAt returns the place of an ordinal in the cooling queue, -1 for none.
-func (b *Block) coolAt(x uint64) int {
-	return slices.IndexFunc(b.cool, func(c cooling) bool { return c.x == x })
-}
-
-// CoolsUntil returns when a cooling ordinal is free, or when the last one is if only its address record knows.
-func (b *Block) CoolsUntil(x uint64) int64 {
-	if until := b.cool[b.coolAt(x)].until; until != 0 {
-		return until
-	}
-	return b.cool[len(b.cool)-1].until
-}
-
-// KnowsCooling reports whether it is known when each cooling address is free.
-func (b *Block) KnowsCooling() bool {
-	return b.absent == 0 || !slices.ContainsFunc(b.cool, func(c cooling) bool { return c.until == 0 })
-}
-
-// Hold gives a free or cooling ordinal to an identity, from since on, and returns the sequence number. until is the end of the lease or
-// 0.
-// If the ordinal cools, KnowsCooling must hold.
-func (b *Block) Hold(x uint64, id Identity, since, until int64) uint64 {
-	p := b.page(x, true)
-	bit := uint64(1) << (x & 63)
-	if p.cooling&bit != 0 {
-		i := b.coolAt(x)
-		b.cool = slices.Delete(b.cool, i, i+1)
-		if p.get(x) == nil {
-			b.absent--
-		}
-		b.changes.note(x, p.get(x), true)
-	} else {
-		b.free.remove(x)
-		b.changes.note(x, nil, false)
-	}
-	b.seq++
-	p.held |= bit
-	p.cooling &^= bit
-	a := b.fresh()
-	*a = Address{Holder: Holder{Identity: id, Seq: b.seq, Since: seconds(since), Until: until, Borrowed: b.borrows(id)}}
-	b.set(p, x, a)
-	b.used++
-	b.begin(until)
-	return b.seq
-}
-
-// borrows reports whether an address of the block is borrowed by a holder who gets it now.
-func (b *Block) borrows(id Identity) bool { return id.Host != b.owner && id.Host.Kind != Nobody }
-
-// begin and end count the leases; 0 is none.
-func (b *Block) begin(until int64) {
-	if until == 0 {
-		return
-	}
-	b.leases++
-	if b.lease == 0 || until < b.lease {
-		b.lease = until
-	}
-}
-
-func (b *Block) end(until int64) {
-	if until != 0 {
-		b.leases -= min(b.leases, 1) // a damaged record may have it otherwise
-		b.ended = true
-	}
-}
-
-// fresh returns an address to be filled in.
-func (b *Block) fresh() *Address {
-	if b.changes != nil {
-		return b.changes.make()
-	}
-	if a := b.spare; a != nil {
-		b.spare = nil
-		return a
-	}
-	return new(Address)
-}
-
-// Put gives a free ordinal the address that another store says it has; see [Restore].
-func (b *Block) Put(x uint64, a Address) error {
-	if st, _ := b.Look(x); x > b.last || st != Free || !b.free.remove(x) {
-		return fmt.Errorf("%w: %s is not free", ipalloc.ErrOccupied, b.Addr(min(x, b.last)))
-	}
-	b.changes.note(x, nil, false)
-	p, bit := b.page(x, true), uint64(1)<<(x&63)
-	to := b.fresh()
-	*to = a
-	b.set(p, x, to)
-	if a.Cooling {
-		p.cooling |= bit
-		b.cools(x, a.Until)
-		return nil
-	}
-	p.held |= bit
-	b.used++
-	for h := range a.Holders() {
-		b.begin(h.Until)
-	}
-	return nil
-}
-
-// Change returns the address of a held ordinal to be changed.
-func (b *Block) Change(x uint64) *Address {
-	p := b.page(x, false)
-	old := p.get(x)
-	if b.changes == nil {
-		return old
-	}
-	b.changes.note(x, old, true)
-	a := b.changes.make()
-	*a = *old
-	b.set(p, x, a)
-	return a
-}
-
-// cools puts an ordinal into the cooling queue behind those that are free no later.
-func (b *Block) cools(x uint64, until int64) {
-	i := len(b.cool)
-	for i > 0 && b.cool[i-1].until > until {
-		i--
-	}
-	b.cool = slices.Insert(b.cool, i, cooling{x, until})
-}
-
-// Drop releases a held ordinal at the moment now; it is free again after until, which is now if there is no cooldown. If the last
-// cooling ordinal is free later than until, KnowsCooling must hold.
-func (b *Block) Drop(x uint64, now, until int64) {
-	p := b.page(x, false)
-	bit := uint64(1) << (x & 63)
-	old := p.get(x)
-	for h := range old.Holders() {
-		b.end(h.Until)
-	}
-	b.used--
-	p.held &^= bit
-	if until > now {
-		a := b.Change(x)
-		a.Cooling, a.Since, a.Until, a.shared = true, seconds(now), until, ""
-		p.cooling |= bit
-		b.cools(x, until)
-	} else {
-		b.changes.note(x, old, true)
-		b.set(p, x, nil)
-		b.free.push(x)
-		if b.changes == nil {
-			b.spare = old
-		}
-	}
-	if b.used == 0 {
-		b.former = ""
-		if len(b.cool) == 0 {
-			b.since = now
-		}
-	}
-}
-
-func (b *Block) IsCooling(x uint64) bool {
-	st, _ := b.Look(x)
-	return st == Cooling
-}
-
-// Each yields the held and cooling ordinals whose addresses are loaded, ascending.
-func (b *Block) Each() iter.Seq2[uint64, *Address] {
-	return func(yield func(uint64, *Address) bool) {
-		for first, p := range b.pages() {
-			for w := p.held | p.cooling; w != 0; w &= w - 1 {
-				x := first + uint64(bits.TrailingZeros64(w))
-				if a := p.get(x); a != nil && !yield(x, a) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// AppendAbsent appends the ordinals whose addresses are not loaded, ascending.
-func (b *Block) AppendAbsent(dst []uint64) []uint64 {
-	if b.absent == 0 {
-		return dst
-	}
-	for first, p := range b.pages() {
-		for w := p.held | p.cooling; w != 0; w &= w - 1 {
-			if x := first + uint64(bits.TrailingZeros64(w)); p.get(x) == nil {
-				dst = append(dst, x)
-			}
-		}
-	}
-	return dst
-}
-
-// pages yields the slots that were ever used with their first ordinal, ascending.
-func (b *Block) pages() iter.Seq2[uint64, *slots] {
-	return func(yield func(uint64, *slots) bool) {
-		for no, p := range b.dir {
-			if p != nil && !yield(uint64(no)*64, p) {
-				return
-			}
-		}
-		if len(b.sparse) == 0 {
-			return
-		}
-		nos := make([]uint64, 0, len(b.sparse))
-		for no := range b.sparse {
-			nos = append(nos, no)
-		}
-		slices.Sort(nos)
-		for _, no := range nos {
-			if !yield(no*64, b.sparse[no]) {
-				return
-			}
-		}
-	}
-}
+// Check verifies the block: that every address is in exactly one state, and that every count is what the addresses say.
+func (b *Block) Check() error { return b.core().Check() }

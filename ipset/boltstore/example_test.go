@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -30,7 +31,7 @@ func Example() {
 		if err := engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26}); err != nil {
 			fmt.Println(err)
 		}
-		got, _ := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("node-1"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod"}})
+		got, _ := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod"}})
 		fmt.Println(len(got.V4), s.Close())
 	}
 	// Output:

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
@@ -73,7 +73,7 @@ func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 	if size > most || uint64(len(c.Allocations)) != size {
 		return nil, corrupt(p, "it lists %d addresses", len(c.Allocations))
 	}
-	var busy, cool []ipset.Allocation
+	var busy, cool []alloc.Allocation
 	at := p.Addr()
 	addrs := make([]netip.Addr, size)
 	for x, i := range c.Allocations {
@@ -95,7 +95,7 @@ func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 			busy = append(busy, al)
 		}
 	}
-	slices.SortStableFunc(cool, func(a, b ipset.Allocation) int { return a.Until.Compare(b.Until) })
+	slices.SortStableFunc(cool, func(a, b alloc.Allocation) int { return a.Until.Compare(b.Until) })
 	var free []netip.Addr
 	for _, x := range c.Unallocated {
 		if x < 0 || uint64(x) >= size {
@@ -111,19 +111,19 @@ func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 }
 
 // allocation returns what an address with these attributes is.
-func (a *attribute) allocation(owner ipset.Owner, cooldown time.Duration) (al ipset.Allocation, err error) {
+func (a *attribute) allocation(owner alloc.Owner, cooldown time.Duration) (al alloc.Allocation, err error) {
 	al.Host = owner
 	if a.Handle != nil {
 		al.Handle = *a.Handle
 	}
-	if al.Attributes, err = ipset.NewAttributes(a.Active); err != nil {
+	if al.Attributes, err = alloc.NewAttributes(a.Active); err != nil {
 		return al, err
 	}
-	if al.Alternate, err = ipset.NewAttributes(a.Alternate); err != nil {
+	if al.Alternate, err = alloc.NewAttributes(a.Alternate); err != nil {
 		return al, err
 	}
 	if node := a.Active[nodeAttribute]; node != "" {
-		al.Host = ipset.HostOwner(node)
+		al.Host = alloc.HostOwner(node)
 	}
 	if a.ReleasedAt != nil {
 		al.Cooling, al.Until = true, a.ReleasedAt.Add(cooldown)
@@ -136,9 +136,9 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 	o.Seq = max(c.Sequence, 1)
 	switch {
 	case c.Affinity != nil:
-		o.Owner, err = ipset.ParseOwner(*c.Affinity)
+		o.Owner, err = alloc.ParseOwner(*c.Affinity)
 	case c.HostAffinity != nil:
-		o.Owner = ipset.HostOwner(*c.HostAffinity)
+		o.Owner = alloc.HostOwner(*c.HostAffinity)
 	}
 	if err != nil || c.Deleted {
 		return o, corrupt(p, "affinity %v, deleted %v", o.Owner, c.Deleted)
@@ -167,7 +167,7 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 //
 // It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or with addresses that may
 // have several holders, for which that form has no place.
-func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
+func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
 	p := b.Prefix()
 	refuse := func(at netip.Addr, reason string) ([]byte, error) {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Prefix: p, Addr: at, Reason: reason, Err: ipalloc.ErrInvalid}
@@ -180,7 +180,7 @@ func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 		CIDR: p.String(), Allocations: make([]*int, size), Unallocated: []int{},
 		Attributes: []attribute{}, Sequence: b.Seq() + 1, Sequences: map[string]uint64{},
 	}
-	if o := b.Owner(); o.Kind != ipset.Nobody {
+	if o := b.Owner(); o.Kind != alloc.Nobody {
 		s := o.String()
 		c.Affinity = &s
 	}
@@ -209,7 +209,7 @@ func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 	// Addresses that are the same in all but the number share their attributes, as Calico's do.
 	type same struct {
 		handle            string
-		active, alternate ipset.Attributes
+		active, alternate alloc.Attributes
 	}
 	number := make(map[same]*int)
 	for al := range b.All() {
@@ -218,7 +218,7 @@ func Export(b block.Info, cooldown time.Duration) ([]byte, error) {
 		if al.Handle != "" {
 			a.Handle = &al.Handle
 		}
-		if al.Share() != (ipset.Share{}) {
+		if al.Share() != (alloc.Share{}) {
 			return refuse(al.Address, "the address may have several holders")
 		}
 		switch k := (same{al.Handle, al.Attributes, al.Alternate}); {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
@@ -22,7 +22,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func churn(t testing.TB, r *rand.Rand, prefix string, n int) *block.Block {
 	p := netip.MustParsePrefix(prefix)
 	b, err := block.New(p, block.Options{
-		Owner: ipset.Owner{Kind: ipset.OwnerKind(1 + r.IntN(2)), Name: "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40),
+		Owner: alloc.Owner{Kind: alloc.OwnerKind(1 + r.IntN(2)), Name: "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +35,8 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int) *block.Block {
 	for range n {
 		now = now.Add(time.Second)
 		b.Advance(now, 5*time.Second)
-		attrs, _ := ipset.NewAttributes(map[string]string{"k": fmt.Sprint(r.IntN(2))})
-		c := ipset.Claim{Handle: fmt.Sprint("h", r.IntN(9)), Attributes: attrs}
+		attrs, _ := alloc.NewAttributes(map[string]string{"k": fmt.Sprint(r.IntN(2))})
+		c := alloc.Claim{Handle: fmt.Sprint("h", r.IntN(9)), Attributes: attrs}
 		at := all[r.IntN(len(all))]
 		switch r.IntN(4) {
 		case 0:
@@ -44,9 +44,9 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int) *block.Block {
 		case 1:
 			b.Assign(at, c, now)
 		case 2:
-			b.Release(at, ipset.Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
+			b.Release(at, alloc.Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
 		case 3:
-			b.SetAttributes(at, ipset.Guard{}, attrs, c.Attributes)
+			b.SetAttributes(at, alloc.Guard{}, attrs, c.Attributes)
 		}
 	}
 	return b
@@ -56,7 +56,7 @@ func TestRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 50 {
 		b := churn(t, r, "10.0.0.64/28", 40)
-		data, err := Export(b.Info(), 10*time.Second)
+		data, err := Export(b, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 		if h, l := c.Reserved(); c.Owner() != b.Owner() || h != head || l != tail || c.Seq() <= b.Seq() || c.Used() != b.Used() {
 			t.Fatalf("imported %+v, was %+v", c, b)
 		}
-		again, err := Export(c.Info(), 10*time.Second)
+		again, err := Export(c, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,10 +98,10 @@ func TestImport(t *testing.T) {
 	if !ok || a.Handle != "pod-1" || a.Attributes.Map()["pod"] != "p" || a.Seq != 1767323045000000006 {
 		t.Errorf("10.0.0.2: %+v", a)
 	}
-	if b.Owner() != ipset.HostOwner("node-a") || b.Cooling() != 1 || b.Used() != 2 {
+	if b.Owner() != alloc.HostOwner("node-a") || b.Cooling() != 1 || b.Used() != 2 {
 		t.Errorf("owner %v, %d cooling, %d used", b.Owner(), b.Cooling(), b.Used())
 	}
-	if got := b.AutoAssign(nil, 4, ipset.Claim{Handle: "new"}, t0, nil); len(got) != 1 || got[0].Seq <= 1767323045000000006 {
+	if got := b.AutoAssign(nil, 4, alloc.Claim{Handle: "new"}, t0, nil); len(got) != 1 || got[0].Seq <= 1767323045000000006 {
 		t.Errorf("assigned %v", got)
 	}
 	for name, data := range map[string]string{

@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,8 +24,8 @@ func copySource(t *testing.T) *store.Memory {
 	}
 	for i := range 40 {
 		if err == nil {
-			_, err = e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i%5)), Num4: 2, Use: ipset.Workload,
-				Claim: ipset.Claim{Handle: fmt.Sprint("pod", i)}, Request: fmt.Sprint("request", i)})
+			_, err = e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%5)), Num4: 2, Use: alloc.Workload,
+				Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}, Request: fmt.Sprint("request", i)})
 		}
 	}
 	if err != nil {
@@ -132,7 +133,7 @@ func refused(t *testing.T, db store.Store) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, assigned := e.Assign(t.Context(), ipset.HostOwner("h"), "somebody")
+	_, assigned := e.Assign(t.Context(), alloc.HostOwner("h"), "somebody")
 	added := e.AddPool(t.Context(), ipset.Pool{Name: "new", Prefix: netip.MustParsePrefix("10.77.0.0/24")})
 	_, listed := e.Pools(t.Context())
 	return errors.Is(store.Complete(t.Context(), db), ipalloc.ErrInUse) && assigned != nil && added != nil && listed != nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
@@ -25,7 +26,7 @@ func testDryRun(t *testing.T, open storetest.Open) {
 	steps := history()
 	run := func(e *ipset.Engine, held map[netip.Addr]string, s step) string {
 		err := s.do(ctx, e, held)
-		var all []ipset.Allocation
+		var all []alloc.Allocation
 		for al, err := range e.Allocations(ctx, netip.Prefix{}) {
 			if err != nil {
 				t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
@@ -83,7 +84,7 @@ type step struct {
 func assign(host string, n4, n6 int, handle string) step {
 	return step{"assign " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
 		got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: ipset.HostOwner(host), Num4: n4, Num6: n6, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "request of " + handle,
+			Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
 		})
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func history() []step {
 	}
 	named := func(host, a, handle string) step {
 		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: ipset.HostOwner(host), Claim: ipset.Claim{Handle: handle}, Request: "named " + a})
+			_, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle}, Request: "named " + a})
 			if errors.Is(err, ipalloc.ErrOccupied) {
 				return nil
 			}
@@ -140,7 +141,7 @@ func history() []step {
 	}
 	disown := func(host string) step {
 		return step{"remove " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			_, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: ipset.HostOwner(host)})
+			_, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner(host)})
 			return err
 		}}
 	}
@@ -262,7 +263,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		held := make(map[netip.Addr]string)
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 			for _, al := range got.V4 {
 				held[al.Address] = handle
 			}
@@ -408,7 +409,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	}
 	plain := func(handle string) step {
 		return step{handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("a"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 			if err == nil {
 				held[got.V4[0].Address] = handle
 			}

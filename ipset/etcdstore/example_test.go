@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -36,7 +37,7 @@ func ExampleOpen() {
 	}
 
 	args := ipset.AssignArgs{
-		Owner: ipset.HostOwner("node-1"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "pod-7"},
+		Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod-7"},
 		Request: "the same for every attempt",
 	}
 	for {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -280,7 +281,7 @@ func TestDeadlines(t *testing.T) {
 // assign asks an engine for an address with a request key.
 func assign(ctx context.Context, e *ipset.Engine, handle string) (netip.Addr, error) {
 	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: ipset.HostOwner("h"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "request of " + handle,
+		Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
 	})
 	if err != nil {
 		return netip.Addr{}, err

@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -51,7 +52,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 	client := connect(t, c.Endpoints())
 	firsts := map[string]func(s *Store, e *ipset.Engine) error{
 		"assign": func(_ *Store, e *ipset.Engine) error {
-			_, err := e.Assign(limited(t), ipset.HostOwner("h"), "two")
+			_, err := e.Assign(limited(t), alloc.HostOwner("h"), "two")
 			return err
 		},
 		"commit": func(s *Store, _ *ipset.Engine) error {

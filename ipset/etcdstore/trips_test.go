@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -37,7 +38,7 @@ func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 func auto(t testing.TB, e *ipset.Engine, host, handle, request string) netip.Addr {
 	t.Helper()
 	got, err := e.AutoAssign(limited(t), ipset.AssignArgs{
-		Owner: ipset.HostOwner(host), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: request,
+		Owner: alloc.HostOwner(host), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: request,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +191,7 @@ func TestWatchTraffic(t *testing.T) {
 	auto(t, e, "a", "a1", "")
 	ctx, cancel := context.WithCancel(limited(t))
 	ended := make(chan error)
-	go func() { ended <- e.Follow(ctx, ipset.HostOwner("a")) }()
+	go func() { ended <- e.Follow(ctx, alloc.HostOwner("a")) }()
 	<-ready
 	for _, hosts := range []int{1, 10, 100} {
 		tap.reset()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -27,7 +28,7 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 	if err := e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.2.0/24"), BlockBits: 26}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Assign(ctx, ipset.HostOwner("node"), "pod"); err != nil {
+	if _, err := e.Assign(ctx, alloc.HostOwner("node"), "pod"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

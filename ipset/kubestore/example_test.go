@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 )
 
@@ -31,7 +32,7 @@ func Example() {
 	if err != nil { // a pool that another replica has added is no error
 		log.Fatal(err)
 	}
-	got, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("host1"), Num4: 1, Claim: ipset.Claim{Handle: "pod1"}})
+	got, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("host1"), Num4: 1, Claim: alloc.Claim{Handle: "pod1"}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/kubetest"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -67,7 +68,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		return s, e
 	}
 	assign := func(e *ipset.Engine, handle string) (netip.Addr, error) {
-		got, err := e.Assign(limited(t), ipset.HostOwner("h"), handle)
+		got, err := e.Assign(limited(t), alloc.HostOwner("h"), handle)
 		return got.Address, err
 	}
 	firsts := map[string]func(s *Store, e *ipset.Engine) error{

@@ -20,6 +20,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/kubetest"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -58,8 +59,8 @@ func writer(env string) error {
 		fmt.Printf("try %s\n", handle)
 		var got netip.Addr
 		err := settled(func() error {
-			a, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("host" + part[2][:1]), Num4: 1,
-				Claim: ipset.Claim{Handle: handle}, Request: handle})
+			a, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("host" + part[2][:1]), Num4: 1,
+				Claim: alloc.Claim{Handle: handle}, Request: handle})
 			if err == nil {
 				got = a.V4[0].Address
 			}
@@ -276,7 +277,7 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Claim: ipset.Claim{Handle: fmt.Sprint("pod", i)}}); err != nil {
+		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	_ "modernc.org/sqlite"
 )
 
@@ -40,7 +41,7 @@ func ExampleOpen() {
 	if err := engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/26"), BlockBits: 26}); err != nil {
 		log.Fatal(err)
 	}
-	a, err := engine.Assign(ctx, ipset.HostOwner("control"), "laptop-1")
+	a, err := engine.Assign(ctx, alloc.HostOwner("control"), "laptop-1")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func ExampleStore_InTx() {
 			if err != nil {
 				return err
 			}
-			a, err := engine.Assign(ctx, ipset.HostOwner("control"), handle)
+			a, err := engine.Assign(ctx, alloc.HostOwner("control"), handle)
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -228,7 +229,7 @@ func TestRoundTrips(t *testing.T) {
 func TestRoundTripsWithTx(t *testing.T) {
 	db, w := wired(t, postgresSchema(t))
 	s, e := machines(t, db)
-	if _, err := e.Assign(t.Context(), ipset.HostOwner("control"), "first"); err != nil {
+	if _, err := e.Assign(t.Context(), alloc.HostOwner("control"), "first"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {

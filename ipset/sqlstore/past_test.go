@@ -15,10 +15,11 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/pgtest"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-var host = ipset.HostOwner("control")
+var host = alloc.HostOwner("control")
 
 // assign assigns one address to a handle.
 func assign(t *testing.T, e *ipset.Engine, handle string) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -42,17 +43,17 @@ func machines(t *testing.T, db *sql.DB) (*Store, *ipset.Engine) {
 }
 
 // enrol adds a machine with an address in a transaction, and ends that as end says.
-func enrol(t *testing.T, s *Store, db *sql.DB, name string, end func(*sql.Tx) error) (ipset.Allocation, error) {
+func enrol(t *testing.T, s *Store, db *sql.DB, name string, end func(*sql.Tx) error) (alloc.Allocation, error) {
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
-		return ipset.Allocation{}, err
+		return alloc.Allocation{}, err
 	}
 	defer func() { _ = tx.Rollback() }()
 	in, err := s.WithTx(t.Context(), tx)
 	if err != nil {
-		return ipset.Allocation{}, err
+		return alloc.Allocation{}, err
 	}
-	a, err := newEngine(t, in).Assign(t.Context(), ipset.HostOwner("control"), name)
+	a, err := newEngine(t, in).Assign(t.Context(), alloc.HostOwner("control"), name)
 	if err != nil {
 		return a, err
 	}
@@ -104,7 +105,7 @@ func TestWithTx(t *testing.T) {
 		other := newEngine(t, openIn(t, reopen(), Options{}))
 		commit := func(tx *sql.Tx) error { return tx.Commit() }
 		held := make(map[netip.Addr]string)
-		take := func(a ipset.Allocation, err error) {
+		take := func(a alloc.Allocation, err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
@@ -114,14 +115,14 @@ func TestWithTx(t *testing.T) {
 			}
 			held[a.Address] = a.Handle
 		}
-		machine := func(a ipset.Allocation, err error) { // of an engine of its own, so that there is a row for it
+		machine := func(a alloc.Allocation, err error) { // of an engine of its own, so that there is a row for it
 			t.Helper()
 			take(a, err)
 			if _, err := db.ExecContext(t.Context(), "INSERT INTO machines VALUES ($1, $2)", a.Handle, a.Address.String()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		host := ipset.HostOwner("control")
+		host := alloc.HostOwner("control")
 		for i := range 12 { // more than a block; between them engines whose caches know the blocks
 			take(enrol(t, s, db, fmt.Sprint("made", i), commit))
 			if _, err := enrol(t, s, db, fmt.Sprint("dropped", i), func(tx *sql.Tx) error { return tx.Rollback() }); err != nil {
@@ -171,7 +172,7 @@ func TestWithTxAtOnce(t *testing.T) {
 			wg.Go(func() {
 				for i := range 12 {
 					name := fmt.Sprintf("p%d-%d", w, i)
-					if _, err := e.Assign(t.Context(), ipset.HostOwner("control"), name); err != nil {
+					if _, err := e.Assign(t.Context(), alloc.HostOwner("control"), name); err != nil {
 						t.Error(err)
 					}
 					if _, err := e.ReleaseByHandle(t.Context(), name); err != nil {
@@ -195,7 +196,7 @@ func TestInTx(t *testing.T) {
 		enrol := func(name string, result func(in store.Store) error) error {
 			return s.InTx(t.Context(), func(tx *sql.Tx, in store.Store) error {
 				calls++
-				a, err := newEngine(t, in).Assign(t.Context(), ipset.HostOwner("control"), name)
+				a, err := newEngine(t, in).Assign(t.Context(), alloc.HostOwner("control"), name)
 				if err == nil {
 					_, err = tx.ExecContext(t.Context(), "INSERT INTO machines VALUES ($1, $2)", name, a.Address.String())
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -85,7 +86,7 @@ func TestTogetherMakesAPoolOfAHolding(t *testing.T) {
 		if err := store.Together(ctx, db, again); err != nil || faulty.Counts().Commits != 0 {
 			t.Errorf("again: %d commits, %v", faulty.Counts().Commits, err)
 		}
-		if _, err := p.Assign(ctx, ipset.HostOwner("n1"), "pod", "n1"); err != nil {
+		if _, err := p.Assign(ctx, alloc.HostOwner("n1"), "pod", "n1"); err != nil {
 			t.Fatal(err)
 		}
 		gone := func(tx plan) error { return tx.remove(ctx, "n1", at) }

@@ -17,13 +17,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // request is one AutoAssign in the words of both.
 type request struct {
 	host, handle string
 	n4, n6       int
-	use          ipset.Use
+	use          alloc.Use
 	pools        []string
 	maxBlocks    int
 }
@@ -33,13 +34,13 @@ type answer struct {
 	v4, v6 []netip.Prefix // addresses, with the length of their block's prefix
 	class  string         // of the error
 	short  []ipset.Shortage
-	given  []ipset.Allocation
+	given  []alloc.Allocation
 }
 
 func (a answer) String() string { return fmt.Sprintf("%v %v %q %v", a.v4, a.v6, a.class, a.short) }
 
 func (w *world) request(tr *model.Trace) request {
-	r := request{host: w.host(tr), handle: w.handle(tr), use: ipset.Workload, n4: int(tr.Below(7))}
+	r := request{host: w.host(tr), handle: w.handle(tr), use: alloc.Workload, n4: int(tr.Below(7))}
 	if tr.Below(6) == 0 {
 		r.n4 *= 6
 	}
@@ -50,7 +51,7 @@ func (w *world) request(tr *model.Trace) request {
 		r.n4 = 1
 	}
 	if tr.Below(5) == 0 {
-		r.use = ipset.Tunnel
+		r.use = alloc.Tunnel
 	}
 	if tr.Below(6) == 0 {
 		mask := tr.Uint()
@@ -98,7 +99,7 @@ func (w *world) askCalico(r request) answer {
 		Num4: r.n4, Num6: r.n6, HandleID: calicoHandle(r.handle), Attrs: attrs(r.handle), Hostname: r.host, MaxBlocksPerHost: r.maxBlocks,
 		IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: reserved, HostReservedAttrIPv6s: reserved,
 	}
-	if r.use == ipset.Tunnel {
+	if r.use == alloc.Tunnel {
 		args.IntendedUse = v3.IPPoolAllowedUseTunnel
 	}
 	for _, name := range r.pools {
@@ -159,7 +160,7 @@ func (w *world) askOurs(r request) answer {
 	_, head, tail := w.ends()
 	got, err := w.engine.AutoAssign(bg, ipset.AssignArgs{
 		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, MaxBlocks: r.maxBlocks, Head: head, Tail: tail, Partial: true,
-		Claim: ipset.Claim{Handle: r.handle, Attributes: must(ipset.NewAttributes(attrs(r.handle)))},
+		Claim: alloc.Claim{Handle: r.handle, Attributes: must(alloc.NewAttributes(attrs(r.handle)))},
 	})
 	a := answer{class: w.ourClass(err), short: got.Short}
 	for _, al := range got.V4 {
@@ -173,7 +174,7 @@ func (w *world) askOurs(r request) answer {
 }
 
 // remember keeps an allocation that both have made, to be released when it is long gone.
-func (w *world) remember(al ipset.Allocation) {
+func (w *world) remember(al alloc.Allocation) {
 	b := w.blocks()[al.Block]
 	w.past = append(w.past, al)
 	w.seqs[al] = b.GetSequenceNumberForOrdinal(must(b.IPToOrdinal(ipOf(al.Address))))
@@ -351,7 +352,7 @@ func (w *world) assignIP(tr *model.Trace) {
 	terr := w.calico.AssignIP(bg, ipam.AssignIPArgs{IP: ipOf(a), HandleID: calicoHandle(handle), Attrs: attrs(handle), Hostname: host, HostReservedAttr: reserved})
 	al, oerr := w.engine.AssignIP(bg, ipset.AssignIPArgs{
 		Address: a, Owner: w.ours(host), Head: head, Tail: tail,
-		Claim: ipset.Claim{Handle: handle, Attributes: must(ipset.NewAttributes(attrs(handle)))},
+		Claim: alloc.Claim{Handle: handle, Attributes: must(alloc.NewAttributes(attrs(handle)))},
 	})
 	theirs, ours := w.calicoClass(terr), w.ourClass(oerr)
 	switch {

@@ -10,6 +10,8 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // compare compares the states: blocks, whose they are, who has which address, and the order in which the free ones will
@@ -17,7 +19,7 @@ import (
 func (w *world) compare() {
 	w.Helper()
 	theirs := w.blocks()
-	affine := map[ipset.Owner][]netip.Prefix{}
+	affine := map[alloc.Owner][]netip.Prefix{}
 	ours := 0
 	for b, err := range w.engine.Operator().Blocks(bg, netip.Prefix{}) {
 		if err != nil {
@@ -52,9 +54,9 @@ func (w *world) compare() {
 }
 
 // compareBlock compares what is in a block.
-func (w *world) compareBlock(t *model.AllocationBlock, b ipset.BlockInfo) {
+func (w *world) compareBlock(t *model.AllocationBlock, b *block.Block) {
 	w.Helper()
-	held := map[int]ipset.Allocation{}
+	held := map[int]alloc.Allocation{}
 	for al := range b.All() {
 		x := must(t.IPToOrdinal(ipOf(al.Address)))
 		held[x] = al

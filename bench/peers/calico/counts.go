@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -52,9 +53,9 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 	check(e.Operator().SetConfig(bg, ipset.Config{}))
 	check(e.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
 	note(ours, func(handle string) bool {
-		got, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("host"), Num4: 1, Claim: ipset.Claim{Handle: handle}, Use: ipset.Workload})
+		got, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Use: alloc.Workload})
 		return err == nil && len(got.V4) == 1
-	}, func() int { return len(must(e.BlocksOf(bg, ipset.HostOwner("host")))) })
+	}, func() int { return len(must(e.BlocksOf(bg, alloc.HostOwner("host")))) })
 
 	b := newBackend(c)
 	client := must(newCalico(b, []v3.IPPool{calicoPool("pool", pool.String(), crowdBlockBits)}, "host"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -49,7 +50,7 @@ func (o *oursEngine) fresh() { o.Engine = must(ipset.New(o.store, ipset.Options{
 
 func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
 	got, err := o.AutoAssign(bg, ipset.AssignArgs{
-		Owner: ipset.HostOwner(host), Num4: 1, Claim: ipset.Claim{Handle: handle}, MaxBlocks: blocks, Partial: true,
+		Owner: alloc.HostOwner(host), Num4: 1, Claim: alloc.Claim{Handle: handle}, MaxBlocks: blocks, Partial: true,
 	})
 	if err != nil || len(got.V4) == 0 {
 		return lease{}, err
@@ -58,8 +59,8 @@ func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
 }
 
 func (o *oursEngine) release(l lease, handle string) error {
-	rs, err := o.ReleaseIPs(bg, ipset.Release{Address: l.addr, Guard: ipset.Guard{Handle: handle}})
-	if err == nil && rs[0].Outcome != ipset.Released {
+	rs, err := o.ReleaseIPs(bg, ipset.Release{Address: l.addr, Guard: alloc.Guard{Handle: handle}})
+	if err == nil && rs[0].Outcome != alloc.Released {
 		err = fmt.Errorf("release %v: %v", l.addr, rs[0].Outcome)
 	}
 	return err
@@ -74,13 +75,13 @@ func (o *oursEngine) releaseHandle(handle string) error {
 }
 
 func (o *oursEngine) fill(p netip.Prefix, owner string, held int) {
-	b := must(block.New(p, block.Options{Owner: ipset.HostOwner(owner), Claimed: time.Now()}))
-	if got := b.AutoAssign(nil, held, ipset.Claim{Handle: p.String()}, time.Now(), nil); len(got) != held {
+	b := must(block.New(p, block.Options{Owner: alloc.HostOwner(owner), Claimed: time.Now()}))
+	if got := b.AutoAssign(nil, held, alloc.Claim{Handle: p.String()}, time.Now(), nil); len(got) != held {
 		panic("the block is too small")
 	}
 	check(o.Operator().ImportBlock(bg, b))
 }
 
 func (o *oursEngine) drop(host string) {
-	must(o.DisownBlocks(bg, ipset.DisownArgs{Owner: ipset.HostOwner(host), OnlyEmpty: true}))
+	must(o.DisownBlocks(bg, ipset.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: true}))
 }

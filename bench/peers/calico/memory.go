@@ -10,6 +10,7 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 
@@ -85,12 +86,12 @@ func ourSnapshot() ([]byte, uint64) {
 	db := store.NewMemory()
 	e := newOurs(db, wholeNet, ipset.Config{})
 	now := time.Now()
-	var buf []ipset.Allocation
+	var buf []alloc.Allocation
 	for i := range heldBlocks {
-		b := must(block.New(nth(i), block.Options{Owner: ipset.HostOwner(ownerName(i)), Claimed: now}))
+		b := must(block.New(nth(i), block.Options{Owner: alloc.HostOwner(ownerName(i)), Claimed: now}))
 		n, first := heldIn(i)
 		for j := range n {
-			b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handleName(first + j)}, now, nil)
+			b.AutoAssign(buf[:0], 1, alloc.Claim{Handle: handleName(first + j)}, now, nil)
 		}
 		check(e.Operator().ImportBlock(bg, b))
 	}

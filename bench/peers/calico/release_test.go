@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // calicoBlockRecord is a block as Calico stores it.
@@ -25,11 +26,11 @@ func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.R
 		al, ok := w.held(tr)
 		switch n := tr.Below(8); {
 		case n == 0 || !ok:
-			al = ipset.Allocation{Address: w.address(tr)}
+			al = alloc.Allocation{Address: w.address(tr)}
 		case n == 1 && len(w.past) > 0:
 			al = w.past[tr.Below(uint64(len(w.past)))]
 		case n == 2 && w.windows:
-			al = ipset.Allocation{Address: al.Block.Addr()} // the host keeps it
+			al = alloc.Allocation{Address: al.Block.Addr()} // the host keeps it
 		}
 		if seen[al.Address] || block.IsValid() && !block.Contains(al.Address) {
 			continue
@@ -53,7 +54,7 @@ func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.R
 
 // blockAt returns the block that an address is in or would be in.
 func (w *world) blockAt(a netip.Addr) netip.Prefix {
-	if b := must(w.engine.Operator().BlockOf(bg, a)); b.IsValid() {
+	if b := must(w.engine.Operator().BlockOf(bg, a)); b != nil {
 		return b.Prefix()
 	}
 	for i := range plans {
@@ -78,12 +79,12 @@ func (w *world) releaseIPs(tr *model.Trace) {
 	changed, stale := false, false
 	for i, r := range got {
 		switch r.Outcome {
-		case ipset.Released:
+		case alloc.Released:
 			released = append(released, r.Address)
-		case ipset.WasFree:
+		case alloc.WasFree:
 			wasFree = append(wasFree, r.Address)
 			stale = stale || cr[i].SequenceNumber != nil
-		case ipset.OwnerChanged:
+		case alloc.OwnerChanged:
 			changed = true
 		}
 	}
@@ -328,7 +329,7 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	reserved, head, tail := w.ends()
 	block, _, terr := w.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: host, HostReservedAttrIPv4s: reserved})
 	w.housekeeping(blocks, host)
-	got, oerr := w.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: w.ours(host), Num4: 1, Use: ipset.Workload, Head: head, Tail: tail})
+	got, oerr := w.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: w.ours(host), Num4: 1, Use: alloc.Workload, Head: head, Tail: tail})
 	switch {
 	case terr == nil && oerr == nil && slices.Contains(got, prefixOf(*block)):
 	case terr != nil && oerr != nil:

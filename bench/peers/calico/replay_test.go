@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	convert "github.com/ipalloc/ipalloc/ipset/calico"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -150,14 +151,14 @@ func (w *world) address(tr *model.Trace) netip.Addr {
 }
 
 // held returns an address that is held, if there is one.
-func (w *world) held(tr *model.Trace) (ipset.Allocation, bool) {
-	var list []ipset.Allocation
+func (w *world) held(tr *model.Trace) (alloc.Allocation, bool) {
+	var list []alloc.Allocation
 	for al := range w.engine.Allocations(bg, netip.Prefix{}) {
 		list = append(list, al)
 	}
 	n := tr.Uint()
 	if len(list) == 0 {
-		return ipset.Allocation{}, false
+		return alloc.Allocation{}, false
 	}
 	return list[n%uint64(len(list))], true
 }

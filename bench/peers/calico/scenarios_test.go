@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -55,7 +56,7 @@ func (b *both) theirs(host string, n4, n6 int) ([]netip.Prefix, error) {
 
 // ours asks our engine for addresses of a family.
 func (b *both) ours(host string, n4, n6 int) ([]netip.Prefix, error) {
-	got, err := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: n4, Num6: n6, Use: ipset.Workload, Partial: true})
+	got, err := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Partial: true})
 	var list []netip.Prefix
 	for _, al := range append(got.V4, got.V6...) {
 		list = append(list, al.Prefix())
@@ -70,7 +71,7 @@ func (b *both) claim(host string, blocks ...string) {
 		if _, failed, err := b.calico.ClaimAffinity(bg, netOf(p), host); err != nil || len(failed) > 0 {
 			b.t.Fatal(failed, err)
 		}
-		if _, failed, err := b.engine.ClaimAffinity(bg, p, ipset.HostOwner(host)); err != nil || len(failed) > 0 {
+		if _, failed, err := b.engine.ClaimAffinity(bg, p, alloc.HostOwner(host)); err != nil || len(failed) > 0 {
 			b.t.Fatal(failed, err)
 		}
 	}
@@ -93,14 +94,14 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/28 28", "10.2.0.0/28 28")
 		v4, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv4Pools: []cnet.IPNet{cnet.MustParseNetwork("10.2.0.0/28"), cnet.MustParseNetwork("10.1.0.0/28")}})
-		got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Pools: []string{"b", "a"}})
+		got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Pools: []string{"b", "a"}})
 		return err == nil && is(given(v4), "10.2.0.0/28"), oerr == nil && got.V4[0].Address == netip.MustParseAddr("10.1.0.0")
 	},
 	oneFamily: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/28 28", "fd00::/120 124")
 		v4, v6, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Num6: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00::/120")}})
-		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Num6: 1, Use: ipset.Workload, Pools: []string{"b"}})
+		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Num6: 1, Use: alloc.Workload, Pools: []string{"b"}})
 		return err == nil && len(v4.IPs) == 1 && len(v6.IPs) == 1, errors.Is(oerr, ipalloc.ErrNotFound)
 	},
 	smallBlocks: func(t *testing.T) (bool, bool) {
@@ -112,7 +113,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 				_, _, err = b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: windowsEnds})
 			})
 			theirs = theirs && (panicked || err != nil && b.records("/block/10.1.0.") > 0)
-			got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
+			got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 			ours = ours && oerr == nil && len(got.V4) == 1 && got.V4[0].Block.Bits() == 28
 		}
 		return theirs, ours
@@ -121,7 +122,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
 		_, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			HostReservedAttrIPv4s: windowsEnds})
-		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
+		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
 	},
 	looseLimit: func(t *testing.T) (bool, bool) {
@@ -196,7 +197,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		}
 		done, cancel := context.WithCancel(bg)
 		cancel()
-		_, oerr := b.engine.AutoAssign(done, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload})
+		_, oerr := b.engine.AutoAssign(done, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload})
 		return err == nil && len(given(v4)) == 0, errors.Is(oerr, context.Canceled)
 	},
 	endedRelease: func(t *testing.T) (bool, bool) {
@@ -219,13 +220,13 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
 		must(b.engine.Operator().SetReservations(bg, must(sb.IPSet())))
 		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
-		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"
 	},
 	ensuresOther: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{Strict: true}, "fd00:1::/120 124", "fd00:2::/120 124")
 		_, v6, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv6s: windowsEnds, IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00:2::/120")}})
-		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num6: 1, Use: ipset.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
 		named := netip.MustParsePrefix("fd00:2::/120")
 		return err == nil && !named.Contains(prefixOf(*v6).Addr()), oerr == nil && named.Contains(o[0].Addr())
 	},
@@ -300,7 +301,7 @@ func crashes(t *testing.T) (theirs, ours bool) {
 	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	before := must(db.MarshalBinary())
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: "handle"}})
+	_, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "handle"}})
 	return traces > 0, err != nil && string(must(db.MarshalBinary())) == string(before)
 }
 
@@ -323,7 +324,7 @@ func losesHandle(t *testing.T) (theirs, ours bool) {
 	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
 	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, oerr := e.AutoAssign(bg, ipset.AssignArgs{Owner: ipset.HostOwner("x"), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}})
+	_, oerr := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 	als := must(e.IPsByHandle(bg, handle))
 	return err == nil && len(given(v4)) == 1 && rerr != nil, oerr != nil && len(als) == 0
 }

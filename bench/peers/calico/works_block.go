@@ -7,7 +7,7 @@ import (
 
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
@@ -49,17 +49,17 @@ func blockWorks() *worklist {
 func handleName(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
 
 func blockJob(p netip.Prefix, held int) *job {
-	b := must(block.New(p, block.Options{Owner: ipset.HostOwner("host")}))
+	b := must(block.New(p, block.Options{Owner: alloc.HostOwner("host")}))
 	now := time.Unix(1e9, 0)
-	var buf [1]ipset.Allocation
+	var buf [1]alloc.Allocation
 	for i := range held {
-		b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handleName(i)}, now, nil)
+		b.AutoAssign(buf[:0], 1, alloc.Claim{Handle: handleName(i)}, now, nil)
 	}
 	handle := handleName(held)
 	return &job{run: func(n int) {
 		for range n {
-			got := b.AutoAssign(buf[:0], 1, ipset.Claim{Handle: handle}, now, nil)
-			if o, err := b.Release(got[0].Address, ipset.Guard{Handle: handle}, now, 0); o != ipset.Released || err != nil {
+			got := b.AutoAssign(buf[:0], 1, alloc.Claim{Handle: handle}, now, nil)
+			if o, err := b.Release(got[0].Address, alloc.Guard{Handle: handle}, now, 0); o != alloc.Released || err != nil {
 				panic(fmt.Sprint(o, err))
 			}
 		}

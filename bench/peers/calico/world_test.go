@@ -15,6 +15,7 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
@@ -25,7 +26,7 @@ type plan struct {
 	blockBits    int
 	selector     string // of hosts, in Calico's language
 	hosts        selector.Selector
-	uses         ipset.Use // 0 for both
+	uses         alloc.Use // 0 for both
 }
 
 // label requires a label of a host.
@@ -40,7 +41,7 @@ var plans = []plan{
 	{"p1", "10.1.0.128/25", 28, "", nil, 0},
 	{"p2", "10.2.0.192/27", 30, "", nil, 0},
 	{"p3", "10.3.0.192/26", 29, `zone == "a"`, label("zone", selector.In, "a"), 0},
-	{"p4", "10.4.0.224/27", 30, `!has(gpu)`, label("gpu", selector.DoesNotExist), ipset.Tunnel},
+	{"p4", "10.4.0.224/27", 30, `!has(gpu)`, label("gpu", selector.DoesNotExist), alloc.Tunnel},
 	{"p6", "fd00:6::180/121", 124, "", nil, 0},
 	{"p7", "fd00:7::20/123", 126, `zone in {"a", "c"}`, label("zone", selector.In, "a", "c"), 0},
 	{"q1", "10.5.0.128/25", 30, "", nil, 0},
@@ -55,7 +56,7 @@ func (p *plan) netip() netip.Prefix { return netip.MustParsePrefix(p.prefix) }
 func (p *plan) calico() v3.IPPool {
 	c := calicoPool(p.name, p.prefix, p.blockBits)
 	c.Spec.NodeSelector = p.selector
-	if p.uses == ipset.Tunnel {
+	if p.uses == alloc.Tunnel {
 		c.Spec.AllowedUses = []v3.IPPoolAllowedUse{v3.IPPoolAllowedUseTunnel}
 	}
 	return c
@@ -78,7 +79,7 @@ func aliases(blocks int) map[string]string {
 	for _, host := range hostNames {
 		want := prefixOf(*calicoWalk(p.calico(), host)())
 		for n := 0; m[host] == ""; n++ {
-			if alias := fmt.Sprint(host, "-", n); ipset.StartOf(ipset.HostOwner(alias), p.netip(), p.blockBits) == want {
+			if alias := fmt.Sprint(host, "-", n); ipset.StartOf(alloc.HostOwner(alias), p.netip(), p.blockBits) == want {
 				m[host] = alias
 			}
 		}
@@ -87,12 +88,12 @@ func aliases(blocks int) map[string]string {
 }
 
 // ours returns our owner for a host of Calico's.
-func (w *world) ours(host string) ipset.Owner { return ipset.HostOwner(w.aliases[host]) }
+func (w *world) ours(host string) alloc.Owner { return alloc.HostOwner(w.aliases[host]) }
 
 // owner returns our owner for Calico's affinity.
-func (w *world) owner(affinity *string) ipset.Owner {
+func (w *world) owner(affinity *string) alloc.Owner {
 	if affinity == nil {
-		return ipset.Owner{}
+		return alloc.Owner{}
 	}
 	return w.ours(strings.TrimPrefix(*affinity, "host:"))
 }
@@ -130,8 +131,8 @@ type world struct {
 	aliases map[string]string            // our names of hosts
 	pools   map[string]*ipset.Pool       // by name, as they are now
 	labels  map[string]map[string]string // of hosts
-	past    []ipset.Allocation           // that were at some time
-	seqs    map[ipset.Allocation]uint64  // and Calico's sequence number of them
+	past    []alloc.Allocation           // that were at some time
+	seqs    map[alloc.Allocation]uint64  // and Calico's sequence number of them
 	steps   []string                     // what was done, for a failure
 	seen    map[string]int               // divergences
 }
@@ -139,7 +140,7 @@ type world struct {
 func newWorld(t testing.TB, v variant, c codec) *world {
 	w := &world{
 		TB: t, variant: v, backend: newBackend(c), store: store.NewMemory(), now: time.Unix(1e9, 0),
-		pools: map[string]*ipset.Pool{}, labels: map[string]map[string]string{}, seqs: map[ipset.Allocation]uint64{}, seen: map[string]int{},
+		pools: map[string]*ipset.Pool{}, labels: map[string]map[string]string{}, seqs: map[alloc.Allocation]uint64{}, seen: map[string]int{},
 	}
 	n := planOf(v.pools[0]).blocks()
 	w.aliases = aliases(n)
@@ -164,8 +165,8 @@ func newWorld(t testing.TB, v variant, c codec) *world {
 func (w *world) open() {
 	w.engine = must(ipset.New(w.store, ipset.Options{
 		Now: func() time.Time { return w.now },
-		Labels: func(o ipset.Owner) (map[string]string, bool) {
-			if o.Kind == ipset.Virtual {
+		Labels: func(o alloc.Owner) (map[string]string, bool) {
+			if o.Kind == alloc.Virtual {
 				return nil, true
 			}
 			for h, a := range w.aliases {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
@@ -26,8 +27,8 @@ type pods struct{ e *ipset.Engine }
 
 func (p pods) assign(ctx context.Context, handle string) (out []string, err error) {
 	got, err := p.e.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: ipset.HostOwner(fmt.Sprint("host", rand.IntN(hosts))), Num4: 1 + rand.IntN(3), Num6: rand.IntN(2), Use: ipset.Workload,
-		Claim: ipset.Claim{Handle: handle},
+		Owner: alloc.HostOwner(fmt.Sprint("host", rand.IntN(hosts))), Num4: 1 + rand.IntN(3), Num6: rand.IntN(2), Use: alloc.Workload,
+		Claim: alloc.Claim{Handle: handle},
 	})
 	for _, a := range append(got.V4, got.V6...) {
 		out = append(out, a.Address.String())

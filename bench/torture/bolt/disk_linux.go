@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
@@ -124,12 +125,12 @@ func fillDisk(kind, dir string) error {
 
 // assign gives a handle an address with large attributes, and enters it.
 func assign(ctx context.Context, e *ipset.Engine, handle string, given map[netip.Addr]string) (netip.Addr, error) {
-	note, err := ipset.NewAttributes(map[string]string{"note": strings.Repeat(handle+" ", 3000)})
+	note, err := alloc.NewAttributes(map[string]string{"note": strings.Repeat(handle+" ", 3000)})
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: ipset.HostOwner("host"), Num4: 1, Use: ipset.Workload,
-		Claim: ipset.Claim{Handle: handle, Attributes: note}})
+	got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Use: alloc.Workload,
+		Claim: alloc.Claim{Handle: handle, Attributes: note}})
 	if err != nil {
 		return netip.Addr{}, err
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -98,8 +99,8 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 					if i%3 == 0 {
 						go stop() // at some moment of the call
 					}
-					_, _ = e.AutoAssign(callCtx, ipset.AssignArgs{Owner: ipset.HostOwner(fmt.Sprint("host", c%4)), Num4: 1, Use: ipset.Workload,
-						Claim: ipset.Claim{Handle: fmt.Sprint(c, i)}})
+					_, _ = e.AutoAssign(callCtx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", c%4)), Num4: 1, Use: alloc.Workload,
+						Claim: alloc.Claim{Handle: fmt.Sprint(c, i)}})
 					stop()
 				}
 			}()

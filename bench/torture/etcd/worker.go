@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -120,7 +121,7 @@ func (o orders) run(r *result) error {
 	}
 	if o.Once != "" {
 		got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: ipset.HostOwner(o.Host), Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: o.Once}, Request: "r" + o.Once,
+			Owner: alloc.HostOwner(o.Host), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: o.Once}, Request: "r" + o.Once,
 		})
 		if err == nil {
 			r.Once = got.V4[0].Address

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // Config says what to run.
@@ -128,13 +129,13 @@ func (w *writer) attempt(ctx context.Context, s *Step, f func(context.Context, *
 }
 
 // host is one of a few, so that hosts are shared by writers of all processes.
-func (w *writer) host() ipset.Owner { return ipset.HostOwner(fmt.Sprint("host", w.random.IntN(5))) }
+func (w *writer) host() alloc.Owner { return alloc.HostOwner(fmt.Sprint("host", w.random.IntN(5))) }
 
 func (w *writer) auto(ctx context.Context, handle string) error {
 	owner := w.host()
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		got, err := w.engine.AutoAssign(ctx, ipset.AssignArgs{
-			Owner: owner, Num4: 1, Use: ipset.Workload, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle, Partial: true,
+			Owner: owner, Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "r" + handle, Partial: true,
 		})
 		switch {
 		case err != nil:
@@ -154,7 +155,7 @@ func (w *writer) named(ctx context.Context, handle string) error {
 		a = a.Next()
 	}
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
-		_, err := w.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: a, Owner: owner, Claim: ipset.Claim{Handle: handle}, Request: "r" + handle})
+		_, err := w.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: a, Owner: owner, Claim: alloc.Claim{Handle: handle}, Request: "r" + handle})
 		s.Kind, s.Address = Assign, a
 		if errors.Is(err, ipalloc.ErrOccupied) {
 			s.Kind, err = Occupied, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -122,19 +123,19 @@ func (s *subject) count(ctx context.Context, f func(context.Context, int) error)
 func pair(ctx context.Context, e *ipset.Engine, caller int) error {
 	handle := fmt.Sprint("pod ", caller)
 	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: ipset.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Claim: ipset.Claim{Handle: handle},
+		Owner: alloc.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Claim: alloc.Claim{Handle: handle},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = e.ReleaseIPs(ctx, ipset.Release{Address: got.V4[0].Address, Guard: ipset.Guard{Handle: handle}})
+	_, err = e.ReleaseIPs(ctx, ipset.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Handle: handle}})
 	return err
 }
 
 // pairByHandle does the same by handle alone: both calls list what the handle holds.
 func pairByHandle(ctx context.Context, e *ipset.Engine, caller int) error {
 	handle := fmt.Sprint("pod ", caller)
-	if _, err := e.Assign(ctx, ipset.HostOwner(fmt.Sprint("host ", caller)), handle); err != nil {
+	if _, err := e.Assign(ctx, alloc.HostOwner(fmt.Sprint("host ", caller)), handle); err != nil {
 		return err
 	}
 	_, err := e.ReleaseByHandle(ctx, handle)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 	"github.com/ipalloc/ipalloc/servicealloc"
@@ -69,7 +70,7 @@ func (c *cluster) openServices(ctx context.Context) (err error) {
 // dual asks for an IPv4 and an IPv6 address on a node, both or none. The node keeps the first two addresses of its blocks, for
 // itself and for the gateway, and the last one.
 func dual(node, handle string) ipset.AssignArgs {
-	return ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Num6: 1, Head: 2, Tail: 1, Claim: ipset.Claim{Handle: handle}}
+	return ipset.AssignArgs{Owner: alloc.HostOwner(node), Num4: 1, Num6: 1, Head: 2, Tail: 1, Claim: alloc.Claim{Handle: handle}}
 }
 
 // join returns the pod prefixes of a node.
@@ -96,7 +97,7 @@ func (c *cluster) stop(ctx context.Context, pod string) error {
 
 // leave frees what a node has: the addresses of its pods, and its blocks.
 func (c *cluster) leave(ctx context.Context, node string) error {
-	_, _, err := c.pods.RemoveHost(ctx, ipset.HostOwner(node))
+	_, _, err := c.pods.RemoveHost(ctx, alloc.HostOwner(node))
 	return err
 }
 
@@ -120,8 +121,8 @@ func (c *cluster) hide(ctx context.Context, service string) error {
 }
 
 // collect frees what pods hold that do not run: the messages of their end were lost.
-func (c *cluster) collect(ctx context.Context, runs func(pod string) bool) ([]ipset.Allocation, error) {
-	return c.pods.Operator().NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+func (c *cluster) collect(ctx context.Context, runs func(pod string) bool) ([]alloc.Allocation, error) {
+	return c.pods.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
 		if runs(a.Handle) {
 			return ipset.Alive
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -28,7 +29,7 @@ const (
 )
 
 var (
-	server  = ipset.HostOwner("server")
+	server  = alloc.HostOwner("server")
 	dynamic = netipx.MustParseIPRange("192.168.1.100-192.168.1.102")
 )
 
@@ -39,7 +40,7 @@ var errNAK = errors.New("NAK")
 
 // discover offers a client an address: the one it has or had last, else a free one, for half a minute.
 func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
-	got, err := d.engine.Offer(ctx, ipset.AssignArgs{Owner: server, Num4: 1, Claim: ipset.Claim{Handle: mac, TTL: offerTime}})
+	got, err := d.engine.Offer(ctx, ipset.AssignArgs{Owner: server, Num4: 1, Claim: alloc.Claim{Handle: mac, TTL: offerTime}})
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -48,7 +49,7 @@ func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
 
 // request makes an offer a lease, and renews a lease.
 func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.RenewIP(ctx, a, ipset.Guard{Handle: mac}, leaseTime)
+	_, err := d.engine.RenewIP(ctx, a, alloc.Guard{Handle: mac}, leaseTime)
 	if errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) {
 		return errNAK
 	}
@@ -57,13 +58,13 @@ func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
 
 // release ends a lease; guarded by the client, as the message may be an old one.
 func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: ipset.Guard{Handle: mac}})
+	_, err := d.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: alloc.Guard{Handle: mac}})
 	return err
 }
 
 // decline takes an address that something else on the network uses out of circulation for a while.
 func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: ipset.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
+	_, err := d.engine.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
 	return err
 }
 
@@ -85,7 +86,7 @@ func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, err
 
 // reserve gives a client a static address, in the dynamic range or outside of it; again is no error.
 func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
-	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: ipset.Claim{Handle: mac}})
+	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: alloc.Claim{Handle: mac}})
 	return err
 }
 

@@ -16,13 +16,14 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
 // controller owns all blocks. It is no machine, so pools that select nodes do not serve it.
-var controller = ipset.Owner{Kind: ipset.Virtual, Name: "loadbalancer"}
+var controller = alloc.Owner{Kind: alloc.Virtual, Name: "loadbalancer"}
 
 type service struct {
 	name      string            // namespace/name
@@ -35,18 +36,18 @@ type service struct {
 
 // ensure returns the address of a service, and gives it one if it has none.
 func ensure(ctx context.Context, e *ipset.Engine, s *service) (err error) {
-	claim := ipset.Claim{Handle: s.name}
+	claim := alloc.Claim{Handle: s.name}
 	if s.share != "" {
-		claim.Share = ipset.Share{Max: 2, Key: s.share}
+		claim.Share = alloc.Share{Max: 2, Key: s.share}
 	}
 	if s.address.IsValid() {
-		a, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: s.address, Owner: controller, Claim: claim, Use: ipset.LoadBalancer})
+		a, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: s.address, Owner: controller, Claim: claim, Use: alloc.LoadBalancer})
 		if err == nil {
 			s.addresses = []netip.Addr{a.Address}
 		}
 		return err
 	}
-	args := ipset.AssignArgs{Owner: controller, Num4: 1, Claim: claim, Use: ipset.LoadBalancer, Namespace: s.namespace, Existing: true}
+	args := ipset.AssignArgs{Owner: controller, Num4: 1, Claim: claim, Use: alloc.LoadBalancer, Namespace: s.namespace, Existing: true}
 	if s.pool != "" {
 		args.Pools = []string{s.pool}
 	}
@@ -81,7 +82,7 @@ func reconcile(ctx context.Context, e *ipset.Engine, c *ipset.Collector, service
 			fmt.Println(s.name, s.addresses)
 		}
 	}
-	gone, err := c.Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+	gone, err := c.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
 		if exists[a.Handle] {
 			return ipset.Alive
 		}
@@ -104,7 +105,7 @@ func open(ctx context.Context, db store.Store) (*ipset.Engine, error) {
 		{Name: "internal", Prefix: netip.MustParsePrefix("10.9.0.0/28"), BlockBits: 28, Namespaces: internal, Priority: 10},
 		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},
 	} {
-		p.Uses = ipset.LoadBalancer
+		p.Uses = alloc.LoadBalancer
 		if err := engine.AddPool(ctx, p); err != nil {
 			return nil, err
 		}

@@ -16,12 +16,13 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // gateway is the owner of all blocks: one process hands out every address.
-var gateway = ipset.HostOwner("gateway")
+var gateway = alloc.HostOwner("gateway")
 
 // ranges are those of a customer. A group has a range inside that of everybody, which is the group's alone.
 var ranges = []ipset.Pool{
@@ -54,7 +55,7 @@ func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 		return nil, err
 	}
 	for _, p := range ranges {
-		p.Order, p.Cooldown = ipset.Random, 24*time.Hour
+		p.Order, p.Cooldown = alloc.Random, 24*time.Hour
 		p.Manual = true // only for calls that name it
 		if err := engine.AddPool(ctx, p); err != nil {
 			return nil, err
@@ -66,7 +67,7 @@ func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 // register returns the addresses of a machine, the same ones each time it is called.
 func (v *vpn) register(ctx context.Context, machine, group, user string) (ips []netip.Addr, err error) {
 	got, err := v.engine.AutoAssign(ctx, ipset.AssignArgs{
-		Owner: gateway, Num4: 1, Num6: 1, Claim: ipset.Claim{Handle: machine}, Existing: true,
+		Owner: gateway, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: machine}, Existing: true,
 		Pools: []string{group + "-4", group + "-6"},
 		Also:  []store.Op{{Kind: store.Put, Key: row(machine), Value: user}},
 	})
@@ -97,7 +98,7 @@ func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) 
 // fix gives a machine an address that it asks for; again is no error.
 func (v *vpn) fix(ctx context.Context, machine, address string) error {
 	_, err := v.engine.AssignIP(ctx, ipset.AssignIPArgs{
-		Address: netip.MustParseAddr(address), Owner: gateway, Claim: ipset.Claim{Handle: machine},
+		Address: netip.MustParseAddr(address), Owner: gateway, Claim: alloc.Claim{Handle: machine},
 	})
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/examples/internal/trace"
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -194,14 +195,14 @@ const nodeKey = "node"
 
 // add gives a pod its addresses: one of each family, or none at all.
 func (n *Network) add(ctx context.Context, e *trace.Event) error {
-	attributes, err := ipset.NewAttributes(map[string]string{nodeKey: e.Node})
+	attributes, err := alloc.NewAttributes(map[string]string{nodeKey: e.Node})
 	if err != nil {
 		return err
 	}
 	args := ipset.AssignArgs{
-		Owner:   ipset.HostOwner(e.Node),
-		Claim:   ipset.Claim{Handle: e.Pod.Name, Attributes: attributes},
-		Use:     ipset.Workload,
+		Owner:   alloc.HostOwner(e.Node),
+		Claim:   alloc.Claim{Handle: e.Pod.Name, Attributes: attributes},
+		Use:     alloc.Workload,
 		Request: e.Pod.Name, // to ask again is to get the same while the pod has it: a cluster would take the pod's UID
 	}
 	for _, r := range n.cfg.Ranges {
@@ -252,13 +253,13 @@ func (n *Network) explain(e *trace.Event, err error) error {
 }
 
 // noteBlock counts how the node came to a block.
-func (n *Network) noteBlock(ctx context.Context, a ipset.Allocation, node string) error {
+func (n *Network) noteBlock(ctx context.Context, a alloc.Allocation, node string) error {
 	was, known := n.owners[a.Block]
 	if known && was == node {
 		return nil
 	}
 	b, err := n.engine.Operator().BlockOf(ctx, a.Address)
-	if err != nil || !b.IsValid() {
+	if err != nil || b == nil {
 		return err
 	}
 	owner := b.Owner().Name

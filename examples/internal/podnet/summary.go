@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
 // Describe writes what the trace asks for: which pods, and how many at once. source is what the
@@ -119,7 +120,7 @@ func (n *Network) Pictures(ctx context.Context) ([]addrmap.Picture, error) {
 
 // addBlock adds a block to a picture: what is held, by the node that it is held for, and what is not, by the node
 // that has the block.
-func addBlock(space *addrmap.Space, b ipset.BlockInfo) {
+func addBlock(space *addrmap.Space, b *block.Block) {
 	at, end := addrmap.Of(b.Prefix())
 	node := b.Owner().Name
 	for a := range b.All() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -31,28 +32,28 @@ func TestVerifySees(t *testing.T) {
 		},
 		"leaked": {
 			func(n *Network) error {
-				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Claim: ipset.Claim{Handle: "stray"}, Use: ipset.Workload})
+				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(node), Num4: 1, Claim: alloc.Claim{Handle: "stray"}, Use: alloc.Workload})
 				return err
 			},
 			`for pod "stray"`,
 		},
 		"unused": {
 			func(n *Network) error {
-				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: ipset.HostOwner(node), Num4: 1, Claim: ipset.Claim{Handle: "stray"}, Use: ipset.Workload})
+				_, err := n.engine.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(node), Num4: 1, Claim: alloc.Claim{Handle: "stray"}, Use: alloc.Workload})
 				return err
 			},
 			"Check: unused",
 		},
 		"another's attributes": {
 			func(n *Network) error {
-				none := ipset.Attributes{}
+				none := alloc.Attributes{}
 				return n.engine.SetAttributes(t.Context(), ipset.SetOwnerArgs{Address: a, Active: &none})
 			},
 			"with map[], pod",
 		},
 		"taken from its node": {
 			func(n *Network) error {
-				_, err := n.engine.DisownBlocks(t.Context(), ipset.DisownArgs{Owner: ipset.HostOwner(node)})
+				_, err := n.engine.DisownBlocks(t.Context(), ipset.DisownArgs{Owner: alloc.HostOwner(node)})
 				return err
 			},
 			`belongs to node "", it was node "`,

@@ -11,6 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -90,7 +91,7 @@ func Calls() []Call {
 }
 
 func assigning() []Call {
-	claim := func(handle string) ipset.Claim { return ipset.Claim{Handle: handle} }
+	claim := func(handle string) alloc.Claim { return alloc.Claim{Handle: handle} }
 	auto := func(name string, a ipset.AssignArgs) Call {
 		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.AutoAssign(ctx, a)
@@ -130,9 +131,9 @@ func assigning() []Call {
 		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
 		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
 		ip("new", ipset.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
-		ip("four", ipset.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: ipset.LoadBalancer, Claim: ipset.Claim{Handle: "four", Share: ipset.Share{Max: 4, Key: "web"}}}),
+		ip("four", ipset.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Claim: alloc.Claim{Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}}),
 		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Offer(ctx, ipset.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: ipset.Claim{Handle: "new", TTL: time.Hour}})
+			got, err := e.Offer(ctx, ipset.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: alloc.Claim{Handle: "new", TTL: time.Hour}})
 			return answer(err, got)
 		}},
 		{Method: "EnsureBlock", May: of(), Do: func(ctx ctx, e engine) (string, error) {
@@ -157,7 +158,7 @@ func releasing() []Call {
 			return answer(err, got)
 		}},
 		{Method: "ReleaseIPs", May: handle("two", "three", "named"), Do: func(ctx ctx, e engine) (string, error) {
-			guard := func(handle string) ipset.Guard { return ipset.Guard{Handle: handle} }
+			guard := func(handle string) alloc.Guard { return alloc.Guard{Handle: handle} }
 			got, err := e.ReleaseIPs(ctx, ipset.Release{Address: at("10.9.0.10"), Guard: guard("three")}, ipset.Release{Address: at("10.9.0.11"), Guard: guard("two")},
 				ipset.Release{Address: at("10.0.3.77"), Guard: guard("named")}, ipset.Release{Address: at("10.9.0.12"), Guard: guard("two")})
 			return answer(err, got)
@@ -175,7 +176,7 @@ func releasing() []Call {
 			return answer(err, got)
 		}},
 		{Method: "RenewIP", May: handle("three"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.RenewIP(ctx, at("10.9.0.10"), ipset.Guard{Handle: "three"}, 48*time.Hour)
+			got, err := e.RenewIP(ctx, at("10.9.0.10"), alloc.Guard{Handle: "three"}, 48*time.Hour)
 			return answer(err, got)
 		}},
 		{Method: "Decline", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
@@ -183,12 +184,12 @@ func releasing() []Call {
 			if err != nil || len(held) == 0 {
 				return answer(err)
 			}
-			got, err := e.Decline(ctx, ipset.DeclineArgs{Address: held[0].Address, Guard: ipset.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
+			got, err := e.Decline(ctx, ipset.DeclineArgs{Address: held[0].Address, Guard: alloc.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
 			return answer(err, got)
 		}},
 		{Method: "SetAttributes", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
 			to, active := host("h7"), attributesOf("moved")
-			return answer(e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: at("10.9.0.11"), Guard: ipset.Guard{Handle: "two"}, Host: &to, Active: &active}))
+			return answer(e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})
@@ -211,7 +212,7 @@ func releasing() []Call {
 			return answer(err, got)
 		}},
 		{Method: "NewCollector", May: handle("left", "two"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Operator().NewCollector(0).Collect(ctx, func(a ipset.Allocation) ipset.Liveness {
+			got, err := e.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
 				if a.Handle == "left" || a.Handle == "two" {
 					return ipset.Gone
 				}
@@ -222,8 +223,8 @@ func releasing() []Call {
 	}
 }
 
-func attributesOf(tenant string) ipset.Attributes {
-	a, _ := ipset.NewAttributes(map[string]string{"tenant": tenant})
+func attributesOf(tenant string) alloc.Attributes {
+	a, _ := alloc.NewAttributes(map[string]string{"tenant": tenant})
 	return a
 }
 
@@ -285,10 +286,10 @@ func administering() []Call {
 		}},
 		{Method: "ImportBlock", Do: func(ctx ctx, e engine) (string, error) {
 			b, err := e.Operator().BlockOf(ctx, at("10.7.0.1"))
-			if err != nil || !b.IsValid() {
+			if err != nil || b == nil {
 				return answer(err)
 			}
-			return answer(e.Operator().ImportBlock(ctx, b.Copy())) // it is there already
+			return answer(e.Operator().ImportBlock(ctx, b)) // it is there already
 		}},
 		admin("RemoveSpace", nil, func(ctx ctx, e engine) error { return e.Operator().RemoveSpace(ctx, "blue") }), // it is in use
 	}
@@ -347,7 +348,7 @@ func Queries() []Call {
 		qs = append(qs, query("Lookup", func(ctx ctx, e engine) (string, error) { al, err := e.Lookup(ctx, at(a)); return answer(err, al) }),
 			query("BlockOf", func(ctx ctx, e engine) (string, error) {
 				b, err := e.Operator().BlockOf(ctx, at(a))
-				if err != nil || !b.IsValid() {
+				if err != nil || b == nil {
 					return "no block", err
 				}
 				return answer(nil, b.Prefix(), b.Owner(), b.Used(), b.Cooling(), b.Seq())

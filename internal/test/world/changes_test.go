@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // replica is the state of a space, put together from its changes.
@@ -24,7 +25,7 @@ func (r replica) set(key string, value any, present bool) {
 func (r replica) apply(c ipset.Change) {
 	switch k := c.Kind; {
 	case k <= ipset.HostChanged:
-		for _, al := range []ipset.Allocation{c.Was, c.Is} {
+		for _, al := range []alloc.Allocation{c.Was, c.Is} {
 			if al.Address.IsValid() {
 				r.set(holderKey(al), fields(al), al.Seq == c.Is.Seq && al.Cooling == c.Is.Cooling)
 			}
@@ -45,7 +46,7 @@ func (r replica) apply(c ipset.Change) {
 	}
 }
 
-func holderKey(a ipset.Allocation) string {
+func holderKey(a alloc.Allocation) string {
 	if a.Cooling {
 		return "cooling " + a.Address.String()
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -70,8 +71,8 @@ func (w *World) unset() (missing []string) {
 		note(reflect.ValueOf(v), set)
 	}
 	for _, v := range []any{
-		ipset.Pool{}, ipset.Config{}, ipset.AssignArgs{}, ipset.AssignIPArgs{}, ipset.Share{}, ipset.Claim{}, selector.Requirement{}, selector.Term{},
-		ipset.DeclineArgs{}, ipset.SetOwnerArgs{}, ipset.Allocation{}, ipset.BlockLimit{},
+		ipset.Pool{}, ipset.Config{}, ipset.AssignArgs{}, ipset.AssignIPArgs{}, alloc.Share{}, alloc.Claim{}, selector.Requirement{}, selector.Term{},
+		ipset.DeclineArgs{}, ipset.SetOwnerArgs{}, alloc.Allocation{}, ipset.BlockLimit{},
 		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
 	} {
 		t := reflect.TypeOf(v)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -105,7 +106,7 @@ func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.I
 	}
 	e := w.Engine(t, w.DB, "", 0)
 	for _, u := range uses {
-		if al, err := e.Lookup(t.Context(), u.Address); err != nil || u.Handle != "" && u.Address != lost && !slices.ContainsFunc(slices.Collect(al.Holders()), func(h ipset.Allocation) bool { return h.Handle == u.Handle }) {
+		if al, err := e.Lookup(t.Context(), u.Address); err != nil || u.Handle != "" && u.Address != lost && !slices.ContainsFunc(slices.Collect(al.Holders()), func(h alloc.Allocation) bool { return h.Handle == u.Handle }) {
 			t.Errorf("%s: %v is in use by %q and is after the repair %+v, %v", what, u.Address, u.Handle, al.Handle, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -115,11 +116,11 @@ func (v *view) blocks() {
 }
 
 // fields returns what an allocation says, as text.
-func fields(a ipset.Allocation) string {
+func fields(a alloc.Allocation) string {
 	return fmt.Sprintf("%v %v %q %v %v %d %v %v %v %+v", a.Block, a.Host, a.Handle, slices.Sorted(text(a.Attributes)), slices.Sorted(text(a.Alternate)), a.Seq, a.Since.UTC(), a.Until.UTC(), a.Cooling, a.Share())
 }
 
-func text(a ipset.Attributes) func(func(string) bool) {
+func text(a alloc.Attributes) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k, val := range a.All() {
 			if !yield(k + "=" + val) {

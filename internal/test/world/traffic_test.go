@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -45,7 +46,7 @@ func (tr *traffic) burst() {
 	tr.n++
 	e := tr.engines[tr.n%len(tr.engines)]
 	handle := fmt.Sprint("traffic-", tr.n)
-	a := ipset.AssignArgs{Owner: host(fmt.Sprint("t", tr.n%3)), Num4: 1 + tr.n%2, Claim: ipset.Claim{Handle: handle}}
+	a := ipset.AssignArgs{Owner: host(fmt.Sprint("t", tr.n%3)), Num4: 1 + tr.n%2, Claim: alloc.Claim{Handle: handle}}
 	if pools := []string{"", "lowest", "random", "tiny", "inner", "resized"}; tr.n%len(pools) > 0 {
 		a.Pools = pools[tr.n%len(pools):][:1]
 	}
@@ -93,7 +94,7 @@ func (tr *traffic) settle(what string) {
 				tr.Errorf("%s: %v was given to %s and to %s", what, a, other, handle)
 			}
 			seen[a] = handle
-			if !slices.ContainsFunc(held, func(al ipset.Allocation) bool { return al.Address == a }) {
+			if !slices.ContainsFunc(held, func(al alloc.Allocation) bool { return al.Address == a }) {
 				tr.Errorf("%s: %s was told that it has %v, and holds %v", what, handle, a, held)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -107,7 +108,7 @@ func (w *World) Engine(tb testing.TB, db store.Store, space string, cache int) *
 }
 
 // labels puts the hosts whose names begin with r into rack 1.
-func labels(o ipset.Owner) (map[string]string, bool) {
+func labels(o alloc.Owner) (map[string]string, bool) {
 	if len(o.Name) > 0 && o.Name[0] == 'r' {
 		return map[string]string{"rack": "1"}, true
 	}
@@ -137,16 +138,16 @@ func use[T any](f *filler, v T) T {
 	return v
 }
 
-func host(name string) ipset.Owner { return ipset.HostOwner(name) }
+func host(name string) alloc.Owner { return alloc.HostOwner(name) }
 
 func at(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // attributes returns the attributes of a tenant.
-func attributes(tb testing.TB, tenant string) ipset.Attributes {
+func attributes(tb testing.TB, tenant string) alloc.Attributes {
 	tb.Helper()
-	a, err := ipset.NewAttributes(map[string]string{"tenant": tenant, "id": fmt.Sprint(len(tenant))})
+	a, err := alloc.NewAttributes(map[string]string{"tenant": tenant, "id": fmt.Sprint(len(tenant))})
 	if err != nil {
 		tb.Fatal(err)
 	}

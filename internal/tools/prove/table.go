@@ -156,7 +156,7 @@ func worlds() *proof {
 			tests("cidrset/nodeipam", "TestSmallWorldExhaustively"),
 			tests("servicealloc", "TestEveryStateOfA28"),
 			tests("internal/claims", "TestSpaceExhaustively"),
-			tests("ipset/block", "TestBlockExhaustively"),
+			tests("ipset/internal/block", "TestBlockExhaustively"),
 			tests("ipset", "TestEngineExhaustively", "TestHoldersExhaustively"),
 			tests("ipset/internal/occ", "TestWorlds", "TestRivals"),
 			tests("ipset/prefixes", "TestEveryState", "TestEveryPage"),

@@ -70,7 +70,7 @@ func hostile() *proof {
 			tests("selector", "TestEveryByte"),
 			tests("ipset", "TestDamageOfEveryRecord", "TestDamageThatNothingPointsTo", "TestAnswerBytes"),
 			tests("ipset/internal/record", "TestOwnerBytes"),
-			tests("ipset/block", "TestBlockDecodeRefusesDamage", "TestAddressDecodeRefusesDamage"),
+			tests("ipset/internal/block", "TestBlockDecodeRefusesDamage", "TestAddressDecodeRefusesDamage"),
 			tests("ipset/prefixes", "TestDamageGivesNothingTwice", "TestFlippedBits"),
 			tests("ipset/hostlocal", "TestHostileRecords", "TestHostileAttachmentKeys"),
 			tests("ipset/store", "TestRestoreOfHostileBytes"),
@@ -102,7 +102,7 @@ func costs() *proof {
 			{kind: once, dir: "cidrset", tests: []string{"TestReleaseOfManyRunsIsLinear"}, tags: "invariants"},
 			tests("ipset", "TestDryRunCost", "TestListsDoNotFollowThePools", "TestAffinityDoesNotDecay"),
 			{kind: rounds, dir: "bench/scale", tests: []string{"TestDaysCostTheSame"}, unit: "clusters of 100 nodes over 9 days", weight: 2, least: 3 * time.Second},
-			tests("ipset/block", "TestBlockRecordIsSmall"),
+			tests("ipset/internal/block", "TestBlockRecordIsSmall"),
 		},
 	}
 }

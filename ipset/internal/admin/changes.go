@@ -9,7 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -122,8 +122,8 @@ func (e *Admin) enable(ctx context.Context, names []string) error {
 }
 
 // heldIn yields what is held of pool i.
-func (e *Admin) heldIn(ctx context.Context, c *pool.Catalog, i int) iter.Seq2[block.Allocation, error] {
-	return func(yield func(block.Allocation, error) bool) {
+func (e *Admin) heldIn(ctx context.Context, c *pool.Catalog, i int) iter.Seq2[alloc.Allocation, error] {
+	return func(yield func(alloc.Allocation, error) bool) {
 		for al, err := range e.Allocations(ctx, c.Pools[i].Prefix) {
 			if (err != nil || !al.Cooling && c.Containing(al.Address) == i) && !yield(al, err) {
 				return

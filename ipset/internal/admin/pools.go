@@ -11,7 +11,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -153,7 +153,7 @@ func (e *Admin) draw(ps ...pool.Pool) (seed uint64) {
 	if e.Retry.Rand != nil {
 		draw = e.Retry.Rand.Uint64
 	}
-	for slices.ContainsFunc(ps, func(p pool.Pool) bool { return p.Order == block.Random && p.Seed == 0 }) && seed == 0 {
+	for slices.ContainsFunc(ps, func(p pool.Pool) bool { return p.Order == alloc.Random && p.Seed == 0 }) && seed == 0 {
 		seed = draw() >> 11
 	}
 	return seed
@@ -161,7 +161,7 @@ func (e *Admin) draw(ps ...pool.Pool) (seed uint64) {
 
 // seeded returns a pool with a seed, if it needs one.
 func seeded(p pool.Pool, seed uint64) pool.Pool {
-	if p = p.Clone(); p.Order == block.Random && p.Seed == 0 {
+	if p = p.Clone(); p.Order == alloc.Random && p.Seed == 0 {
 		p.Seed = seed
 	}
 	return p
@@ -322,7 +322,7 @@ func (e *Admin) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 }
 
 // SetReservations carries out the call of that name.
-func (e *Admin) SetReservations(ctx context.Context, set *netipx.IPSet) (live []block.Allocation, err error) {
+func (e *Admin) SetReservations(ctx context.Context, set *netipx.IPSet) (live []alloc.Allocation, err error) {
 	if set == nil {
 		set = &netipx.IPSet{}
 	}
@@ -353,7 +353,7 @@ func (e *Admin) SetReservations(ctx context.Context, set *netipx.IPSet) (live []
 }
 
 // Drain carries out the call of that name.
-func (e *Admin) Drain(ctx context.Context, name string) (held []block.Allocation, err error) {
+func (e *Admin) Drain(ctx context.Context, name string) (held []alloc.Allocation, err error) {
 	err = e.Change(ctx, "drain", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(name)
 		if i < 0 {

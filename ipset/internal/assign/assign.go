@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -25,11 +26,11 @@ import (
 
 // AssignArgs is the type of that name of the engine, which documents it.
 type AssignArgs struct {
-	Owner      block.Owner
+	Owner      alloc.Owner
 	Num4, Num6 int
 	Addresses  []netip.Addr
-	block.Claim
-	Use               block.Use
+	alloc.Claim
+	Use               alloc.Use
 	Namespace         map[string]string
 	Pools             []string
 	PoolsAndSelectors bool
@@ -93,27 +94,27 @@ func (r Reason) String() string {
 
 // Assigned is the type of that name of the engine, which documents it.
 type Assigned struct {
-	V4, V6 []block.Allocation
+	V4, V6 []alloc.Allocation
 	Short  []Shortage
 }
 
 // Assign carries out the call of that name.
-func (e *Assigner) Assign(ctx context.Context, o block.Owner, handle string, pools ...string) (block.Allocation, error) {
-	a := AssignArgs{Owner: o, Num4: 1, Claim: block.Claim{Handle: handle}, Pools: pools, Existing: true}
+func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
+	a := AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: handle}, Pools: pools, Existing: true}
 	got, err := e.AutoAssign(ctx, a)
 	if errors.Is(err, cause.NoPool) {
 		a.Num4, a.Num6 = 0, 1
 		got, err = e.AutoAssign(ctx, a)
 	}
 	if err != nil {
-		return block.Allocation{}, err
+		return alloc.Allocation{}, err
 	}
 	return append(got.V4, got.V6...)[0], nil
 }
 
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
 func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
-	a.Use = cmp.Or(a.Use, block.Workload)
+	a.Use = cmp.Or(a.Use, alloc.Workload)
 	return e.assign(ctx, a, false)
 }
 
@@ -153,7 +154,7 @@ func (a *AssignArgs) check() error {
 	}
 	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
 		if n.name != "" {
-			if err := block.CheckName(n.what, n.name); err != nil {
+			if err := cause.Name(n.what, n.name); err != nil {
 				return err
 			}
 		}
@@ -162,7 +163,7 @@ func (a *AssignArgs) check() error {
 		return err
 	}
 	switch {
-	case a.Share != (block.Share{}) && a.Handle == "":
+	case a.Share != (alloc.Share{}) && a.Handle == "":
 		return cause.Invalid("Share", "a holder of a shared address needs a handle")
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
 		return cause.Invalid("Num4", "%d + %d addresses, 1 to %d", a.Num4, a.Num6, maxBatch)
@@ -418,6 +419,6 @@ func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if a.TTL <= 0 {
 		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "an offer for %v", a.TTL)})
 	}
-	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, block.Workload)
+	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
 	return e.assign(ctx, a, true)
 }

@@ -6,9 +6,11 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // A block that has been changed cannot be restored, so all that can fail comes before the first change: the room in the commit,
@@ -42,18 +44,18 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 			k.be.Give(p.Owner, t.Now)
 		}
 		id, until := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(k.be.At)...), block.LeaseEnd(t.Now, p.TTL)
-		since := p.HeldSince(t.Now)
+		since := block.HeldSince(p.Claim, t.Now)
 		for _, x := range k.ordinals {
 			if k.joins {
 				k.be.Join(x, id, since, until)
 				p.result.add(k.be.AllocationOf(x, p.Handle))
 				continue
 			}
-			al := block.Allocation{
+			al := alloc.Allocation{
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
-				Seq: k.be.Hold(x, id, since, until), Since: block.ToSecond(since), Until: block.Unstamp(until),
+				Seq: k.be.Hold(x, id, since, until), Since: block.ToSecond(since), Until: wire.Unstamp(until),
 			}
-			if p.Share != (block.Share{}) {
+			if p.Share != (alloc.Share{}) {
 				al = k.be.AllowSharing(x, p.Share)
 			}
 			p.result.add(al)

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -24,7 +24,7 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []neti
 	}
 	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
 	a.Wish, a.From = netip.Addr{}, netip.Addr{}
-	a.Use = cmp.Or(a.Use, block.Workload)
+	a.Use = cmp.Or(a.Use, alloc.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
 	if err := a.check(); err != nil {
 		return fail(err)

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -26,7 +26,7 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 		return nil, cause.Wrap(ipalloc.Error{Op: "explain", Owner: a.Owner.String(), Err: err})
 	}
 	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also, a.Wish = false, false, false, "", nil, nil, netip.Addr{}
-	a.Use = cmp.Or(a.Use, block.Workload)
+	a.Use = cmp.Or(a.Use, alloc.Workload)
 	if err := a.check(); err != nil {
 		return fail(err)
 	}

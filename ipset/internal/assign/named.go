@@ -11,7 +11,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -21,9 +22,9 @@ import (
 // AssignIPArgs is the type of that name of the engine, which documents it.
 type AssignIPArgs struct {
 	Address netip.Addr
-	Owner   block.Owner
-	block.Claim
-	Use        block.Use
+	Owner   alloc.Owner
+	alloc.Claim
+	Use        alloc.Use
 	Selectors  bool
 	Namespace  map[string]string
 	MaxBlocks  int
@@ -34,13 +35,13 @@ type AssignIPArgs struct {
 }
 
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
-func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (block.Allocation, error) {
+func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation, error) {
 	got, err := e.assign(ctx, AssignArgs{
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
 		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
 	}, false)
 	if err != nil {
-		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}
 	return append(got.V4, got.V6...)[0], nil
 }
@@ -78,7 +79,7 @@ func (p *AssignPlan) pickNamed(t *txn.Txn) error {
 		return err
 	}
 	for _, a := range p.Addresses {
-		same := func(al block.Allocation) bool { return al.Address == a }
+		same := func(al alloc.Allocation) bool { return al.Address == a }
 		if slices.ContainsFunc(p.result.V4, same) || slices.ContainsFunc(p.result.V6, same) {
 			continue
 		}
@@ -137,7 +138,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 		return err
 	}
 	st, _ := b.Look(x)
-	k.ordinals, k.joins = []uint64{x}, st == block.Held && p.Share != (block.Share{})
+	k.ordinals, k.joins = []uint64{x}, st == block.Held && p.Share != (alloc.Share{})
 	switch {
 	case k.joins:
 		err = b.CanJoin(x, p.Share.Key)

@@ -4,7 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -136,7 +137,7 @@ func (p *AssignPlan) pickWhosever(t *txn.Txn, s *Search, i int, be *txn.BlockEnt
 	if err != nil {
 		return err
 	}
-	orphan := be.Owner().Kind == block.Nobody
+	orphan := be.Owner().Kind == alloc.Nobody
 	idle := !orphan && be.IsEmpty() && be.Since() <= t.Past-takeoverAge
 	if may && idle && !p.unusable(i, be.At) && !p.picked(be) {
 		return p.takeOver(t, s, i, be)

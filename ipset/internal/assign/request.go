@@ -3,7 +3,8 @@ package assign
 import (
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -61,7 +62,7 @@ func (p *AssignPlan) answer(held []txn.Place) {
 	}
 }
 
-func (r *Assigned) add(al block.Allocation) {
+func (r *Assigned) add(al alloc.Allocation) {
 	if al.Address.Is4() {
 		r.V4 = append(r.V4, al)
 	} else {

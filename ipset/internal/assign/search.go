@@ -6,7 +6,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -19,7 +20,7 @@ import (
 // start returns the block of a pool at which the searches begin.
 func (p *AssignPlan) start(i int) netip.Prefix {
 	pool := &p.cat.Pools[i]
-	if pool.Order == block.Lowest {
+	if pool.Order == alloc.Lowest {
 		return netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
 	}
 	return record.StartOf(p.Owner, pool.Prefix, pool.BlockBits)
@@ -31,9 +32,9 @@ func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []bl
 		return b.PeekRun(dst, k, p.Aligned, avoid)
 	}
 	if p.onward(b.Prefix()) {
-		return b.PeekOrder(block.Lowest, 0, dst, k, p.above(b, avoid))
+		return b.PeekOrder(alloc.Lowest, 0, dst, k, p.above(b, avoid))
 	}
-	if o := p.cat.Pools[i].Order; o != block.FIFO {
+	if o := p.cat.Pools[i].Order; o != alloc.FIFO {
 		return b.PeekOrder(o, p.cat.Pools[i].Seed, dst, k, avoid)
 	}
 	return b.Peek(dst, k, avoid)

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // An error carries its shortages itself, because the plan that found them may still be running when the caller has given up.
@@ -104,7 +105,7 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short Shortage, e
 	switch short.Reason {
 	case CoolingLeft:
 		if until := s.cools[i]; until != 0 {
-			short.Until = block.Unstamp(block.Later(until, t.E.Skew))
+			short.Until = wire.Unstamp(block.Later(until, t.E.Skew))
 		}
 	case LimitReached:
 		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)

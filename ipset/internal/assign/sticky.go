@@ -4,7 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -117,7 +118,7 @@ func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 
 // stick notes the addresses that the handle has been given, for the next time. Those of a family of which it was given none stay.
 func (p *AssignPlan) stick(t *txn.Txn) {
-	given := [2][]block.Allocation{p.result.V4, p.result.V6}
+	given := [2][]alloc.Allocation{p.result.V4, p.result.V6}
 	if len(given[0])+len(given[1]) == 0 {
 		return
 	}

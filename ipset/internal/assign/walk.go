@@ -4,9 +4,11 @@ import (
 	"iter"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -254,7 +256,7 @@ func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 		switch {
 		case err != nil:
 			return err
-		case !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == block.Nobody || be.Since() > before:
+		case !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == alloc.Nobody || be.Since() > before:
 			t.Sure(&be.Cell)
 		case p.unusable(i, be.Prefix()) || p.picked(be):
 		default:
@@ -273,7 +275,7 @@ func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 func (p *AssignPlan) takeOver(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
 	t.Guard(&be.Cell)
 	o := p.blockOptions()
-	o.Claimed, o.Seq = block.Unstamp(t.Now), be.Seq()
+	o.Claimed, o.Seq = wire.Unstamp(t.Now), be.Seq()
 	b, err := block.New(be.Prefix(), o)
 	if err != nil {
 		return err
@@ -304,7 +306,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 		return err
 	}
 	if !s.looked {
-		r := record.CodeRange(record.KindOwnRoom, block.Owner{}) // of all pools, because mostly there is none
+		r := record.CodeRange(record.KindOwnRoom, alloc.Owner{}) // of all pools, because mostly there is none
 		r.Limit = 1
 		recs, err := t.List(r)
 		if err != nil {
@@ -315,12 +317,12 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if !s.orphans {
 		return nil
 	}
-	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, block.Owner{}).From, p.start(i), t.Past) {
+	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From, p.start(i), t.Past) {
 		n := len(p.picks)
 		if err != nil {
 			return err
 		}
-		if be.Owner().Kind != block.Nobody || !p.pickFrom(t, s, i, be) {
+		if be.Owner().Kind != alloc.Nobody || !p.pickFrom(t, s, i, be) {
 			t.Sure(&be.Cell)
 			continue
 		}
@@ -345,7 +347,7 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 		if err != nil {
 			return err
 		}
-		if be.Owner() != p.Owner && be.Owner().Kind != block.Nobody {
+		if be.Owner() != p.Owner && be.Owner().Kind != alloc.Nobody {
 			s.because(i, ForeignLeft)
 			return nil
 		}

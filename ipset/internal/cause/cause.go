@@ -3,6 +3,7 @@ package cause
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -95,4 +96,23 @@ func Wrap(e ipalloc.Error) error {
 		both.InTheWay = e.InTheWay
 	}
 	return &both
+}
+
+// MaxName bounds names so that every key fits the stores (bbolt: 32 KiB, etcd: far more) with room for what precedes it.
+const MaxName = 1024
+
+// Name refuses what cannot be a part of a key: NUL ends a handle in its index key.
+func Name(what, name string) error {
+	reason := ""
+	switch {
+	case name == "":
+		reason = "it is empty"
+	case len(name) > MaxName:
+		reason = fmt.Sprintf("%d bytes, at most %d", len(name), MaxName)
+	case strings.IndexByte(name, 0) >= 0:
+		reason = "it holds a NUL byte"
+	default:
+		return nil
+	}
+	return &ipalloc.Error{Package: "ipset", Op: "check", Field: what, Reason: reason, Err: ipalloc.ErrInvalid}
 }

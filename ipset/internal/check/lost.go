@@ -5,7 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -128,7 +129,7 @@ func (m *remake) make(p netip.Prefix, seq uint64) (*block.Block, []store.Op, err
 	}
 	for _, a := range b.Each() {
 		for h := range a.Holders() {
-			if !a.Cooling && h.Host.Kind != block.Nobody && !h.Borrowed {
+			if !a.Cooling && h.Host.Kind != alloc.Nobody && !h.Borrowed {
 				b.Give(h.Host, 0)
 			}
 		}

@@ -12,7 +12,8 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -84,7 +85,7 @@ type checker struct {
 	root    uint64         // revision of the catalog
 	pools   uint64         // revision of its pools
 	blocks  []netip.Prefix // in the order of their keys
-	owners  map[block.Owner][]netip.Prefix
+	owners  map[alloc.Owner][]netip.Prefix
 	pages   map[record.PageID]record.Page // the words that the blocks make
 	past    int64                         // what ends at this moment or before has ended
 	limits  store.Limits
@@ -100,7 +101,7 @@ type checker struct {
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
 	return &checker{
 		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &Report{}, cat: &pool.Catalog{}, groups: make(map[string]*group),
-		listed: make(map[string][]string), owners: make(map[block.Owner][]netip.Prefix), pages: make(map[record.PageID]record.Page), gone: make(map[netip.Prefix]*remake),
+		listed: make(map[string][]string), owners: make(map[alloc.Owner][]netip.Prefix), pages: make(map[record.PageID]record.Page), gone: make(map[netip.Prefix]*remake),
 		free: make(map[netip.Addr]bool),
 	}
 }
@@ -250,7 +251,7 @@ func (c *checker) mark(p netip.Prefix) {
 
 // head notes who owns a block, and counts it.
 func (c *checker) head(b *block.Block) {
-	if o := b.Owner(); o.Kind != block.Nobody {
+	if o := b.Owner(); o.Kind != alloc.Nobody {
 		if c.owners[o] == nil {
 			o.Name = strings.Clone(o.Name) // not the page that it was read in
 		}

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
@@ -60,7 +61,7 @@ func (c *checker) places() error {
 		case recs[0].Rev != c.root || recs[1].Rev == 0 || wrong[0].Kind == Overlapping && recs[2].Rev == 0:
 			c.rep.Unsettled++
 		default:
-			if b, err := block.Decode(p, recs[1].Value); err == nil && b.Owner().Kind != block.Nobody && wrong[len(wrong)-1].Kind == NoPool {
+			if b, err := block.Decode(p, recs[1].Value); err == nil && b.Owner().Kind != alloc.Nobody && wrong[len(wrong)-1].Kind == NoPool {
 				wrong[len(wrong)-1].Detail = "owner " + b.Owner().String()
 			}
 			c.rep.Problems = append(c.rep.Problems, wrong...)

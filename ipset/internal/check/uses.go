@@ -7,7 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -134,7 +135,7 @@ func (c *checker) unused(r store.Record, holders []holding) {
 		} else {
 			s.Text += ", " + h.handle
 		}
-		s.Releases = append(s.Releases, release.Release{Address: h.at, Guard: block.Guard{Handle: h.handle, Seq: h.seq}})
+		s.Releases = append(s.Releases, release.Release{Address: h.at, Guard: alloc.Guard{Handle: h.handle, Seq: h.seq}})
 	}
 	c.rep.Repair = append(c.rep.Repair, s)
 }

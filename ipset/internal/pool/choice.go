@@ -3,7 +3,7 @@ package pool
 import (
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -13,7 +13,7 @@ import (
 // Choice is what decides which pools may serve an assignment.
 type Choice struct {
 	Family int // 4 or 6
-	Use    block.Use
+	Use    alloc.Use
 	Host   string            // the owner's name
 	Node   map[string]string // labels of the host
 	Space  map[string]string // labels of the namespace

@@ -13,7 +13,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/selector"
@@ -31,7 +32,7 @@ func checkIndex(keys []string) error {
 		return cause.Invalid("Index", "%d attributes, at most %d", len(keys), MaxIndex)
 	}
 	for i, key := range keys {
-		if err := block.CheckName("attribute", key); err != nil {
+		if err := cause.Name("attribute", key); err != nil {
 			return err
 		}
 		if slices.Contains(keys[:i], key) {
@@ -42,8 +43,8 @@ func checkIndex(keys []string) error {
 }
 
 const (
-	AllUses     = block.Workload | block.Tunnel | block.LoadBalancer
-	defaultUses = block.Workload | block.Tunnel
+	AllUses     = alloc.Workload | alloc.Tunnel | alloc.LoadBalancer
+	defaultUses = alloc.Workload | alloc.Tunnel
 )
 
 // Pool is the type of that name of the engine, which documents it.
@@ -52,10 +53,10 @@ type Pool struct {
 	Prefix            netip.Prefix
 	BlockBits         int
 	Nodes, Namespaces selector.Selector `json:",omitempty"`
-	Uses              block.Use
+	Uses              alloc.Use
 	Disabled          bool
 	Manual            bool
-	Order             block.Order `json:",omitempty"`
+	Order             alloc.Order `json:",omitempty"`
 	Seed              uint64      `json:",omitempty"`
 	Index             []string    `json:",omitempty"`
 	Priority          int
@@ -98,7 +99,7 @@ func (p *Pool) compile(field string, s selector.Selector) (*selector.Matcher, er
 
 // checkFields fills in defaults and refuses what cannot be, but for the selectors.
 func (p *Pool) checkFields() error {
-	if err := block.CheckName("pool", p.Name); err != nil {
+	if err := cause.Name("pool", p.Name); err != nil {
 		return err
 	}
 	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
@@ -123,7 +124,7 @@ func (p *Pool) checkFields() error {
 	if err := checkIndex(p.Index); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
 	}
-	if p.Order > block.Random {
+	if p.Order > alloc.Random {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Order", "%s", p.Order)})
 	}
 	if p.MaxBlocksPerHost < 0 {

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -14,8 +14,8 @@ import (
 // assignment; sharing keys always are, because shared addresses are few.
 
 // IPsByAttribute carries out the call of that name.
-func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]block.Allocation, error) {
-	return e.indexed(ctx, "attribute", key, record.KindIndex+key+"\x00"+value, func(al block.Allocation) bool {
+func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {
+	return e.indexed(ctx, "attribute", key, record.KindIndex+key+"\x00"+value, func(al alloc.Allocation) bool {
 		for k, v := range al.Attributes.All() {
 			if k == key {
 				return v == value
@@ -26,16 +26,16 @@ func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]block
 }
 
 // IPsByShare carries out the call of that name.
-func (e *Reader) IPsByShare(ctx context.Context, key string) ([]block.Allocation, error) {
-	return e.indexed(ctx, "sharing key", key, record.KindShare+key, func(al block.Allocation) bool { return al.Share().Key == key })
+func (e *Reader) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation, error) {
+	return e.indexed(ctx, "sharing key", key, record.KindShare+key, func(al alloc.Allocation) bool { return al.Share().Key == key })
 }
 
 // indexed returns the holders that keep accepts, of the addresses whose index records begin with a prefix. what and name are the argument.
-func (e *Reader) indexed(ctx context.Context, what, name, prefix string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
-	fail := func(err error) ([]block.Allocation, error) {
+func (e *Reader) indexed(ctx context.Context, what, name, prefix string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
+	fail := func(err error) ([]alloc.Allocation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Field: what, Name: name, Err: err})
 	}
-	if err := block.CheckName(what, name); err != nil {
+	if err := cause.Name(what, name); err != nil {
 		return fail(err)
 	}
 	recs, _, err := e.Store.List(ctx, store.Range{From: prefix + "\x00", To: prefix + "\x01"})

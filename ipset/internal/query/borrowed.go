@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -20,7 +21,7 @@ import (
 
 // Borrowing is the type of that name of the engine, which documents it.
 type Borrowing struct {
-	Host    block.Owner
+	Host    alloc.Owner
 	Address netip.Addr
 	Block   netip.Prefix
 }

@@ -12,7 +12,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -70,9 +71,9 @@ func (k ChangeKind) String() string {
 type Change struct {
 	Kind                     ChangeKind
 	Address                  netip.Addr
-	Was, Is                  block.Allocation
+	Was, Is                  alloc.Allocation
 	Block                    netip.Prefix
-	Owner, Former            block.Owner
+	Owner, Former            alloc.Owner
 	Pool, FormerPool         *pool.Pool
 	Reserved, FormerReserved *netipx.IPSet
 	Config, FormerConfig     *pool.Config
@@ -223,7 +224,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 	}
 	c := Change{Address: at, Unknown: unknown}
 	for _, v := range []struct {
-		to    *block.Allocation
+		to    *alloc.Allocation
 		value string
 	}{{&c.Was, was}, {&c.Is, is}} {
 		if v.value == "" {
@@ -235,7 +236,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 		}
 		*v.to = al
 	}
-	add := func(kind ChangeKind, was, is block.Allocation) {
+	add := func(kind ChangeKind, was, is alloc.Allocation) {
 		c.Kind, c.Was, c.Is = kind, was, is
 		dst = append(dst, c)
 	}
@@ -254,7 +255,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 				add(HostChanged, h, is)
 			}
 		case !now.Cooling || now.Seq != h.Seq:
-			add(AddressReleased, h, block.Allocation{})
+			add(AddressReleased, h, alloc.Allocation{})
 		}
 	}
 	for i, h := range has {
@@ -262,7 +263,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 			continue
 		}
 		if i > 0 || len(had) > 0 {
-			before = block.Allocation{}
+			before = alloc.Allocation{}
 		}
 		add(AddressAssigned, before, h)
 	}
@@ -281,7 +282,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 }
 
 // holdersOf returns the holders of an address that is held.
-func holdersOf(a block.Allocation) []block.Allocation {
+func holdersOf(a alloc.Allocation) []alloc.Allocation {
 	if !a.Address.IsValid() || a.Cooling {
 		return nil
 	}
@@ -289,10 +290,10 @@ func holdersOf(a block.Allocation) []block.Allocation {
 }
 
 // find returns the holder with a sequence number.
-func find(holders []block.Allocation, seq uint64) (block.Allocation, bool) {
-	i := slices.IndexFunc(holders, func(h block.Allocation) bool { return h.Seq == seq })
+func find(holders []alloc.Allocation, seq uint64) (alloc.Allocation, bool) {
+	i := slices.IndexFunc(holders, func(h alloc.Allocation) bool { return h.Seq == seq })
 	if i < 0 {
-		return block.Allocation{}, false
+		return alloc.Allocation{}, false
 	}
 	return holders[i], true
 }
@@ -305,7 +306,7 @@ func blockChange(key, was, is string, unknown bool) (Change, error) {
 		return c, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
 	}
 	for _, v := range []struct {
-		to    *block.Owner
+		to    *alloc.Owner
 		value string
 	}{{&c.Former, was}, {&c.Owner, is}} {
 		if v.value == "" {
@@ -320,7 +321,7 @@ func blockChange(key, was, is string, unknown bool) (Change, error) {
 	switch {
 	case is == "":
 		c.Kind = BlockReturned
-	case c.Owner.Kind == block.Nobody && (was == "" || c.Former.Kind != block.Nobody):
+	case c.Owner.Kind == alloc.Nobody && (was == "" || c.Former.Kind != alloc.Nobody):
 		c.Kind = BlockOrphaned
 	}
 	return c, nil

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -17,7 +17,7 @@ import (
 // so their next commit succeeds at once even when other engines change their blocks.
 
 // Follow carries out the call of that name.
-func (e *Reader) Follow(ctx context.Context, owners ...block.Owner) error {
+func (e *Reader) Follow(ctx context.Context, owners ...alloc.Owner) error {
 	for _, o := range owners {
 		if err := o.Check(); err != nil {
 			return cause.Wrap(ipalloc.Error{Op: "follow", Owner: o.String(), Err: err})
@@ -52,7 +52,7 @@ func (e *Reader) Follow(ctx context.Context, owners ...block.Owner) error {
 }
 
 // followed returns the keys to watch, and a revision of the store before they were read.
-func (e *Reader) followed(ctx context.Context, owners []block.Owner) (keys []string, rev uint64, err error) {
+func (e *Reader) followed(ctx context.Context, owners []alloc.Owner) (keys []string, rev uint64, err error) {
 	if _, rev, err = e.Store.List(ctx, store.Range{From: record.CatalogKey, To: record.CatalogKey + "\x00"}); err != nil {
 		return nil, 0, err
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -24,19 +25,19 @@ import (
 // written: an ended lease is not held for any caller.
 
 // Lookup carries out the call of that name.
-func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (block.Allocation, error) {
-	fail := func(al block.Allocation, err error) (block.Allocation, error) {
+func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, error) {
+	fail := func(al alloc.Allocation, err error) (alloc.Allocation, error) {
 		return al, cause.Wrap(ipalloc.Error{Op: "look up", Addr: a, Err: err})
 	}
 	if addr.CheckAddr(a) != nil {
-		return fail(block.Allocation{}, cause.BadAddress)
+		return fail(alloc.Allocation{}, cause.BadAddress)
 	}
-	als, err := e.readStates(ctx, []string{record.AddressKey(a)}, func(block.Allocation) bool { return true })
+	als, err := e.readStates(ctx, []string{record.AddressKey(a)}, func(alloc.Allocation) bool { return true })
 	switch {
 	case err != nil:
-		return fail(block.Allocation{}, err)
+		return fail(alloc.Allocation{}, err)
 	case len(als) == 0:
-		return fail(block.Allocation{}, ipalloc.ErrNotHeld)
+		return fail(alloc.Allocation{}, ipalloc.ErrNotHeld)
 	case als[0].Cooling:
 		return fail(als[0], txn.InTheWay(als[0], ipalloc.ErrCooling))
 	}
@@ -44,14 +45,14 @@ func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (block.Allocation, er
 }
 
 // ReadAddresses reads the records of some addresses, and returns those of their holders that keep accepts.
-func (e *Reader) ReadAddresses(ctx context.Context, keys []string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
-	return e.readStates(ctx, keys, func(al block.Allocation) bool { return !al.Cooling && keep(al) })
+func (e *Reader) ReadAddresses(ctx context.Context, keys []string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
+	return e.readStates(ctx, keys, func(al alloc.Allocation) bool { return !al.Cooling && keep(al) })
 }
 
 // readStates reads the catalog and the records of some addresses, and returns those of their holders that keep accepts, of
 // addresses held or cooling.
-func (e *Reader) readStates(ctx context.Context, keys []string, keep func(block.Allocation) bool) ([]block.Allocation, error) {
-	var als []block.Allocation
+func (e *Reader) readStates(ctx context.Context, keys []string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
+	var als []alloc.Allocation
 	now, err := e.Past()
 	if err != nil {
 		return nil, err
@@ -89,14 +90,14 @@ func (e *Reader) readStates(ctx context.Context, keys []string, keep func(block.
 }
 
 // readAllocation describes the address of a record as it is at the moment now, and reports false if it is free by then.
-func readAllocation(cat *pool.Catalog, key, value string, now int64) (block.Allocation, bool, error) {
+func readAllocation(cat *pool.Catalog, key, value string, now int64) (alloc.Allocation, bool, error) {
 	at, ok := record.ParseAddressKey(key)
 	a, length, err := block.DecodeAddress(value)
 	if err == nil && (!ok || length > at.BitLen()) {
 		err = fmt.Errorf("%w: address record %q", ipalloc.ErrCorrupt, key)
 	}
 	if err != nil {
-		return block.Allocation{}, false, err
+		return alloc.Allocation{}, false, err
 	}
 	cooldown := int64(0)
 	if cat != nil && !a.Cooling && a.Until != 0 && a.Until <= now {
@@ -107,24 +108,20 @@ func readAllocation(cat *pool.Catalog, key, value string, now int64) (block.Allo
 }
 
 // BlockOf carries out the call of that name.
-func (e *Reader) BlockOf(ctx context.Context, a netip.Addr) (block.Info, error) {
+func (e *Reader) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error) {
 	if addr.CheckAddr(a) != nil {
-		return block.Info{}, cause.Wrap(ipalloc.Error{Op: "look up", Addr: a, Err: cause.BadAddress})
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Addr: a, Err: cause.BadAddress})
 	}
 	cat, recs, err := e.readAround(ctx, a)
 	if err != nil {
-		return block.Info{}, err
+		return nil, err
 	}
 	for _, rec := range recs {
 		if p, ok := record.ParseBlockID(rec.Key[1:]); ok && rec.Rev != 0 && p.Contains(a) {
-			b, err := e.readBlock(ctx, cat, p)
-			if b == nil || err != nil {
-				return block.Info{}, err
-			}
-			return b.Info(), nil
+			return e.readBlock(ctx, cat, p)
 		}
 	}
-	return block.Info{}, nil
+	return nil, nil
 }
 
 // readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the
@@ -224,8 +221,8 @@ func (e *Reader) EachPage(ctx context.Context, r store.Range, do func([]store.Re
 const blocksPage = 64
 
 // Blocks carries out the call of that name.
-func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[block.Info, error] {
-	return func(yield func(block.Info, error) bool) {
+func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
+	return func(yield func(*block.Block, error) bool) {
 		r := store.Range{From: record.KindBlock, To: record.KindBlock + "\xff"}
 		if p.IsValid() {
 			r = record.BlockRange(record.KindBlock, p)
@@ -235,7 +232,7 @@ func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[block.Inf
 		if err == nil {
 			more := true
 			err2 := e.EachPage(ctx, r, func(recs []store.Record) bool {
-				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b.Info(), nil) })
+				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b, nil) })
 				return more && err == nil
 			})
 			if err == nil {
@@ -246,7 +243,7 @@ func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[block.Inf
 			}
 		}
 		if err != nil {
-			yield(block.Info{}, err)
+			yield(nil, err)
 		}
 	}
 }
@@ -296,8 +293,8 @@ func (e *Reader) blocksOf(ctx context.Context, cat *pool.Catalog, recs []store.R
 }
 
 // Allocations carries out the call of that name.
-func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[block.Allocation, error] {
-	return func(yield func(block.Allocation, error) bool) {
+func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[alloc.Allocation, error] {
+	return func(yield func(alloc.Allocation, error) bool) {
 		r := store.Range{From: record.KindAddress, To: record.KindAddress + "\xff"}
 		if p.IsValid() {
 			r = record.AddressRange(p)
@@ -309,7 +306,7 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[bloc
 			cat, err = e.ReadCatalog(ctx)
 		}
 		if err != nil {
-			yield(block.Allocation{}, err)
+			yield(alloc.Allocation{}, err)
 			return
 		}
 		more := true
@@ -328,17 +325,17 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[bloc
 			return true
 		})
 		if err = errors.Join(bad, err); more && err != nil {
-			yield(block.Allocation{}, err)
+			yield(alloc.Allocation{}, err)
 		}
 	}
 }
 
 // IPsByHandle carries out the call of that name.
-func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]block.Allocation, error) {
-	fail := func(err error) ([]block.Allocation, error) {
+func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]alloc.Allocation, error) {
+	fail := func(err error) ([]alloc.Allocation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
 	}
-	if err := block.CheckName("handle", handle); err != nil {
+	if err := cause.Name("handle", handle); err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
 	recs, _, err := e.Store.List(ctx, record.HandleRange(handle))
@@ -353,7 +350,7 @@ func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]block.Alloca
 	for i, id := range ids {
 		keys[i] = record.AddressKey(id.Addr())
 	}
-	als, err := e.ReadAddresses(ctx, keys, func(al block.Allocation) bool { return al.Handle == handle })
+	als, err := e.ReadAddresses(ctx, keys, func(al alloc.Allocation) bool { return al.Handle == handle })
 	if err != nil {
 		return fail(err)
 	}
@@ -387,18 +384,18 @@ func (e *Reader) EachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 }
 
 // BlocksOf carries out the call of that name.
-func (e *Reader) BlocksOf(ctx context.Context, o block.Owner) ([]netip.Prefix, error) {
+func (e *Reader) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
 	return e.owned(ctx, o, record.CodeRange(record.KindOwner, o))
 }
 
 // BlocksIn returns the blocks of an owner that lie in a prefix, in address order.
-func (e *Reader) BlocksIn(ctx context.Context, o block.Owner, p netip.Prefix) ([]netip.Prefix, error) {
+func (e *Reader) BlocksIn(ctx context.Context, o alloc.Owner, p netip.Prefix) ([]netip.Prefix, error) {
 	blocks, err := e.owned(ctx, o, record.BlockRange(record.OwnerKey(o), p))
 	return slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return b.Bits() < p.Bits() }), err
 }
 
 // owned returns the blocks of an owner in a part of its records.
-func (e *Reader) owned(ctx context.Context, o block.Owner, r store.Range) ([]netip.Prefix, error) {
+func (e *Reader) owned(ctx context.Context, o alloc.Owner, r store.Range) ([]netip.Prefix, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 )
@@ -18,7 +18,7 @@ import (
 
 // HostReport is the type of that name of the engine, which documents it.
 type HostReport struct {
-	Owner                    block.Owner
+	Owner                    alloc.Owner
 	Blocks                   int
 	Used, Cooling, Available Count
 	Borrowed, Lent           int
@@ -35,17 +35,17 @@ func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	reports, inPool := make(map[block.Owner]*HostReport), make(map[block.Owner]map[string]int)
-	of := func(o block.Owner) *HostReport {
+	reports, inPool := make(map[alloc.Owner]*HostReport), make(map[alloc.Owner]map[string]int)
+	of := func(o alloc.Owner) *HostReport {
 		if reports[o] == nil {
 			reports[o], inPool[o] = &HostReport{Owner: o}, make(map[string]int)
 		}
 		return reports[o]
 	}
-	owners := make(map[netip.Prefix]block.Owner)
+	owners := make(map[netip.Prefix]alloc.Owner)
 	for _, u := range us {
 		for _, b := range u.Blocks {
-			if b.Owner.Kind == block.Nobody {
+			if b.Owner.Kind == alloc.Nobody {
 				continue
 			}
 			owners[b.Prefix] = b.Owner
@@ -64,7 +64,7 @@ func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
 			continue // the block became its own since
 		}
 		of(b.Host).Borrowed++
-		if owner.Kind != block.Nobody {
+		if owner.Kind != alloc.Nobody {
 			of(owner).Lent++
 		}
 	}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -27,7 +28,7 @@ import (
 type Utilization struct {
 	Pool                                         string
 	Prefix                                       netip.Prefix
-	Owner                                        block.Owner // of a block
+	Owner                                        alloc.Owner // of a block
 	Capacity, Used, Cooling, Reserved, Available Count
 	Blocks                                       []Utilization // of a pool, in address order
 	Nested                                       []netip.Prefix

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -18,7 +19,7 @@ import (
 // BlockIndex is what the index records of a block say: a function of its record.
 type BlockIndex struct {
 	Room, empty bool
-	owner       block.Owner
+	owner       alloc.Owner
 	Ready       int64  // with room: 0 if an address is free, else when the first has cooled
 	since       int64  // with empty: since when it is or, while addresses cool, from when on it will be
 	Due         int64  // when time next changes the block; 0 is never
@@ -39,7 +40,7 @@ func IndexOf(b *block.Block) BlockIndex {
 	if x.Room = b.HasFree() || cooling; b.HasFree() {
 		x.Ready = 0
 	}
-	if x.empty = b.Used() == 0 && b.Owner().Kind != block.Nobody; x.empty {
+	if x.empty = b.Used() == 0 && b.Owner().Kind != alloc.Nobody; x.empty {
 		if x.since = b.Since(); cooling {
 			x.since = last // as advance will have it
 		}
@@ -90,7 +91,7 @@ func (x *IndexEntry) AppendKey(dst []byte, at netip.Prefix) []byte {
 }
 
 // ownerIndex returns an entry that names an owner.
-func ownerIndex(kind string, o block.Owner) IndexEntry {
+func ownerIndex(kind string, o alloc.Owner) IndexEntry {
 	return IndexEntry{Kind: kind[0], code: '0' + byte(o.Kind), name: o.Name}
 }
 
@@ -104,7 +105,7 @@ func (x *BlockIndex) Entries(dst []IndexEntry) []IndexEntry {
 		own.Value = x.Ready
 		dst = append(dst, IndexEntry{Kind: KindRoom[0], Value: x.Ready}, own)
 	}
-	if x.owner.Kind != block.Nobody {
+	if x.owner.Kind != alloc.Nobody {
 		dst = append(dst, ownerIndex(KindOwner, x.owner))
 	}
 	if x.empty {
@@ -163,7 +164,7 @@ func HolderEntries(dst []IndexEntry, h *block.Holder) []IndexEntry {
 
 // attributeEntries returns the index records of the indexed attributes of a holder.
 func attributeEntries(h *block.Holder) (xs []IndexEntry) {
-	for key, value := range h.Active.Marked(h.Indexed) {
+	for key, value := range block.Marked(h.Active, h.Indexed) {
 		xs = append(xs, IndexEntry{Kind: KindIndex[0], name: key + "\x00" + value})
 	}
 	return xs

@@ -8,7 +8,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -156,8 +157,8 @@ func HandleRange(handle string) store.Range {
 
 // CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that are or were
 // its own, or of those that are and have room.
-func CodeRange(kind string, o block.Owner) store.Range {
-	key := kind + o.Code()
+func CodeRange(kind string, o alloc.Owner) store.Range {
+	key := kind + block.OwnerCode(o)
 	return store.Range{From: key + "\x00", To: key + "\x01"}
 }
 

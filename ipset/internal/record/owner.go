@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -22,15 +23,15 @@ import (
 const hadBefore = 1
 
 // OwnerKey returns the key of the number of blocks of an owner. It is what the keys of their records begin with.
-func OwnerKey(o block.Owner) string { return KindOwner + o.Code() + "\x00" }
+func OwnerKey(o alloc.Owner) string { return KindOwner + block.OwnerCode(o) + "\x00" }
 
 // ParseOwnerKey is the inverse of OwnerKey.
-func ParseOwnerKey(key string) (block.Owner, bool) {
+func ParseOwnerKey(key string) (alloc.Owner, bool) {
 	if key == "" || strings.IndexByte(key, 0) != len(key)-1 {
-		return block.Owner{}, false
+		return alloc.Owner{}, false
 	}
 	o, err := block.OwnerOf(key[1 : len(key)-1])
-	return o, err == nil && o.Kind != block.Nobody
+	return o, err == nil && o.Kind != alloc.Nobody
 }
 
 const (
@@ -96,7 +97,7 @@ func DecodeOwned(rec store.Record) (o Owned, err error) {
 
 // BlocksOf returns the blocks that the records of an owner name, in address order: those that are its own, and those that were.
 // The records begin as [CodeRange] says, and the number may be among them.
-func BlocksOf(o block.Owner, recs []store.Record) (own, had []netip.Prefix, err error) {
+func BlocksOf(o alloc.Owner, recs []store.Record) (own, had []netip.Prefix, err error) {
 	at := len(OwnerKey(o))
 	for _, r := range recs {
 		if len(r.Key) == at {

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -71,7 +72,7 @@ func TestOwnerBytes(t *testing.T) {
 func TestOwnerKeys(t *testing.T) {
 	blocks := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("10.0.1.0/32"), netip.MustParsePrefix("fd00::/122"), netip.MustParsePrefix("fd34:3400::/64")}
 	for _, name := range []string{"a", "h4\x0a\x01\x01\x01", "4aaaa", "6aaaaaaaaaaaaaaaaaaaaa", "\xff", strings.Repeat("n", 1024)} {
-		o := block.Owner{Kind: block.Host, Name: name}
+		o := alloc.Owner{Kind: alloc.Host, Name: name}
 		if got, ok := ParseOwnerKey(OwnerKey(o)); !ok || got != o {
 			t.Errorf("%q: %+v, %v", name, got, ok)
 		}
@@ -81,7 +82,7 @@ func TestOwnerKeys(t *testing.T) {
 		for i, p := range blocks {
 			x := BlockIndex{owner: o}
 			if own = append(own, p); i%2 == 1 {
-				x, own, had = BlockIndex{former: o.Code() + "\x00"}, own[:len(own)-1], append(had, p)
+				x, own, had = BlockIndex{former: block.OwnerCode(o) + "\x00"}, own[:len(own)-1], append(had, p)
 			}
 			for _, e := range x.Entries(nil) {
 				key := string(e.AppendKey(nil, p))
@@ -96,16 +97,16 @@ func TestOwnerKeys(t *testing.T) {
 			t.Errorf("%q: %v, %v, %v, want %v and %v", name, gotOwn, gotHad, err, own, had)
 		}
 	}
-	if _, _, err := BlocksOf(block.Owner{Kind: block.Host, Name: "a"}, []store.Record{{Key: "o1a\x00bad"}}); err == nil {
+	if _, _, err := BlocksOf(alloc.Owner{Kind: alloc.Host, Name: "a"}, []store.Record{{Key: "o1a\x00bad"}}); err == nil {
 		t.Error("a key that names no block is taken")
 	}
 }
 
 // TestIndexOfOwners: an owner that loses a block and one that gets it change one record each, never one twice.
 func TestIndexOfOwners(t *testing.T) {
-	a, b := block.Owner{Kind: block.Host, Name: "a"}, block.Owner{Kind: block.Host, Name: "b"}
+	a, b := alloc.Owner{Kind: alloc.Host, Name: "a"}, alloc.Owner{Kind: alloc.Host, Name: "b"}
 	key := func(e IndexEntry) string { return string(e.AppendKey(nil, netip.MustParsePrefix("10.0.0.0/26"))) }
-	states := []BlockIndex{{}, {owner: a}, {owner: b, former: a.Code() + "\x00"}, {former: a.Code() + "\x00" + b.Code() + "\x00"}, {owner: a, former: b.Code() + "\x00"}}
+	states := []BlockIndex{{}, {owner: a}, {owner: b, former: block.OwnerCode(a) + "\x00"}, {former: block.OwnerCode(a) + "\x00" + block.OwnerCode(b) + "\x00"}, {owner: a, former: block.OwnerCode(b) + "\x00"}}
 	for _, was := range states {
 		for _, is := range states {
 			for _, x := range was.Entries(nil) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -143,7 +143,7 @@ func DecodePage(rec store.Record) (Page, error) {
 // StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
 // at the same time search in different places, and a host that returns searches where it was before. size is the
 // prefix length of the pool's blocks, from that of the pool on.
-func StartOf(o block.Owner, pool netip.Prefix, size int) netip.Prefix {
+func StartOf(o alloc.Owner, pool netip.Prefix, size int) netip.Prefix {
 	h := HashOf(o.String())
 	mix := func(x uint64) uint64 { // a finaliser: every bit depends on all
 		x = (x ^ x>>33) * 0xff51afd7ed558ccd

@@ -8,7 +8,8 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -27,7 +28,7 @@ type ClaimFailure struct {
 const maxClaim = 1 << 16
 
 // ClaimAffinity carries out the call of that name.
-func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o block.Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
+func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
 	err = o.Check()
 	if err == nil {
 		err = block.CheckPrefix(p)
@@ -86,7 +87,7 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o block.Ow
 // claimPlan gives a block to an owner: makes it, or adopts it.
 type claimPlan struct {
 	block netip.Prefix
-	owner block.Owner
+	owner alloc.Owner
 }
 
 // Plan implements [occ.Plan].
@@ -106,7 +107,7 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 	if err != nil {
 		return err
 	}
-	if be.Block != nil && be.Owner().Kind != block.Nobody {
+	if be.Block != nil && be.Owner().Kind != alloc.Nobody {
 		if be.Owner() == p.owner {
 			return nil
 		}
@@ -140,7 +141,7 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 }
 
 // ReleaseAffinity carries out the call of that name.
-func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o block.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	err := o.Check()
 	if err == nil {
 		err = block.CheckPrefix(p)
@@ -156,7 +157,7 @@ func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o block.
 }
 
 // DisownBlocks carries out the call of that name.
-func (e *Releaser) DisownBlocks(ctx context.Context, o block.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
+func (e *Releaser) DisownBlocks(ctx context.Context, o alloc.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
 	blocks, err := e.BlocksOf(ctx, o)
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
@@ -179,7 +180,7 @@ func (e *Releaser) ReleasePool(ctx context.Context, name string, mustBeEmpty boo
 		if err != nil {
 			return released, err
 		}
-		if b.Owner().Kind == block.Nobody || cat.Containing(b.Prefix().Addr()) != i {
+		if b.Owner().Kind == alloc.Nobody || cat.Containing(b.Prefix().Addr()) != i {
 			continue
 		}
 		done, err := e.disown(ctx, b.Owner(), []netip.Prefix{b.Prefix()}, mustBeEmpty)
@@ -193,7 +194,7 @@ func (e *Releaser) ReleasePool(ctx context.Context, name string, mustBeEmpty boo
 }
 
 // disown takes blocks from an owner, some at a time.
-func (e *Releaser) disown(ctx context.Context, o block.Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
+func (e *Releaser) disown(ctx context.Context, o alloc.Owner, blocks []netip.Prefix, mustBeEmpty bool) (released []netip.Prefix, err error) {
 	var notEmpty error
 	err = e.InSteps(blocks, func(part []netip.Prefix) (int, error) {
 		p := disownPlan{mustBeEmpty: mustBeEmpty}

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -17,16 +18,16 @@ import (
 // SetOwnerArgs is the type of that name of the engine, which documents it.
 type SetOwnerArgs struct {
 	Address netip.Addr
-	block.Guard
-	Active, Alternate     *block.Attributes
-	Host                  *block.Owner
+	alloc.Guard
+	Active, Alternate     *alloc.Attributes
+	Host                  *alloc.Owner
 	Swap                  bool
-	IfActive, IfAlternate *block.Attributes
+	IfActive, IfAlternate *alloc.Attributes
 }
 
 // detach copies what the arguments refer to, because the plan may outlive the call.
 func (a *SetOwnerArgs) detach() {
-	for _, p := range []**block.Attributes{&a.Active, &a.Alternate, &a.IfActive, &a.IfAlternate} {
+	for _, p := range []**alloc.Attributes{&a.Active, &a.Alternate, &a.IfActive, &a.IfAlternate} {
 		if *p != nil {
 			c := **p
 			*p = &c
@@ -73,7 +74,7 @@ func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
 	if a.Alternate != nil {
 		h.Alternate = *a.Alternate
 	}
-	h.Indexed = h.Active.Mark(cat.Index(at.Be.At))
+	h.Indexed = block.Marks(h.Active, cat.Index(at.Be.At))
 	if a.Host != nil {
 		h.Host, h.Borrowed = *a.Host, *a.Host != at.Be.Owner()
 	}

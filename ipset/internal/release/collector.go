@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use,
@@ -54,10 +54,10 @@ func (c *Collector) Candidates() int { return len(c.since) }
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
 // sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
 // store that ended it.
-func (c *Collector) Collect(ctx context.Context, live func(block.Allocation) Liveness) ([]block.Allocation, error) {
+func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
 	now := c.e.Now()
 	seen := make(map[leakKey]time.Time)
-	confirmed := make(map[string][]block.Allocation) // by handle
+	confirmed := make(map[string][]alloc.Allocation) // by handle
 	for al, err := range c.e.Allocations(ctx, netip.Prefix{}) {
 		if err != nil {
 			return nil, err
@@ -86,8 +86,8 @@ func (c *Collector) Collect(ctx context.Context, live func(block.Allocation) Liv
 }
 
 // release gives back the addresses of the handles of which all are confirmed, handle by handle.
-func (c *Collector) release(ctx context.Context, confirmed map[string][]block.Allocation, live func(block.Allocation) Liveness) ([]block.Allocation, error) {
-	var done []block.Allocation
+func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Allocation, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
+	var done []alloc.Allocation
 	for _, h := range slices.Sorted(maps.Keys(confirmed)) {
 		als := confirmed[h]
 		// The handle may have others, which are not confirmed, and it may be alive by now.
@@ -95,18 +95,18 @@ func (c *Collector) release(ctx context.Context, confirmed map[string][]block.Al
 		if err != nil {
 			return done, err
 		}
-		same := func(a, b block.Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
-		alive := func(al block.Allocation) bool { return live(al) == Alive }
+		same := func(a, b alloc.Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
+		alive := func(al alloc.Allocation) bool { return live(al) == Alive }
 		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
 			continue
 		}
 		releases := make([]Release, len(als))
 		for i, al := range als {
-			releases[i] = Release{al.Address, block.Guard{Handle: h, Seq: al.Seq}}
+			releases[i] = Release{al.Address, alloc.Guard{Handle: h, Seq: al.Seq}}
 		}
 		i := 0
-		err = c.e.ReleaseIPs(ctx, releases, func(_ netip.Addr, o block.Outcome) {
-			if o == block.Released {
+		err = c.e.ReleaseIPs(ctx, releases, func(_ netip.Addr, o alloc.Outcome) {
+			if o == alloc.Released {
 				done = append(done, als[i])
 			}
 			delete(c.since, leakKey{als[i].Address, als[i].Seq})

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -14,7 +14,7 @@ import (
 
 // ownedBlock is a block that its owner may lose.
 type ownedBlock struct {
-	owner  block.Owner
+	owner  alloc.Owner
 	at     netip.Prefix
 	byRule bool // only if it is idle and its owner has more than it keeps
 }

@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -19,7 +20,7 @@ import (
 // hostPlaces returns where addresses may be held for a host: blocks that are or were its own, and addresses that it borrowed, each
 // with the prefix length of its block; both in address order. Two round trips. A block that becomes the host's own or ceases to be
 // meanwhile is in the first list all the time.
-func (e *Releaser) hostPlaces(ctx context.Context, o block.Owner) (blocks, borrowed []netip.Prefix, err error) {
+func (e *Releaser) hostPlaces(ctx context.Context, o alloc.Owner) (blocks, borrowed []netip.Prefix, err error) {
 	if err := o.Check(); err != nil {
 		return nil, nil, err
 	}
@@ -42,8 +43,8 @@ func (e *Releaser) hostPlaces(ctx context.Context, o block.Owner) (blocks, borro
 }
 
 // IPsByHost carries out the call of that name.
-func (e *Releaser) IPsByHost(ctx context.Context, o block.Owner) ([]block.Allocation, error) {
-	fail := func(err error) ([]block.Allocation, error) {
+func (e *Releaser) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
+	fail := func(err error) ([]alloc.Allocation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Owner: o.String(), Err: err})
 	}
 	blocks, borrowed, err := e.hostPlaces(ctx, o)
@@ -63,7 +64,7 @@ func (e *Releaser) IPsByHost(ctx context.Context, o block.Owner) ([]block.Alloca
 		return fail(err)
 	}
 	slices.Sort(keys)
-	als, err := e.ReadAddresses(ctx, slices.Compact(keys), func(al block.Allocation) bool { return al.Host == o })
+	als, err := e.ReadAddresses(ctx, slices.Compact(keys), func(al alloc.Allocation) bool { return al.Host == o })
 	if err != nil {
 		return fail(err)
 	}
@@ -71,7 +72,7 @@ func (e *Releaser) IPsByHost(ctx context.Context, o block.Owner) ([]block.Alloca
 }
 
 // ReleaseAddressesOf carries out the call of that name.
-func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o block.Owner) (released []netip.Addr, err error) {
+func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
 	blocks, borrowed, err := e.hostPlaces(ctx, o)
 	if err == nil {
 		// In the order of the blocks: those that are or were its own whole, of others what it has borrowed.
@@ -98,7 +99,7 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o block.Owner) (relea
 }
 
 // RemoveHost carries out the call of that name.
-func (e *Releaser) RemoveHost(ctx context.Context, o block.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
+func (e *Releaser) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	if released, err = e.ReleaseAddressesOf(ctx, o); err == nil {
 		blocks, err = e.DisownBlocks(ctx, o, false)
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -110,7 +111,7 @@ func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs,
 	due := make(map[netip.Prefix]ownedBlock)
 	err := e.EachBlock(ctx, slices.SortedFunc(maps.Keys(stays), record.ComparePrefix), func(b *block.Block) {
 		d := ownedBlock{b.Owner(), b.Prefix(), !a.Unselected || e.selected(cat, b)}
-		if d.owner.Kind != block.Nobody && (!d.byRule || b.Since() <= before && b.IsEmpty()) {
+		if d.owner.Kind != alloc.Nobody && (!d.byRule || b.Since() <= before && b.IsEmpty()) {
 			due[d.at] = d
 		}
 	})

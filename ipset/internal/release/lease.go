@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -17,15 +18,15 @@ import (
 // changed hands since is an error and not a release.
 
 // Renew carries out the call of that name.
-func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]block.Allocation, error) {
-	err := block.CheckName("handle", handle)
+func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
+	err := cause.Name("handle", handle)
 	if err == nil && ttl <= 0 {
 		err = cause.Invalid("ttl", "renewed for %v", ttl)
 	}
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
 	}
-	var renewed []block.Allocation
+	var renewed []alloc.Allocation
 	err = e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
 		err := e.Do(ctx, &p)
@@ -49,7 +50,7 @@ type renewPlan struct {
 	ttl     time.Duration
 	ids     []netip.Prefix // addresses with the prefix lengths of their blocks
 	done    int            // how many of them
-	renewed []block.Allocation
+	renewed []alloc.Allocation
 }
 
 // Plan implements [occ.Plan].
@@ -75,8 +76,8 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 }
 
 // RenewIP carries out the call of that name.
-func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl time.Duration) (block.Allocation, error) {
-	var renewed block.Allocation
+func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
+	var renewed alloc.Allocation
 	if ttl <= 0 {
 		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "renewed for %v", ttl)})
 	}
@@ -92,7 +93,7 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl
 		return err
 	}, nil)
 	if err != nil {
-		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: err})
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: err})
 	}
 	return renewed, nil
 }
@@ -100,26 +101,26 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g block.Guard, ttl
 // DeclineArgs is the type of that name of the engine, which documents it.
 type DeclineArgs struct {
 	Address netip.Addr
-	block.Guard
+	alloc.Guard
 	For    time.Duration
 	Reason string
 }
 
 // Decline carries out the call of that name.
-func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (block.Allocation, error) {
-	fail := func(err error) (block.Allocation, error) {
-		return block.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
+func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (alloc.Allocation, error) {
+	fail := func(err error) (alloc.Allocation, error) {
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
 	}
 	if a.For <= 0 {
 		return fail(cause.Invalid("For", "declined for %v", a.For))
 	}
-	var declined block.Allocation
+	var declined alloc.Allocation
 	decline := func(t *txn.Txn, h txn.Place) error {
 		_, was := h.Be.Look(h.X)
-		if a.Guard != (block.Guard{}) && was.Count() > 1 {
+		if a.Guard != (alloc.Guard{}) && was.Count() > 1 {
 			return cause.CoHeld
 		}
-		why, err := block.DeclineAttributes(h.Handle, a.Reason)
+		why, err := alloc.DeclineAttributes(h.Handle, a.Reason)
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,7 @@ func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (block.Allocation
 		declined = h.Be.Allocation(h.X, is)
 		return nil
 	}
-	again := func(al block.Allocation) bool {
+	again := func(al alloc.Allocation) bool {
 		by, _, ok := al.Declined()
 		if ok = ok && a.Handle != "" && by == a.Handle && (a.Seq == 0 || a.Seq == al.Seq); ok {
 			declined = al
@@ -151,13 +152,13 @@ func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (block.Allocation
 // heldPlan changes one address that must be held as a guard says.
 type heldPlan struct {
 	at    netip.Addr
-	guard block.Guard
+	guard alloc.Guard
 	do    func(*txn.Txn, txn.Place) error
-	done  func(block.Allocation) bool // reports whether an address that cools is what the call would have made of it
+	done  func(alloc.Allocation) bool // reports whether an address that cools is what the call would have made of it
 }
 
 // doHeld carries out a heldPlan.
-func (e *Releaser) doHeld(ctx context.Context, a netip.Addr, g block.Guard, do func(*txn.Txn, txn.Place) error, done func(block.Allocation) bool) error {
+func (e *Releaser) doHeld(ctx context.Context, a netip.Addr, g alloc.Guard, do func(*txn.Txn, txn.Place) error, done func(alloc.Allocation) bool) error {
 	if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 		return cause.BadAddress
 	}
@@ -186,9 +187,9 @@ func (p *heldPlan) Plan(t *txn.Txn) error {
 	}
 	al, busy := be.Lookup(p.at)
 	switch be.CanDrop(x, p.guard) {
-	case block.OwnerChanged:
+	case alloc.OwnerChanged:
 		return txn.InTheWay(al, ipalloc.ErrMismatch)
-	case block.Released:
+	case alloc.Released:
 		_, a := be.Look(x)
 		h, _ := a.Find(p.guard)
 		return p.do(t, txn.Place{Be: be, X: x, Holder: h})

@@ -5,7 +5,8 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -19,14 +20,14 @@ import (
 type releasePlan struct {
 	named  []Release      // by name, those from index from on
 	handle string         // of a handle: the addresses in places, or all if the plan is whole
-	host   block.Owner    // of a host: what is held for it in places
+	host   alloc.Owner    // of a host: what is held for it in places
 	places []netip.Prefix // blocks, and addresses with the prefix lengths of their blocks
 	whole  bool
 	also   txn.Also
 	guards []store.Op // of the records of the addresses
 
 	from, done int             // how many of named an earlier commit has dealt with, and of places this one
-	outcomes   []block.Outcome // of named
+	outcomes   []alloc.Outcome // of named
 	released   []netip.Addr
 
 	fetch txn.Fetch
@@ -62,7 +63,7 @@ func (p *releasePlan) Plan(t *txn.Txn) error {
 	}
 	p.drops.Begin(t, cat, p.whole)
 	switch {
-	case p.host != block.Owner{}:
+	case p.host != alloc.Owner{}:
 		err = p.ofHost(t, cat)
 	case p.handle != "":
 		err = p.ofHandle(t, cat)
@@ -141,7 +142,7 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 		if !fits {
 			break
 		}
-		if p.whole && o == block.OwnerChanged {
+		if p.whole && o == alloc.OwnerChanged {
 			al, _ := be.Lookup(r.Address)
 			return txn.InTheWay(al, ipalloc.ErrMismatch)
 		}
@@ -151,20 +152,20 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 }
 
 // leave says what becomes of one address, and notes it if it is to be released. fits is false if the commit is full.
-func (p *releasePlan) leave(be *txn.BlockEntry, r Release) (o block.Outcome, fits bool) {
+func (p *releasePlan) leave(be *txn.BlockEntry, r Release) (o alloc.Outcome, fits bool) {
 	if be == nil || be.Block == nil {
-		return block.WasFree, true
+		return alloc.WasFree, true
 	}
 	x, err := be.Block.Ordinal(r.Address)
 	if err != nil {
-		return block.WasFree, true
+		return alloc.WasFree, true
 	}
-	if o := be.CanDrop(x, r.Guard); o != block.Released {
+	if o := be.CanDrop(x, r.Guard); o != alloc.Released {
 		return o, true
 	}
 	seq := be.Leaving(x, r.Guard)
 	if p.drops.Has(be, x, seq) {
-		return block.WasFree, true // named twice
+		return alloc.WasFree, true // named twice
 	}
 	if !p.drops.Leave(be, x, seq) {
 		return 0, false
@@ -172,7 +173,7 @@ func (p *releasePlan) leave(be *txn.BlockEntry, r Release) (o block.Outcome, fit
 	if p.whole && !slices.Contains(p.released, r.Address) {
 		p.released = append(p.released, r.Address)
 	}
-	return block.Released, true
+	return alloc.Released, true
 }
 
 // ofHost finds what is held for the host in places, and the blocks that name it as a former owner, in which nothing is held for it
@@ -206,7 +207,7 @@ func (p *releasePlan) ofHost(t *txn.Txn, cat *txn.CatalogEntry) error {
 				p.released = append(p.released, be.Addr(ordinals[k]))
 			}
 		}
-		if fits && id == be.At && block.HasCode(be.Former(), p.host.Code()) {
+		if fits && id == be.At && block.HasCode(be.Former(), block.OwnerCode(p.host)) {
 			fits = p.drops.Forget(be, p.host)
 		}
 		if !fits {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -19,14 +19,14 @@ import (
 // Release is the type of that name of the engine, which documents it.
 type Release struct {
 	Address netip.Addr
-	block.Guard
+	alloc.Guard
 }
 
 // maxBatch is how many named addresses one commit releases at most.
 const maxBatch = 4096
 
 // ReleaseIPs carries out the call of that name. It reports the outcome of each address as it is known.
-func (e *Releaser) ReleaseIPs(ctx context.Context, releases []Release, report func(netip.Addr, block.Outcome)) error {
+func (e *Releaser) ReleaseIPs(ctx context.Context, releases []Release, report func(netip.Addr, alloc.Outcome)) error {
 	if len(releases) == 0 {
 		return nil
 	}
@@ -63,7 +63,7 @@ func checkReleases(releases []Release) error {
 
 // ReleaseByHandle carries out the call of that name.
 func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	if err := block.CheckName("handle", handle); err != nil {
+	if err := cause.Name("handle", handle); err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
@@ -105,7 +105,7 @@ type ReleaseArgs struct {
 func (e *Releaser) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
 	var err error
 	if a.Handle != "" {
-		err = block.CheckName("handle", a.Handle)
+		err = cause.Name("handle", a.Handle)
 	}
 	if err == nil {
 		err = checkReleases(a.Addresses)

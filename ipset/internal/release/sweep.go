@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -28,7 +29,7 @@ type SweepArgs struct {
 // Swept is the type of that name of the engine, which documents it.
 type Swept struct {
 	Advanced         int
-	Ended            []block.Allocation
+	Ended            []alloc.Allocation
 	Returned         []netip.Prefix
 	Requests, Sticky int
 }

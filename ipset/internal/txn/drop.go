@@ -5,7 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -26,7 +27,7 @@ type drop struct {
 	be      *BlockEntry
 	leaving []leaving
 	shared  bool        // some of the addresses may have several holders
-	forget  block.Owner // a former owner for whom nothing is held afterwards
+	forget  alloc.Owner // a former owner for whom nothing is held afterwards
 }
 
 // leaving is a holder that gives an ordinal back, by its sequence number; 0 is all holders.
@@ -64,7 +65,7 @@ func (d *Drops) add(be *BlockEntry, n int) *drop {
 		}
 		return dr
 	}
-	pages, orphan := 0, be.Owner().Kind == block.Nobody
+	pages, orphan := 0, be.Owner().Kind == alloc.Nobody
 	if orphan {
 		pages = record.MaxPages // it may go
 	}
@@ -83,7 +84,7 @@ func (d *Drops) add(be *BlockEntry, n int) *drop {
 func (d *Drops) Advance(be *BlockEntry) bool { return d.add(be, 0) != nil }
 
 // Forget has a block name a former owner no longer, for whom nothing is held afterwards. It reports false if the commit is full.
-func (d *Drops) Forget(be *BlockEntry, o block.Owner) bool {
+func (d *Drops) Forget(be *BlockEntry, o alloc.Owner) bool {
 	dr := d.add(be, 1)
 	if dr != nil {
 		dr.forget = o
@@ -95,7 +96,7 @@ func (d *Drops) Forget(be *BlockEntry, o block.Owner) bool {
 func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) bool {
 	_, a := be.Look(x)
 	n := record.RecordsOf(a)
-	if h, ok := a.Find(block.Guard{Seq: seqs[0]}); ok && len(seqs) == 1 && seqs[0] != 0 {
+	if h, ok := a.Find(alloc.Guard{Seq: seqs[0]}); ok && len(seqs) == 1 && seqs[0] != 0 {
 		var buf [2]record.IndexEntry
 		if n = 1 + len(record.HolderEntries(buf[:0], &h)); a.Share().Key != "" {
 			n++ // that of the key goes with the last holder
@@ -168,7 +169,7 @@ func (d *Drops) Drop() error {
 				return err
 			}
 		}
-		if dr.empties() && dr.be.Owner().Kind == block.Nobody && !cools {
+		if dr.empties() && dr.be.Owner().Kind == alloc.Nobody && !cools {
 			if err := t.Vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
 				return err
 			}
@@ -192,9 +193,9 @@ func (d *drop) carryOut(t *Txn, cooldown int64) {
 		}
 	}
 	switch {
-	case d.be.IsEmpty() && d.be.Owner().Kind == block.Nobody:
+	case d.be.IsEmpty() && d.be.Owner().Kind == alloc.Nobody:
 		d.be.Set(nil)
-	case d.forget != block.Owner{}:
+	case d.forget != alloc.Owner{}:
 		d.be.Forget(d.forget)
 	}
 	t.Change(d.be)

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -41,7 +41,7 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 
 // Advance writes what time has changed in blocks, in as many commits as that takes. It returns the leases that it ended, each as its
 // holder had the address.
-func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []block.Allocation, err error) {
+func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []alloc.Allocation, err error) {
 	err = e.InSteps(blocks, func(step []netip.Prefix) (int, error) {
 		for p := (advancePlan{blocks: step}); len(p.blocks) > 0; p.blocks = p.rest {
 			if err := e.Run.Do(ctx, &p); err != nil {
@@ -58,7 +58,7 @@ func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []bl
 type advancePlan struct {
 	blocks []netip.Prefix
 	rest   []netip.Prefix // blocks in which more has ended than this commit took
-	ended  []block.Allocation
+	ended  []alloc.Allocation
 }
 
 // Plan implements [occ.Plan].
@@ -158,7 +158,7 @@ func (t *Txn) advanceSome(cat *CatalogEntry, be *BlockEntry, most int) (all bool
 }
 
 // ended returns the leases that a change of the block has ended, each as its holder had the address.
-func (be *BlockEntry) ended(past int64) (all []block.Allocation) {
+func (be *BlockEntry) ended(past int64) (all []alloc.Allocation) {
 	for _, c := range be.Changes.List {
 		if c.Was == nil || c.Was.Cooling {
 			continue
@@ -169,7 +169,7 @@ func (be *BlockEntry) ended(past int64) (all []block.Allocation) {
 				continue
 			}
 			if now != nil && !now.Cooling {
-				if _, held := now.Find(block.Guard{Handle: h.Handle, Seq: h.Seq}); held {
+				if _, held := now.Find(alloc.Guard{Handle: h.Handle, Seq: h.Seq}); held {
 					continue // one of more than this commit takes
 				}
 			}

@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -19,7 +20,7 @@ type Config struct {
 	Store  store.Store
 	Now    func() time.Time
 	Skew   time.Duration
-	Labels func(block.Owner) (map[string]string, bool)
+	Labels func(alloc.Owner) (map[string]string, bool)
 	Keep   int // how many records of each kind are cached
 	Tries  int // how often a commit that meets conflicts is made
 	Retry  occ.Retry
@@ -32,7 +33,7 @@ type Engine struct {
 	Store  store.Store // DB for what reads outside of a plan
 	Limits store.Limits
 	Now    func() time.Time
-	Labels func(block.Owner) (map[string]string, bool)
+	Labels func(alloc.Owner) (map[string]string, bool)
 	Skew   int64
 	Keep   int
 	Tries  int // of what may meet conflicts
@@ -48,7 +49,7 @@ type Engine struct {
 // NewEngine returns an engine. It reads nothing.
 func NewEngine(c Config) *Engine {
 	e := &Engine{DB: c.Store, Limits: c.Store.Limits(), Now: c.Now, Labels: c.Labels, Skew: int64(c.Skew), Keep: c.Keep, Tries: c.Tries, Retry: c.Retry}
-	e.Hints.last = occ.NewRecent[block.Owner, *[2]netip.Prefix](e.Keep)
+	e.Hints.last = occ.NewRecent[alloc.Owner, *[2]netip.Prefix](e.Keep)
 	e.Start()
 	return e
 }
@@ -66,7 +67,7 @@ func (e *Engine) Clock() (int64, error) {
 	if now.Before(firstTime) || now.After(lastTime) {
 		return 0, cause.Wrap(ipalloc.Error{Op: "read clock", Field: "Options.Now", Text: now.UTC().Format(time.RFC3339Nano), Reason: "not from 1970 to 2261", Err: ipalloc.ErrInvalid})
 	}
-	return block.Stamp(now), nil
+	return wire.Stamp(now), nil
 }
 
 // Past returns the moment that has passed by every engine's clock.

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -14,7 +15,7 @@ import (
 // but only the block says who holds them now; therefore every question goes through the block, and the commit rests on it.
 
 // Extend moves the ends of those of some addresses that are held under a lease, and returns these.
-func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {
+func (t *Txn) Extend(held []Place, until int64) ([]alloc.Allocation, error) {
 	n := 0
 	for i := range held {
 		n += t.LeaseOps(held, i)
@@ -22,7 +23,7 @@ func (t *Txn) Extend(held []Place, until int64) ([]block.Allocation, error) {
 	if err := t.Room(n); err != nil {
 		return nil, err
 	}
-	var extended []block.Allocation
+	var extended []alloc.Allocation
 	for _, h := range held {
 		if h.Be.Extend(h.X, h.Seq, until) {
 			_, a := h.Be.Look(h.X)
@@ -43,7 +44,7 @@ func (t *Txn) LeaseOps(held []Place, i int) int {
 }
 
 // InTheWay is the error for an address that is as al says: who has it, until when, and why if it was declined.
-func InTheWay(al block.Allocation, err error) error {
+func InTheWay(al alloc.Allocation, err error) error {
 	e := ipalloc.Error{Op: "find", Addr: al.Address, Holder: al.Holder(), Until: al.Until, Err: err}
 	if handle, reason, ok := al.Declined(); ok {
 		e.Holder, e.Reason = "", fmt.Sprintf("%v: declined by %q: %s", err, handle, reason)
@@ -78,7 +79,7 @@ func holds(a *block.Address, handle string) bool {
 	if a == nil || a.Cooling {
 		return false
 	}
-	_, ok := a.Find(block.Guard{Handle: handle})
+	_, ok := a.Find(alloc.Guard{Handle: handle})
 	return ok
 }
 
@@ -127,7 +128,7 @@ func (t *Txn) HeldAt(cat *CatalogEntry, ids []netip.Prefix, seqs []uint64, handl
 			continue
 		}
 		if st, a := be.Look(x); st == block.Held {
-			g := block.Guard{Handle: handle}
+			g := alloc.Guard{Handle: handle}
 			if seqs != nil {
 				g.Seq = seqs[i]
 			}

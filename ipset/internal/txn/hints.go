@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
@@ -16,11 +16,11 @@ import (
 // outlive the cached record of the owner, and a dry engine begins with those of its engine.
 type Hints struct {
 	mu   sync.Mutex
-	last occ.Recent[block.Owner, *[2]netip.Prefix]
+	last occ.Recent[alloc.Owner, *[2]netip.Prefix]
 }
 
 // Get returns the block of an owner that had room last.
-func (h *Hints) Get(o block.Owner, family int) netip.Prefix {
+func (h *Hints) Get(o alloc.Owner, family int) netip.Prefix {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if v := h.last.Get(o); v != nil {
@@ -30,7 +30,7 @@ func (h *Hints) Get(o block.Owner, family int) netip.Prefix {
 }
 
 // Set notes the block of an owner that had room last.
-func (h *Hints) Set(o block.Owner, block netip.Prefix) {
+func (h *Hints) Set(o alloc.Owner, block netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := h.last.Get(o)

@@ -4,7 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -114,7 +115,7 @@ func (t *Txn) BlockOps(be *BlockEntry, n int, timed, fills bool) int {
 			n += record.RecordsOf(c.Was) // time takes away, and adds none but the address as it cools
 		}
 		timed = timed || be.Shown.Due != 0 || be.Block != nil && (be.NextLease() != 0 || be.Cooling() > 0)
-		fills = fills || be.Block == nil || !be.Shown.Room || be.Shown.Ready != 0 || be.Owner().Kind == block.Nobody
+		fills = fills || be.Block == nil || !be.Shown.Room || be.Shown.Ready != 0 || be.Owner().Kind == alloc.Nobody
 	}
 	if timed {
 		n += 2 // the entries of the former and the next time

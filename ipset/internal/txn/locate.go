@@ -4,10 +4,11 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // An address names its block by the size of its pool, unless an earlier size of that pool drains or the pool is gone. One
@@ -26,7 +27,7 @@ func (t *Txn) NewBlock(cat *CatalogEntry, i int, at netip.Prefix, o block.Option
 	if err != nil {
 		return nil, err
 	}
-	o.Claimed, o.Seq = block.Unstamp(t.Now), max(mark, cat.Generation<<pool.GenShift)
+	o.Claimed, o.Seq = wire.Unstamp(t.Now), max(mark, cat.Generation<<pool.GenShift)
 	b, err := block.New(at, o)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package txn
 
 import (
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -24,7 +24,7 @@ func Reserve(m *record.Memo, t *Txn) int {
 }
 
 // Remember writes a memo of now, with what has been given besides, in place of the one that was found.
-func (t *Txn) Remember(m *record.Memo, given ...[]block.Allocation) {
+func (t *Txn) Remember(m *record.Memo, given ...[]alloc.Allocation) {
 	if m.Key == "" {
 		return
 	}

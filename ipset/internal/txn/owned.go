@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -21,8 +21,8 @@ import (
 type OwnerEntry struct{ occ.Var[record.Owned] }
 
 // readOwner makes the entry of an owner.
-func readOwner(o block.Owner, r store.Record) (*OwnerEntry, error) {
-	if o.Kind == block.Nobody {
+func readOwner(o alloc.Owner, r store.Record) (*OwnerEntry, error) {
+	if o.Kind == alloc.Nobody {
 		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 	}
 	owned, err := record.DecodeOwned(r)
@@ -48,7 +48,7 @@ func (oe *OwnerEntry) Write(o *occ.Ops) {
 func (oe *OwnerEntry) Settle() { oe.Complete(oe.Get().Settled()) }
 
 // Owner returns how many blocks an owner has.
-func (t *Txn) Owner(o block.Owner) (*OwnerEntry, error) {
+func (t *Txn) Owner(o alloc.Owner) (*OwnerEntry, error) {
 	oe := t.Owners.Get(o)
 	if oe == nil {
 		if err := t.Load(record.OwnerKey(o)); err != nil {
@@ -61,7 +61,7 @@ func (t *Txn) Owner(o block.Owner) (*OwnerEntry, error) {
 }
 
 // BlocksOf returns the blocks of an owner, many from the store.
-func (t *Txn) BlocksOf(o block.Owner) ([]netip.Prefix, error) {
+func (t *Txn) BlocksOf(o alloc.Owner) ([]netip.Prefix, error) {
 	oe, err := t.Owner(o)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (t *Txn) BlocksOf(o block.Owner) ([]netip.Prefix, error) {
 }
 
 // listOwned lists the blocks of an owner: those in the store, with what the transaction has changed.
-func (t *Txn) listOwned(o block.Owner, oe *OwnerEntry, owned record.Owned) ([]netip.Prefix, error) {
+func (t *Txn) listOwned(o alloc.Owner, oe *OwnerEntry, owned record.Owned) ([]netip.Prefix, error) {
 	recs, err := t.ListStored(record.CodeRange(record.KindOwner, o))
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (t *Txn) listOwned(o block.Owner, oe *OwnerEntry, owned record.Owned) ([]ne
 }
 
 // Give adds a block to those of an owner, who has not had it. Nobody has no number of blocks.
-func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
-	if o.Kind == block.Nobody {
+func (t *Txn) Give(o alloc.Owner, p netip.Prefix) error {
+	if o.Kind == alloc.Nobody {
 		return nil
 	}
 	oe, err := t.Owner(o)
@@ -102,8 +102,8 @@ func (t *Txn) Give(o block.Owner, p netip.Prefix) error {
 }
 
 // Take removes a block from those of an owner, who has had it. When few are left they are listed again.
-func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
-	if o.Kind == block.Nobody {
+func (t *Txn) Take(o alloc.Owner, p netip.Prefix) error {
+	if o.Kind == alloc.Nobody {
 		return nil
 	}
 	oe, err := t.Owner(o)
@@ -124,7 +124,7 @@ func (t *Txn) Take(o block.Owner, p netip.Prefix) error {
 
 // Limit returns the limit that forbids an owner one more block of pool i, false if none does; asked narrows the limit of all its blocks
 // if it is above 0.
-func (t *Txn) Limit(c *pool.Catalog, o block.Owner, i, asked int) (limit pool.BlockLimit, reached bool, err error) {
+func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit pool.BlockLimit, reached bool, err error) {
 	oe, err := t.Owner(o)
 	if err != nil {
 		return limit, false, err

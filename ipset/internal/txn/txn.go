@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -25,7 +25,7 @@ type Txn struct {
 	Past   int64 // what ends at this moment or before has ended by every engine's clock
 	Cat    catalogKind
 	Blocks *occ.Cache[netip.Prefix, *BlockEntry]
-	Owners *occ.Cache[block.Owner, *OwnerEntry]
+	Owners *occ.Cache[alloc.Owner, *OwnerEntry]
 	Pages  *occ.Cache[record.PageID, *pageEntry]
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.

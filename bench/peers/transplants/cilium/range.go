@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -36,7 +37,7 @@ func WithAllowFirstLastIPs() CIDRRangeOption {
 }
 
 // host owns the blocks: there is one process.
-var host, ctx = ipset.HostOwner("cilium"), context.Background()
+var host, ctx = alloc.HostOwner("cilium"), context.Background()
 
 // Range is an engine with one pool, whose Ranges leave out what is not usable.
 type Range struct {

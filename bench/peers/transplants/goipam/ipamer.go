@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -83,7 +84,7 @@ func (p held) lacks(cidr string, length int) error {
 
 // next returns the address that the engine would give next, which may lie behind the prefix.
 func (p held) next(ctx context.Context) (netip.Addr, error) {
-	args := ipset.AssignArgs{Owner: ipset.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
+	args := ipset.AssignArgs{Owner: alloc.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
 	if p.at.Addr().Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}
@@ -120,7 +121,7 @@ func (i *ipamer) acquireSpecificIPInternal(ctx context.Context, namespace, prefi
 	case taken:
 		return nil, fmt.Errorf("%w: given ip:%s is already allocated", ErrAlreadyAllocated, ip)
 	}
-	args := ipset.AssignIPArgs{Address: ip, Owner: ipset.HostOwner(owner), Also: []store.Op{p.use(store.Put, "")}}
+	args := ipset.AssignIPArgs{Address: ip, Owner: alloc.HostOwner(owner), Also: []store.Op{p.use(store.Put, "")}}
 	if _, err := p.engine.AssignIP(ctx, args); errors.Is(err, ipalloc.ErrOccupied) {
 		return nil, ipalloc.ErrConflict // since find looked
 	} else if err != nil {
@@ -136,7 +137,7 @@ func (i *ipamer) releaseIPFromPrefixInternal(ctx context.Context, namespace, pre
 	}
 	if a, err := netip.ParseAddr(ip); err == nil && p.ips[ip] {
 		got, err := p.engine.ReleaseIPs(ctx, ipset.Release{Address: a})
-		if err != nil || got[0].Outcome == ipset.Released {
+		if err != nil || got[0].Outcome == alloc.Released {
 			return err
 		}
 	}

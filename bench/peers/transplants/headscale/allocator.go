@@ -15,11 +15,12 @@ import (
 	"github.com/ipalloc/ipalloc/bench/peers/transplants/headscale/tsaddr"
 	"github.com/ipalloc/ipalloc/bench/peers/transplants/headscale/types"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // server owns the blocks: there is one process.
-var server, ctx = ipset.HostOwner("headscale"), context.Background()
+var server, ctx = alloc.HostOwner("headscale"), context.Background()
 
 // HSDatabase has the nodes.
 type HSDatabase struct{ DB *types.Table }
@@ -53,7 +54,7 @@ func NewIPAllocator(db *HSDatabase, prefix4, prefix6 *netip.Prefix, strategy typ
 		r := netipx.RangeOfPrefix(*p)
 		pool := ipset.Pool{Name: p.String(), Prefix: *p, BlockBits: max(p.Bits(), p.Addr().BitLen()-64)}
 		if strategy == types.IPAllocationStrategyRandom {
-			pool.Order = ipset.Random
+			pool.Order = alloc.Random
 		}
 		change.Set = append(change.Set, pool)
 		change.Reserve = append(change.Reserve, netipx.IPRangeFrom(r.From(), r.From()), netipx.IPRangeFrom(r.To(), r.To()))

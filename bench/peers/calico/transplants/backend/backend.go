@@ -16,6 +16,7 @@ import (
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -99,7 +100,7 @@ func (c *Client) List(ctx context.Context, list model.ListInterface, _ string) (
 				out.KVPairs = append(out.KVPairs, &model.KVPair{Key: model.BlockKey{CIDR: cidr}, Value: value})
 			}
 		case model.BlockAffinityListOptions:
-			if b.Owner() != (ipset.Owner{}) && (opts.Host == "" || b.Owner().Name == opts.Host) && (opts.IPVersion == 0 || opts.IPVersion == cidr.Version()) {
+			if b.Owner() != (alloc.Owner{}) && (opts.Host == "" || b.Owner().Name == opts.Host) && (opts.IPVersion == 0 || opts.IPVersion == cidr.Version()) {
 				out.KVPairs = append(out.KVPairs, &model.KVPair{Key: model.BlockAffinityKey{CIDR: cidr, Host: b.Owner().Name}})
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/peers/calico/transplants/backend"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -52,7 +53,7 @@ func (c ipamClient) engine() *ipset.Engine {
 }
 
 // labels returns a label for each pool that selects a node in Calico's language.
-func (c ipamClient) labels(o ipset.Owner) (map[string]string, bool) {
+func (c ipamClient) labels(o alloc.Owner) (map[string]string, bool) {
 	n, ok := c.bc.Node(o.Name)
 	selected := map[string]string{}
 	all, _ := c.pools.GetAllPools()
@@ -122,9 +123,9 @@ func (c ipamClient) wanted(ctx context.Context) (want ipset.PoolChanges, err err
 	return want, errors.Join(err, also)
 }
 
-func uses(list ...v3.IPPoolAllowedUse) (u ipset.Use) {
+func uses(list ...v3.IPPoolAllowedUse) (u alloc.Use) {
 	for _, one := range list {
-		u |= map[v3.IPPoolAllowedUse]ipset.Use{v3.IPPoolAllowedUseWorkload: ipset.Workload, v3.IPPoolAllowedUseTunnel: ipset.Tunnel}[one]
+		u |= map[v3.IPPoolAllowedUse]alloc.Use{v3.IPPoolAllowedUseWorkload: alloc.Workload, v3.IPPoolAllowedUseTunnel: alloc.Tunnel}[one]
 	}
 	return u
 }
@@ -143,13 +144,13 @@ func network(p netip.Prefix) cnet.IPNet { return cnet.MustParseNetwork(p.String(
 
 func ip(a netip.Addr) cnet.IP { return cnet.MustParseIP(a.String()) }
 
-func claim(handle *string, attrs map[string]string) (ipset.Claim, error) {
-	var c ipset.Claim
+func claim(handle *string, attrs map[string]string) (alloc.Claim, error) {
+	var c alloc.Claim
 	var err error
 	if handle != nil {
 		c.Handle = *handle
 	}
-	c.Attributes, err = ipset.NewAttributes(attrs)
+	c.Attributes, err = alloc.NewAttributes(attrs)
 	return c, err
 }
 
@@ -163,7 +164,7 @@ func ends(r *HostReservedAttr) (head, tail uint64) {
 // args returns what assigning and claiming have in common. Each pool that is named must be
 // enabled and of the family.
 func (c ipamClient) args(host string, version, num int, pools []cnet.IPNet, r *HostReservedAttr) (a ipset.AssignArgs, err error) {
-	a = ipset.AssignArgs{Owner: ipset.HostOwner(host), Num4: num}
+	a = ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: num}
 	if version == 6 {
 		a.Num4, a.Num6 = 0, num
 	}
@@ -220,7 +221,7 @@ func (c ipamClient) autoAssign(ctx context.Context, num int, handle *string, att
 
 // unqualified returns Calico's error for a host that no pool serves.
 func (c ipamClient) unqualified(host string) error {
-	if selected, ok := c.labels(ipset.HostOwner(host)); ok && len(selected) == 0 {
+	if selected, ok := c.labels(alloc.HostOwner(host)); ok && len(selected) == 0 {
 		return fmt.Errorf("no configured Calico pools for node %s", host)
 	}
 	return ErrNoQualifiedPool
@@ -249,7 +250,7 @@ func (c ipamClient) AssignIP(ctx context.Context, a AssignIPArgs) error {
 	if err != nil {
 		return err
 	}
-	args := ipset.AssignIPArgs{Address: address(a.IP), Owner: ipset.HostOwner(cmp.Or(a.Hostname, localHost)), Use: ipset.Workload}
+	args := ipset.AssignIPArgs{Address: address(a.IP), Owner: alloc.HostOwner(cmp.Or(a.Hostname, localHost)), Use: alloc.Workload}
 	args.Head, args.Tail = ends(a.HostReservedAttr)
 	if args.Claim, err = claim(a.HandleID, a.Attrs); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (c ipamClient) ReleaseIPs(ctx context.Context, opts ...ReleaseOptions) ([]c
 		if err != nil {
 			return nil, err
 		}
-		r := ipset.Release{Address: a, Guard: ipset.Guard{Handle: o.Handle}}
+		r := ipset.Release{Address: a, Guard: alloc.Guard{Handle: o.Handle}}
 		if o.SequenceNumber != nil {
 			r.Guard.Seq = *o.SequenceNumber
 		}
@@ -284,9 +285,9 @@ func (c ipamClient) ReleaseIPs(ctx context.Context, opts ...ReleaseOptions) ([]c
 	free := []cnet.IP{}
 	for _, r := range got {
 		switch r.Outcome {
-		case ipset.WasFree:
+		case alloc.WasFree:
 			free = append(free, ip(r.Address))
-		case ipset.OwnerChanged:
+		case alloc.OwnerChanged:
 			err = cmp.Or(err, error(cerrors.ErrorResourceUpdateConflict{Identifier: r.Address.String()}))
 		}
 	}
@@ -331,7 +332,7 @@ func (c ipamClient) ClaimAffinity(ctx context.Context, cidr cnet.IPNet, host str
 	if err != nil {
 		return nil, nil, err
 	}
-	got, refused, err := e.ClaimAffinity(ctx, prefix(cidr), ipset.HostOwner(host))
+	got, refused, err := e.ClaimAffinity(ctx, prefix(cidr), alloc.HostOwner(host))
 	for _, b := range got {
 		claimed = append(claimed, network(b))
 	}
@@ -345,7 +346,7 @@ func (c ipamClient) ClaimAffinity(ctx context.Context, cidr cnet.IPNet, host str
 }
 
 func (c ipamClient) disown(ctx context.Context, host string, p netip.Prefix, mustBeEmpty bool) error {
-	_, err := c.engine().DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: ipset.HostOwner(host), OnlyEmpty: mustBeEmpty})
+	_, err := c.engine().DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty})
 	return err
 }
 

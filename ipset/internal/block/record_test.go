@@ -10,23 +10,26 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // recordBlocks are blocks whose records have every field, in the packed and in the spans form.
 func recordBlocks(t *testing.T) map[string]*Block {
-	attrs, err := NewAttributes(map[string]string{"k": "v"})
+	attrs, err := alloc.NewAttributes(map[string]string{"k": "v"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := make(map[string]*Block)
 	for name, prefix := range map[string]string{"packed": "10.0.0.0/28", "spans": "10.0.0.0/26", "wide": "fd00::/64"} {
-		b := mustBlock(t, prefix, Options{Owner: Owner{Host, "a"}, Head: 1, Tail: 2, Claimed: t0, Seq: 7})
-		b.AutoAssign(nil, 9, Claim{Handle: "h", Attributes: attrs, TTL: time.Hour}, t0, nil)
+		b := mustBlock(t, prefix, Options{Owner: alloc.Owner{Kind: alloc.Host, Name: "a"}, Head: 1, Tail: 2, Claimed: t0, Seq: 7})
+		b.AutoAssign(nil, 9, alloc.Claim{Handle: "h", Attributes: attrs, TTL: time.Hour}, t0, nil)
 		for i, x := range []uint64{2, 5, 9, 3} {
-			b.Release(b.Addr(x), Guard{}, t0.Add(time.Second), time.Duration(i)*time.Second)
+			b.Release(b.Addr(x), alloc.Guard{}, t0.Add(time.Second), time.Duration(i)*time.Second)
 		}
 		if name != "spans" {
-			b.Give(Owner{Virtual, "v"}, Stamp(t0.Add(time.Minute)))
+			b.Give(alloc.Owner{Kind: alloc.Virtual, Name: "v"}, wire.Stamp(t0.Add(time.Minute)))
 		}
 		mustCheck(t, b)
 		blocks[name] = b
@@ -96,9 +99,9 @@ func TestKnowsCoolingWhenAllAreLoaded(t *testing.T) {
 // Count agrees with a look at each ordinal, for every part of a block of several words.
 func TestCountOfParts(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/24", Options{Claimed: t0, Head: 3, Tail: 70})
-	b.AutoAssign(nil, 150, Claim{Handle: "h"}, t0, nil)
+	b.AutoAssign(nil, 150, alloc.Claim{Handle: "h"}, t0, nil)
 	for x := uint64(3); x < 150; x += 7 {
-		b.Release(b.Addr(x), Guard{}, t0, time.Duration(x%2)*time.Second)
+		b.Release(b.Addr(x), alloc.Guard{}, t0, time.Duration(x%2)*time.Second)
 	}
 	for lo := uint64(0); lo <= b.last; lo++ {
 		var want [4]uint64

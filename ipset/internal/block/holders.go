@@ -6,38 +6,12 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// Share lets an address have several holders. The zero value allows no other than the first.
-type Share struct {
-	// Max is the largest number of holders, 2 to 256.
-	Max int
-	// Key is what the holders must have in common, such as the name of a virtual IP; "" is a key like any other.
-	Key string
-}
-
-// maxHolders bounds the holders of one address, because a change of one of them writes the record with all.
-const maxHolders = 256
-
-// Check refuses a share that allows no second holder, or too many.
-func (s Share) Check() error {
-	switch {
-	case s.Key != "":
-		if err := CheckName("sharing key", s.Key); err != nil {
-			return err
-		}
-		fallthrough
-	case s.Max != 0:
-		if s.Max < 2 || s.Max > maxHolders {
-			return failed(ipalloc.Error{Op: "check", Field: "Share.Max", Reason: fmt.Sprintf("%d holders, 2 to %d", s.Max, maxHolders), Err: ipalloc.ErrInvalid})
-		}
-	}
-	return nil
-}
-
 // Share returns what the first holder allows, the zero Share if it allows no others.
-func (a *Address) Share() Share {
+func (a *Address) Share() alloc.Share {
 	s, _ := readShare(a.shared)
 	return s
 }
@@ -49,14 +23,9 @@ func (a *Address) further() string {
 }
 
 // readShare reads a coded share and returns what follows it.
-func readShare(code string) (s Share, rest string) {
-	if code == "" {
-		return Share{}, ""
-	}
-	r := wire.Reader{S: code}
-	s.Max = int(r.Uvarint())
-	s.Key = r.Bytes(r.Uvarint())
-	return s, r.S
+func readShare(code string) (s alloc.Share, rest string) {
+	s.Max, s.Key, rest = wire.Coded(code).Share()
+	return s, rest
 }
 
 // IsShared reports whether the address may have other holders than the first.
@@ -90,19 +59,19 @@ func (b *Block) HasHolder(x uint64, handle string) bool {
 	if st != Held {
 		return false
 	}
-	_, ok := a.Find(Guard{Handle: handle})
+	_, ok := a.Find(alloc.Guard{Handle: handle})
 	return ok
 }
 
 // AllocationOf describes a held ordinal as the holder of a handle has it; "" is the first holder.
-func (b *Block) AllocationOf(x uint64, handle string) Allocation {
+func (b *Block) AllocationOf(x uint64, handle string) alloc.Allocation {
 	_, a := b.Look(x)
-	h, _ := a.Find(Guard{Handle: handle})
+	h, _ := a.Find(alloc.Guard{Handle: handle})
 	return a.AllocationOf(b.Addr(x), b.prefix.Bits(), h)
 }
 
 // Find returns the holder that a guard names, the first one for a guard without conditions.
-func (a *Address) Find(g Guard) (Holder, bool) {
+func (a *Address) Find(g alloc.Guard) (Holder, bool) {
 	for h := range a.Holders() {
 		if (g.Seq == 0 || g.Seq == h.Seq) && (g.Handle == "" || g.Handle == h.Handle) {
 			return h, true
@@ -112,7 +81,7 @@ func (a *Address) Find(g Guard) (Holder, bool) {
 }
 
 // IsHeldFor reports whether any of the holders has the address for a host.
-func (a *Address) IsHeldFor(host Owner) bool {
+func (a *Address) IsHeldFor(host alloc.Owner) bool {
 	for h := range a.Holders() {
 		if h.Host == host {
 			return true
@@ -132,8 +101,8 @@ func (a *Address) firstEnd() (first Holder, ok bool) {
 }
 
 // allow makes the address one that others may join.
-func (a *Address) allow(s Share) {
-	if s != (Share{}) {
+func (a *Address) allow(s alloc.Share) {
+	if s != (alloc.Share{}) {
 		a.shared = string(wire.AppendString(binary.AppendUvarint(nil, uint64(s.Max)), s.Key))
 	}
 }
@@ -184,7 +153,8 @@ func (a *Address) rewrite(to func(Holder) (Holder, bool)) {
 }
 
 func appendHolder(dst []byte, h Holder) []byte {
-	return h.append(binary.AppendUvarint(dst, h.flags()))
+	c := h.coded()
+	return c.Append(binary.AppendUvarint(dst, c.Flags()))
 }
 
 // holdersIn yields coded holders.
@@ -222,7 +192,7 @@ func (a *Address) checkHolders() error {
 
 // checkShared verifies what the record of a shared address says of it.
 func (a *Address) checkShared(r *wire.Reader) {
-	s := Share{Max: int(min(r.Uvarint(), maxHolders+1)), Key: r.Bytes(r.Uvarint())}
+	s := alloc.Share{Max: int(min(r.Uvarint(), alloc.MaxHolders+1)), Key: r.Bytes(r.Uvarint())}
 	if r.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
 		r.Fail("share")
 	}
@@ -231,7 +201,7 @@ func (a *Address) checkShared(r *wire.Reader) {
 		var h Holder
 		flags := r.Uvarint()
 		h.read(r, flags)
-		if r.Err == nil && (flags&^holderFlags != 0 || h.Handle == "" || handles[h.Handle] || h.Seq <= last || n == s.Max) {
+		if r.Err == nil && (flags&^wire.HolderFlags != 0 || h.Handle == "" || handles[h.Handle] || h.Seq <= last || n == s.Max) {
 			r.Fail("holder")
 		}
 		handles[h.Handle], last = true, h.Seq
@@ -240,9 +210,9 @@ func (a *Address) checkShared(r *wire.Reader) {
 
 // AllowSharing lets others join the first holder of an ordinal that [Block.Hold] has just assigned, and returns its allocation.
 // The zero Share changes nothing.
-func (b *Block) AllowSharing(x uint64, s Share) Allocation {
+func (b *Block) AllowSharing(x uint64, s alloc.Share) alloc.Allocation {
 	_, a := b.Look(x)
-	if s != (Share{}) {
+	if s != (alloc.Share{}) {
 		a.allow(s)
 	}
 	return b.Allocation(x, a)
@@ -272,7 +242,7 @@ const maxShared = 1 << 18
 func (b *Block) CanGrow(x uint64, h Holder, most int) error {
 	_, a := b.Look(x)
 	size := len(a.Append(nil, b.prefix.Bits())) + len(appendHolder(nil, h))
-	if old, ok := a.Find(Guard{Seq: h.Seq}); ok {
+	if old, ok := a.Find(alloc.Guard{Seq: h.Seq}); ok {
 		size -= len(appendHolder(nil, old))
 	}
 	if most <= 0 || most > maxShared {
@@ -288,7 +258,7 @@ func (b *Block) CanGrow(x uint64, h Holder, most int) error {
 // must allow it, and none of the holders may have the handle.
 func (b *Block) Join(x uint64, id Identity, since, until int64) uint64 {
 	b.seq++
-	b.Change(x).add(Holder{Identity: id, Seq: b.seq, Since: seconds(since), Until: until, Borrowed: b.borrows(id)})
+	b.Change(x).add(Holder{Identity: id, Seq: b.seq, Since: wire.Seconds(since), Until: until, Borrowed: b.borrows(id)})
 	b.begin(until)
 	return b.seq
 }
@@ -304,16 +274,16 @@ func (b *Block) Leave(x, seq uint64, now, until int64) {
 		b.Drop(x, now, until)
 		return
 	}
-	if h, ok := a.Find(Guard{Seq: seq}); ok {
+	if h, ok := a.Find(alloc.Guard{Seq: seq}); ok {
 		b.end(h.Until)
 		b.Change(x).remove(seq)
 	}
 }
 
-// IsMarked reports whether the indexed attributes of every holder are those that [Attributes.Mark] returns.
+// IsMarked reports whether the indexed attributes of every holder are those that [Marks] returns.
 func (a *Address) IsMarked(index []string) bool {
 	for h := range a.Holders() {
-		if h.Indexed != h.Active.Mark(index) {
+		if h.Indexed != Marks(h.Active, index) {
 			return false
 		}
 	}
@@ -323,8 +293,8 @@ func (a *Address) IsMarked(index []string) bool {
 // Mark makes the attributes with some keys the indexed ones of every holder.
 func (a *Address) Mark(index []string) {
 	for h := range a.Holders() {
-		if h.Indexed != h.Active.Mark(index) {
-			h.Indexed = h.Active.Mark(index)
+		if h.Indexed != Marks(h.Active, index) {
+			h.Indexed = Marks(h.Active, index)
 			a.replace(h)
 		}
 	}

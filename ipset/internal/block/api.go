@@ -10,33 +10,21 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// Claim describes the holder of an address.
-type Claim struct {
-	// Handle is the caller's key; addresses without one can only be released by address.
-	Handle     string
-	Attributes Attributes
-	// TTL is the time the address is held for; 0 is until it is released.
-	TTL time.Duration
-	// Share, if it is not zero, lets the address have other holders beside the first, who is then in need of a handle. Each
-	// holder has its own host, attributes and lease. The address is free when the last is gone.
-	Share Share
-	// Since is when the holder got the address, of one that is brought from elsewhere. Zero, and a time to come, are now.
-	Since time.Time
-}
-
 // HeldSince returns since when an address is held that a claim takes now.
-func (c Claim) HeldSince(now int64) int64 {
-	if c.Since.Unix() < 1 || c.Since.After(Unstamp(now)) {
+func HeldSince(c alloc.Claim, now int64) int64 {
+	if c.Since.Unix() < 1 || c.Since.After(wire.Unstamp(now)) {
 		return now
 	}
-	return Stamp(c.Since)
+	return wire.Stamp(c.Since)
 }
 
 // IdentityOf returns whose an address is that is held for a host by a claim. index are the keys of attributes that an index lists.
-func IdentityOf(c Claim, host Owner, index ...string) Identity {
-	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host, Indexed: c.Attributes.Mark(index)}
+func IdentityOf(c alloc.Claim, host alloc.Owner, index ...string) Identity {
+	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host, Indexed: Marks(c.Attributes, index)}
 }
 
 // LeaseEnd returns the end of a lease begun now, 0 without a time to live.
@@ -55,40 +43,14 @@ func Later(at, d int64) int64 {
 	return math.MaxInt64
 }
 
-// Guard is the condition on which an address is released. Zero fields are no condition.
-type Guard struct {
-	// Handle, if not empty, must be the one that has the address.
-	Handle string
-	// Seq, if not 0, must be the sequence number of the allocation.
-	Seq uint64
-}
-
-// Outcome says what a release did with one address.
-type Outcome uint8
-
-const (
-	// Released means that the address was held and is free now, or cooling. An address with other holders than the one that
-	// the guard names stays theirs.
-	Released Outcome = iota
-	// WasFree means that the address was not held.
-	WasFree
-	// OwnerChanged means that the address is held, but not by the handle or allocation that the guard names. It stays held.
-	OwnerChanged
-)
-
-// String returns "released", "was free" or "owner changed".
-func (o Outcome) String() string {
-	return [...]string{"released", "was free", "owner changed"}[min(o, OwnerChanged)]
-}
-
 // Prefix returns the prefix of the block.
 func (b *Block) Prefix() netip.Prefix { return b.prefix }
 
 // Owner returns the owner of the block, the zero Owner if it has none.
-func (b *Block) Owner() Owner { return b.owner }
+func (b *Block) Owner() alloc.Owner { return b.owner }
 
 // Claimed returns when the present owner got the block.
-func (b *Block) Claimed() time.Time { return Unstamp(b.claimed) }
+func (b *Block) Claimed() time.Time { return wire.Unstamp(b.claimed) }
 
 // Seq returns the sequence number of the block's last assignment.
 func (b *Block) Seq() uint64 { return b.seq }
@@ -119,7 +81,7 @@ func (b *Block) Empty() (since time.Time, ok bool) {
 	if !b.IsEmpty() {
 		return time.Time{}, false
 	}
-	return Unstamp(b.since), true
+	return wire.Unstamp(b.since), true
 }
 
 func (b *Block) IsEmpty() bool { return b.used == 0 && len(b.cool) == 0 }
@@ -132,21 +94,21 @@ func (b *Block) Free() (uint64, bool) {
 
 // AutoAssign takes the next n free addresses, fewer if there are not so many, and appends them to dst. Addresses
 // in avoid are passed over and keep their place in the queue.
-func (b *Block) AutoAssign(dst []Allocation, n int, c Claim, now time.Time, avoid *netipx.IPSet) []Allocation {
+func (b *Block) AutoAssign(dst []alloc.Allocation, n int, c alloc.Claim, now time.Time, avoid *netipx.IPSet) []alloc.Allocation {
 	var buf [64]uint64
 	var spans []Span
 	if avoid != nil {
 		spans = b.Spans(avoid.Ranges())
 	}
-	id, at := IdentityOf(c, b.owner), Stamp(now)
+	id, at := IdentityOf(c, b.owner), wire.Stamp(now)
 	until := LeaseEnd(at, c.TTL)
 	for _, x := range b.free.peek(buf[:0], b.most(n), spans) {
-		seq := b.Hold(x, id, c.HeldSince(at), until)
-		if c.Share != (Share{}) {
+		seq := b.Hold(x, id, HeldSince(c, at), until)
+		if c.Share != (alloc.Share{}) {
 			dst = append(dst, b.AllowSharing(x, c.Share))
 			continue
 		}
-		dst = append(dst, Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Since: ToSecond(c.HeldSince(at)), Until: Unstamp(until)})
+		dst = append(dst, alloc.Allocation{Address: b.Addr(x), Block: b.prefix, Host: b.owner, Handle: c.Handle, Attributes: c.Attributes, Seq: seq, Since: ToSecond(HeldSince(c, at)), Until: wire.Unstamp(until)})
 	}
 	return dst
 }
@@ -159,15 +121,15 @@ func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 // It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
 // [ipalloc.ErrOccupied], or
 // [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
-func (b *Block) Assign(a netip.Addr, c Claim, now time.Time) (Allocation, error) {
+func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
 	x, err := b.Ordinal(a)
 	if err != nil {
-		return Allocation{}, err
+		return alloc.Allocation{}, err
 	}
 	if err := b.CanHold(x, c.Handle); err != nil {
-		return Allocation{}, err
+		return alloc.Allocation{}, err
 	}
-	b.Hold(x, IdentityOf(c, b.owner), c.HeldSince(Stamp(now)), LeaseEnd(Stamp(now), c.TTL))
+	b.Hold(x, IdentityOf(c, b.owner), HeldSince(c, wire.Stamp(now)), LeaseEnd(wire.Stamp(now), c.TTL))
 	b.AllowSharing(x, c.Share)
 	al, _ := b.Lookup(a)
 	return al, nil
@@ -188,39 +150,39 @@ func (b *Block) CanHold(x uint64, handle string) error {
 	return nil
 }
 
-// Release gives an address back, to cool for cooldown. See [Outcome]. It returns [ipalloc.ErrOutOfRange] if the block does not
+// Release gives an address back, to cool for cooldown. See [alloc.Outcome]. It returns [ipalloc.ErrOutOfRange] if the block does not
 // have the address. Releasing again is never an error.
-func (b *Block) Release(a netip.Addr, g Guard, now time.Time, cooldown time.Duration) (Outcome, error) {
+func (b *Block) Release(a netip.Addr, g alloc.Guard, now time.Time, cooldown time.Duration) (alloc.Outcome, error) {
 	x, err := b.Ordinal(a)
 	if err != nil {
-		return WasFree, err
+		return alloc.WasFree, err
 	}
 	o := b.CanDrop(x, g)
-	if o == Released {
-		b.Leave(x, b.Leaving(x, g), Stamp(now), Later(Stamp(now), int64(cooldown)))
+	if o == alloc.Released {
+		b.Leave(x, b.Leaving(x, g), wire.Stamp(now), Later(wire.Stamp(now), int64(cooldown)))
 	}
 	return o, nil
 }
 
 // CanDrop says what releasing an ordinal would do.
-func (b *Block) CanDrop(x uint64, g Guard) Outcome {
+func (b *Block) CanDrop(x uint64, g alloc.Guard) alloc.Outcome {
 	st, a := b.Look(x)
 	switch {
 	case st != Held:
-		return WasFree
-	case g == Guard{}:
-		return Released
+		return alloc.WasFree
+	case g == alloc.Guard{}:
+		return alloc.Released
 	}
 	if _, ok := a.Find(g); !ok {
-		return OwnerChanged
+		return alloc.OwnerChanged
 	}
-	return Released
+	return alloc.Released
 }
 
 // Leaving returns the sequence number of the holder of a held ordinal that a guard names, 0 for a guard without conditions:
 // all of them.
-func (b *Block) Leaving(x uint64, g Guard) uint64 {
-	if g == (Guard{}) {
+func (b *Block) Leaving(x uint64, g alloc.Guard) uint64 {
+	if g == (alloc.Guard{}) {
 		return 0
 	}
 	_, a := b.Look(x)
@@ -229,25 +191,25 @@ func (b *Block) Leaving(x uint64, g Guard) uint64 {
 }
 
 // Lookup returns the allocation of an address, and false if it is neither held nor cooling, or not of this block.
-func (b *Block) Lookup(at netip.Addr) (Allocation, bool) {
+func (b *Block) Lookup(at netip.Addr) (alloc.Allocation, bool) {
 	x, err := b.Ordinal(at)
 	if err != nil {
-		return Allocation{}, false
+		return alloc.Allocation{}, false
 	}
 	if _, a := b.Look(x); a != nil {
 		return b.Allocation(x, a), true
 	}
-	return Allocation{}, false
+	return alloc.Allocation{}, false
 }
 
 // Allocation describes a held or cooling ordinal.
-func (b *Block) Allocation(x uint64, a *Address) Allocation {
+func (b *Block) Allocation(x uint64, a *Address) alloc.Allocation {
 	return a.Allocation(b.Addr(x), b.prefix.Bits())
 }
 
 // All yields the addresses that are held or cooling, ascending. Results are unspecified if the block changes during iteration.
-func (b *Block) All() iter.Seq[Allocation] {
-	return func(yield func(Allocation) bool) {
+func (b *Block) All() iter.Seq[alloc.Allocation] {
+	return func(yield func(alloc.Allocation) bool) {
 		for x, a := range b.Each() {
 			if !yield(b.Allocation(x, a)) {
 				return
@@ -276,7 +238,7 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	n := 0
 	for x, a := range b.Each() {
-		if h, ok := a.Find(Guard{Handle: handle}); ok && b.Extend(x, h.Seq, Later(Stamp(now), int64(ttl))) {
+		if h, ok := a.Find(alloc.Guard{Handle: handle}); ok && b.Extend(x, h.Seq, Later(wire.Stamp(now), int64(ttl))) {
 			n++
 		}
 	}
@@ -289,7 +251,7 @@ func (b *Block) Extend(x, seq uint64, until int64) bool {
 	if st != Held {
 		return false
 	}
-	h, ok := a.Find(Guard{Seq: seq})
+	h, ok := a.Find(alloc.Guard{Seq: seq})
 	if !ok || h.Until == 0 {
 		return false
 	}
@@ -305,20 +267,20 @@ func (b *Block) Extend(x, seq uint64, until int64) bool {
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
 // [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
 // changes. index are the keys of attributes that an index lists.
-func (b *Block) SetAttributes(at netip.Addr, g Guard, active, alternate Attributes, index ...string) error {
+func (b *Block) SetAttributes(at netip.Addr, g alloc.Guard, active, alternate alloc.Attributes, index ...string) error {
 	x, err := b.Ordinal(at)
 	if err != nil {
 		return err
 	}
 	switch b.CanDrop(x, g) {
-	case WasFree:
+	case alloc.WasFree:
 		return ipalloc.ErrNotHeld
-	case OwnerChanged:
+	case alloc.OwnerChanged:
 		return errOwner
 	}
 	a := b.Change(x)
 	h, _ := a.Find(g)
-	h.Active, h.Alternate, h.Indexed = active, alternate, active.Mark(index)
+	h.Active, h.Alternate, h.Indexed = active, alternate, Marks(active, index)
 	a.replace(h)
 	return nil
 }

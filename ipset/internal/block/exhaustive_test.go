@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/model"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // TestBlockExhaustively runs every sequence of five operations on a block of four addresses beside its twin.
@@ -36,19 +37,19 @@ func TestBlockExhaustively(t *testing.T) {
 				for _, a := range m.Peek(op, nil) {
 					m.Take(a, model.IPSetHold{Handle: handle})
 				}
-				b.AutoAssign(nil, op, Claim{Handle: handle}, now, nil)
+				b.AutoAssign(nil, op, alloc.Claim{Handle: handle}, now, nil)
 			case 3, 4, 5:
 				a := b.Addr(uint64(op - 3))
 				if m.CanTake(a, handle) == "" {
 					m.Take(a, model.IPSetHold{Handle: handle})
 				}
-				b.Assign(a, Claim{Handle: handle}, now)
+				b.Assign(a, alloc.Claim{Handle: handle}, now)
 			default:
 				a, cool := b.Addr(uint64((op-6)%3)), time.Duration((op-6)/3)*5*time.Second
 				if h, ok := m.Holds[a]; ok && !h.Cooling {
 					m.Drop(a, now, cool)
 				}
-				b.Release(a, Guard{}, now, cool)
+				b.Release(a, alloc.Guard{}, now, cool)
 			}
 		}
 		if free := slices.Collect(b.FreeAddresses()); !slices.Equal(free, m.Free) || b.Used() != uint64(m.Used()) || int(b.Cooling()) != len(m.Cool) {
@@ -71,11 +72,11 @@ func TestQueueOf64BitsDoesNotWrap(t *testing.T) {
 	}
 	for n := range total {
 		b := mustBlock(t, prefix.String(), Options{Claimed: t0})
-		b.AutoAssign(nil, 3, Claim{Handle: "first"}, t0, nil)
+		b.AutoAssign(nil, 3, alloc.Claim{Handle: "first"}, t0, nil)
 		for k := n + total; k > 1; k /= len(ends) {
 			a := b.Addr(ends[k%len(ends)])
-			if _, err := b.Assign(a, Claim{Handle: "h"}, t0); err != nil {
-				b.Release(a, Guard{}, t0, 0)
+			if _, err := b.Assign(a, alloc.Claim{Handle: "h"}, t0); err != nil {
+				b.Release(a, alloc.Guard{}, t0, 0)
 			}
 			if err := b.Check(); err != nil {
 				t.Fatalf("sequence %d, after %s: %v", n, a, err)

@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // t0 is when the tests' clocks begin.
@@ -34,7 +35,7 @@ func mustCheck(t testing.TB, b *Block) {
 }
 
 // lastBytes writes addresses as their last byte, which is all that differs in the blocks of these tests.
-func lastBytes(als []Allocation) string {
+func lastBytes(als []alloc.Allocation) string {
 	var s []string
 	for _, a := range als {
 		b := a.Address.AsSlice()
@@ -47,16 +48,16 @@ func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestBlockOrderIsFirstInFirstOut(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{})
-	got := b.AutoAssign(nil, 4, Claim{Handle: "h"}, t0, nil)
+	got := b.AutoAssign(nil, 4, alloc.Claim{Handle: "h"}, t0, nil)
 	if s := lastBytes(got); s != "0 1 2 3" {
 		t.Fatalf("first four: %s", s)
 	}
 	for _, a := range []string{"10.0.0.2", "10.0.0.0"} {
-		if o, err := b.Release(ip(a), Guard{}, t0, 0); err != nil || o != Released {
+		if o, err := b.Release(ip(a), alloc.Guard{}, t0, 0); err != nil || o != alloc.Released {
 			t.Fatalf("release %s: %v, %v", a, o, err)
 		}
 	}
-	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "4 5 6 7 2 0" {
+	if s := lastBytes(b.AutoAssign(nil, 9, alloc.Claim{Handle: "h"}, t0, nil)); s != "4 5 6 7 2 0" {
 		t.Fatalf("next six: %s", s)
 	}
 	mustCheck(t, b)
@@ -78,7 +79,7 @@ func TestBlockSizes(t *testing.T) {
 		if n, ok := b.Free(); n != tt.free || ok != tt.ok {
 			t.Errorf("%s: free = %d, %v", tt.prefix, n, ok)
 		}
-		got := b.AutoAssign(nil, 3, Claim{Handle: "h"}, t0, nil)
+		got := b.AutoAssign(nil, 3, alloc.Claim{Handle: "h"}, t0, nil)
 		for i, a := range got {
 			if !b.Prefix().Contains(a.Address) || a.Address != b.Addr(uint64(i)) || a.Prefix().Bits() != b.Prefix().Bits() {
 				t.Errorf("%s: %v", tt.prefix, a)
@@ -104,10 +105,10 @@ func TestBlockSizes(t *testing.T) {
 func TestBlockLargeIsSparse(t *testing.T) {
 	b := mustBlock(t, "2001:db8::/64", Options{})
 	far := ip("2001:db8::ffff:ffff:ffff:ffff")
-	if _, err := b.Assign(far, Claim{Handle: "far"}, t0); err != nil {
+	if _, err := b.Assign(far, alloc.Claim{Handle: "far"}, t0); err != nil {
 		t.Fatal(err)
 	}
-	b.AutoAssign(nil, 100, Claim{Handle: "near"}, t0, nil)
+	b.AutoAssign(nil, 100, alloc.Claim{Handle: "near"}, t0, nil)
 	mustCheck(t, b)
 	data, addrs := records(b)
 	c, err := decoded(b.prefix, data, addrs)
@@ -124,14 +125,14 @@ func TestBlockLargeIsSparse(t *testing.T) {
 
 func TestBlockReservedEnds(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{Head: 3, Tail: 1})
-	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
+	if s := lastBytes(b.AutoAssign(nil, 9, alloc.Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
 		t.Fatalf("assigned %s", s)
 	}
 	for _, a := range []string{"10.0.0.0", "10.0.0.2", "10.0.0.7"} {
-		if _, err := b.Assign(ip(a), Claim{Handle: "h"}, t0); !errors.Is(err, ipalloc.ErrReserved) {
+		if _, err := b.Assign(ip(a), alloc.Claim{Handle: "h"}, t0); !errors.Is(err, ipalloc.ErrReserved) {
 			t.Errorf("Assign(%s) = %v", a, err)
 		}
-		if o, _ := b.Release(ip(a), Guard{}, t0, 0); o != WasFree {
+		if o, _ := b.Release(ip(a), alloc.Guard{}, t0, 0); o != alloc.WasFree {
 			t.Errorf("Release(%s) = %v", a, o)
 		}
 	}
@@ -158,73 +159,73 @@ func TestBlockAvoidsReservations(t *testing.T) {
 	sb.AddRange(netipx.MustParseIPRange("10.0.0.7-10.0.1.7"))
 	set, _ := sb.IPSet()
 	b := mustBlock(t, "10.0.0.0/29", Options{})
-	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, set)); s != "0 1 5 6" {
+	if s := lastBytes(b.AutoAssign(nil, 9, alloc.Claim{Handle: "h"}, t0, set)); s != "0 1 5 6" {
 		t.Fatalf("assigned %s", s)
 	}
 	// They keep their place: without the reservation they come first.
-	b.Release(ip("10.0.0.0"), Guard{}, t0, 0)
-	if s := lastBytes(b.AutoAssign(nil, 9, Claim{Handle: "h"}, t0, nil)); s != "2 3 4 7 0" {
+	b.Release(ip("10.0.0.0"), alloc.Guard{}, t0, 0)
+	if s := lastBytes(b.AutoAssign(nil, 9, alloc.Claim{Handle: "h"}, t0, nil)); s != "2 3 4 7 0" {
 		t.Fatalf("then %s", s)
 	}
 }
 
 func TestBlockReleaseOutcomes(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{})
-	a := b.AutoAssign(nil, 1, Claim{Handle: "mine"}, t0, nil)[0]
+	a := b.AutoAssign(nil, 1, alloc.Claim{Handle: "mine"}, t0, nil)[0]
 	for i, tt := range []struct {
-		g    Guard
-		want Outcome
+		g    alloc.Guard
+		want alloc.Outcome
 	}{
-		{Guard{Handle: "other"}, OwnerChanged}, {Guard{Seq: a.Seq + 1}, OwnerChanged}, {Guard{Handle: "MINE"}, OwnerChanged},
-		{Guard{Handle: "mine", Seq: a.Seq}, Released}, {Guard{Handle: "mine", Seq: a.Seq}, WasFree}, {Guard{}, WasFree},
+		{alloc.Guard{Handle: "other"}, alloc.OwnerChanged}, {alloc.Guard{Seq: a.Seq + 1}, alloc.OwnerChanged}, {alloc.Guard{Handle: "MINE"}, alloc.OwnerChanged},
+		{alloc.Guard{Handle: "mine", Seq: a.Seq}, alloc.Released}, {alloc.Guard{Handle: "mine", Seq: a.Seq}, alloc.WasFree}, {alloc.Guard{}, alloc.WasFree},
 	} {
 		if o, err := b.Release(a.Address, tt.g, t0, 0); o != tt.want || err != nil {
 			t.Errorf("%d: Release(%+v) = %v, %v", i, tt.g, o, err)
 		}
 	}
-	next, err := b.Assign(a.Address, Claim{Handle: "mine"}, t0)
+	next, err := b.Assign(a.Address, alloc.Claim{Handle: "mine"}, t0)
 	if err != nil || next.Seq == a.Seq {
 		t.Fatalf("again: %v, %v", next, err)
 	}
-	if o, _ := b.Release(a.Address, Guard{Handle: "mine", Seq: a.Seq}, t0, 0); o != OwnerChanged {
+	if o, _ := b.Release(a.Address, alloc.Guard{Handle: "mine", Seq: a.Seq}, t0, 0); o != alloc.OwnerChanged {
 		t.Errorf("a late release took the successor's address: %v", o)
 	}
-	if _, err := b.Release(ip("10.0.0.8"), Guard{}, t0, 0); !errors.Is(err, ipalloc.ErrOutOfRange) {
+	if _, err := b.Release(ip("10.0.0.8"), alloc.Guard{}, t0, 0); !errors.Is(err, ipalloc.ErrOutOfRange) {
 		t.Errorf("release outside: %v", err)
 	}
 }
 
 func TestBlockCooling(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/31", Options{Claimed: t0})
-	b.AutoAssign(nil, 2, Claim{Handle: "a"}, t0, nil)
+	b.AutoAssign(nil, 2, alloc.Claim{Handle: "a"}, t0, nil)
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
-	b.Release(ip("10.0.0.1"), Guard{}, at(1), 10*time.Second)
-	b.Release(ip("10.0.0.0"), Guard{}, at(2), 10*time.Second)
+	b.Release(ip("10.0.0.1"), alloc.Guard{}, at(1), 10*time.Second)
+	b.Release(ip("10.0.0.0"), alloc.Guard{}, at(2), 10*time.Second)
 	mustCheck(t, b)
 	if _, ok := b.Empty(); ok || b.Cooling() != 2 || b.Used() != 0 {
 		t.Fatalf("cooling counts as empty: %d cooling, %d used", b.Cooling(), b.Used())
 	}
-	if got := b.AutoAssign(nil, 1, Claim{Handle: "b"}, at(3), nil); len(got) != 0 {
+	if got := b.AutoAssign(nil, 1, alloc.Claim{Handle: "b"}, at(3), nil); len(got) != 0 {
 		t.Fatalf("handed out a cooling address: %v", got)
 	}
-	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "b"}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
+	if _, err := b.Assign(ip("10.0.0.1"), alloc.Claim{Handle: "b"}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
 		t.Fatalf("another handle took it: %v", err)
 	}
-	if _, err := b.Assign(ip("10.0.0.1"), Claim{}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
+	if _, err := b.Assign(ip("10.0.0.1"), alloc.Claim{}, at(3)); !errors.Is(err, ipalloc.ErrCooling) {
 		t.Fatalf("no handle took it: %v", err)
 	}
-	if _, err := b.Assign(ip("10.0.0.1"), Claim{Handle: "a"}, at(3)); err != nil {
+	if _, err := b.Assign(ip("10.0.0.1"), alloc.Claim{Handle: "a"}, at(3)); err != nil {
 		t.Fatalf("its own handle: %v", err)
 	}
 	if b.Advance(at(11), 0) || !b.Advance(at(12), 0) || b.Cooling() != 0 {
 		t.Fatalf("released at 2 for 10 s, cooling %d at 12", b.Cooling())
 	}
-	b.Release(ip("10.0.0.1"), Guard{}, at(13), 10*time.Second)
+	b.Release(ip("10.0.0.1"), alloc.Guard{}, at(13), 10*time.Second)
 	b.Advance(at(99), 0)
 	if since, ok := b.Empty(); !ok || !since.Equal(at(23)) {
 		t.Fatalf("empty since %v, %v", since, ok)
 	}
-	if s := lastBytes(b.AutoAssign(nil, 2, Claim{Handle: "c"}, at(99), nil)); s != "0 1" {
+	if s := lastBytes(b.AutoAssign(nil, 2, alloc.Claim{Handle: "c"}, at(99), nil)); s != "0 1" {
 		t.Fatalf("order after cooling: %s", s)
 	}
 	mustCheck(t, b)
@@ -233,9 +234,9 @@ func TestBlockCooling(t *testing.T) {
 func TestBlockLeases(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{})
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
-	b.AutoAssign(nil, 2, Claim{Handle: "long", TTL: 100 * time.Second}, t0, nil)
-	b.AutoAssign(nil, 1, Claim{Handle: "short", TTL: 10 * time.Second}, t0, nil)
-	b.AutoAssign(nil, 1, Claim{Handle: "ever"}, t0, nil)
+	b.AutoAssign(nil, 2, alloc.Claim{Handle: "long", TTL: 100 * time.Second}, t0, nil)
+	b.AutoAssign(nil, 1, alloc.Claim{Handle: "short", TTL: 10 * time.Second}, t0, nil)
+	b.AutoAssign(nil, 1, alloc.Claim{Handle: "ever"}, t0, nil)
 	if n := b.Renew("ever", time.Second, at(5)); n != 0 {
 		t.Fatalf("renewed %d without lease", n)
 	}
@@ -258,10 +259,10 @@ func TestBlockLeases(t *testing.T) {
 
 func TestBlockAttributesAreSeparate(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{})
-	pod, _ := NewAttributes(map[string]string{"pod": "a", "node": "n"})
-	b.AutoAssign(nil, 3, Claim{Handle: "h", Attributes: pod}, t0, nil)
-	other, _ := NewAttributes(map[string]string{"pod": "b"})
-	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "h"}, other, pod); err != nil {
+	pod, _ := alloc.NewAttributes(map[string]string{"pod": "a", "node": "n"})
+	b.AutoAssign(nil, 3, alloc.Claim{Handle: "h", Attributes: pod}, t0, nil)
+	other, _ := alloc.NewAttributes(map[string]string{"pod": "b"})
+	if err := b.SetAttributes(ip("10.0.0.1"), alloc.Guard{Handle: "h"}, other, pod); err != nil {
 		t.Fatal(err)
 	}
 	mustCheck(t, b)
@@ -270,29 +271,11 @@ func TestBlockAttributesAreSeparate(t *testing.T) {
 			t.Errorf("address %d: %v", i, a.Attributes.Map())
 		}
 	}
-	if err := b.SetAttributes(ip("10.0.0.1"), Guard{Handle: "x"}, pod, pod); !errors.Is(err, errOwner) {
+	if err := b.SetAttributes(ip("10.0.0.1"), alloc.Guard{Handle: "x"}, pod, pod); !errors.Is(err, errOwner) {
 		t.Errorf("foreign handle: %v", err)
 	}
-	if err := b.SetAttributes(ip("10.0.0.5"), Guard{}, pod, pod); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if err := b.SetAttributes(ip("10.0.0.5"), alloc.Guard{}, pod, pod); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("free address: %v", err)
-	}
-}
-
-func TestAttributes(t *testing.T) {
-	big := map[string]string{}
-	for i := range 1 << 16 {
-		big[fmt.Sprint(i)] = ""
-	}
-	if _, err := NewAttributes(big); !errors.Is(err, ipalloc.ErrLimit) {
-		t.Errorf("2^16 attributes: %v", err)
-	}
-	a, _ := NewAttributes(map[string]string{"b": "2", "a": "", "": "x"})
-	c, _ := NewAttributes(map[string]string{"": "x", "a": "", "b": "2"})
-	if a != c || len(a.Map()) != 3 || a.Map()["b"] != "2" || !a.valid() {
-		t.Errorf("%v, %v", a.Map(), c.Map())
-	}
-	if z, err := NewAttributes(nil); err != nil || z != (Attributes{}) || z.Map() != nil {
-		t.Errorf("empty: %v, %v", z, err)
 	}
 }
 
@@ -303,13 +286,13 @@ func TestBlockSteadyStateDoesNotAllocate(t *testing.T) {
 		handles[i] = fmt.Sprintf("handle-%033d", i)
 	}
 	for i := range 32 {
-		b.AutoAssign(nil, 1, Claim{Handle: handles[i]}, t0, nil)
+		b.AutoAssign(nil, 1, alloc.Claim{Handle: handles[i]}, t0, nil)
 	}
-	buf := make([]Allocation, 0, 1)
+	buf := make([]alloc.Allocation, 0, 1)
 	i := 0
 	if n := testing.AllocsPerRun(1000, func() {
-		a := b.AutoAssign(buf, 1, Claim{Handle: handles[32+i&31]}, t0, nil)
-		b.Release(a[0].Address, Guard{Seq: a[0].Seq}, t0, 0)
+		a := b.AutoAssign(buf, 1, alloc.Claim{Handle: handles[32+i&31]}, t0, nil)
+		b.Release(a[0].Address, alloc.Guard{Seq: a[0].Seq}, t0, 0)
 		i++
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -326,13 +309,13 @@ func BenchmarkBlock(b *testing.B) {
 				handles[i] = fmt.Sprintf("handle-%033d", i)
 			}
 			for i := range used {
-				blk.AutoAssign(nil, 1, Claim{Handle: handles[i]}, t0, nil)
+				blk.AutoAssign(nil, 1, alloc.Claim{Handle: handles[i]}, t0, nil)
 			}
-			buf := make([]Allocation, 0, 1)
+			buf := make([]alloc.Allocation, 0, 1)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				a := blk.AutoAssign(buf, 1, Claim{Handle: handles[63]}, t0, nil)
-				blk.Release(a[0].Address, Guard{Seq: a[0].Seq}, t0, 0)
+				a := blk.AutoAssign(buf, 1, alloc.Claim{Handle: handles[63]}, t0, nil)
+				blk.Release(a[0].Address, alloc.Guard{Seq: a[0].Seq}, t0, 0)
 			}
 		})
 	}
@@ -340,16 +323,16 @@ func BenchmarkBlock(b *testing.B) {
 
 // A block names its former owners while any of its addresses is held, each once.
 func TestFormerOwners(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("a"), Claimed: t0})
-	b.Give(HostOwner("b"), 0)
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: alloc.HostOwner("a"), Claimed: t0})
+	b.Give(alloc.HostOwner("b"), 0)
 	if b.former != "" {
 		t.Fatalf("an empty block names %q", b.former)
 	}
-	b.Assign(ip("10.0.0.1"), Claim{Handle: "p"}, t0)
+	b.Assign(ip("10.0.0.1"), alloc.Claim{Handle: "p"}, t0)
 	for _, step := range []struct{ owner, former string }{{"", "1b\x00"}, {"c", "1b\x00"}, {"bb", "1b\x001c\x00"}, {"b", "1c\x001bb\x00"}, {"c", "1bb\x001b\x00"}} {
-		o := Owner{}
+		o := alloc.Owner{}
 		if step.owner != "" {
-			o = HostOwner(step.owner)
+			o = alloc.HostOwner(step.owner)
 		}
 		b.Give(o, 0)
 		mustCheck(t, b)
@@ -357,7 +340,7 @@ func TestFormerOwners(t *testing.T) {
 			t.Fatalf("given to %q it names %q, want %q", step.owner, b.former, step.former)
 		}
 	}
-	b.Release(ip("10.0.0.1"), Guard{}, t0, 0)
+	b.Release(ip("10.0.0.1"), alloc.Guard{}, t0, 0)
 	if mustCheck(t, b); b.former != "" {
 		t.Errorf("empty again it names %q", b.former)
 	}
@@ -365,20 +348,20 @@ func TestFormerOwners(t *testing.T) {
 
 // Forget removes a former owner for whom nothing is held, and no other.
 func TestForgetFormerOwner(t *testing.T) {
-	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("a"), Claimed: t0})
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: alloc.HostOwner("a"), Claimed: t0})
 	for i, host := range []string{"a", "b", "c"} {
-		b.Assign(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), Claim{Handle: "p"}, t0)
-		b.Give(HostOwner(host), 0)
+		b.Assign(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), alloc.Claim{Handle: "p"}, t0)
+		b.Give(alloc.HostOwner(host), 0)
 	}
 	b.Disown()
 	for _, host := range []string{"a", "b", "c", "never"} {
 		was := b.former
 		held := slices.ContainsFunc([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, func(a string) bool {
 			x, _ := b.Ordinal(ip(a))
-			return b.HeldFor(x, HostOwner(host))
+			return b.HeldFor(x, alloc.HostOwner(host))
 		})
-		b.Forget(HostOwner(host))
-		if mustCheck(t, b); (b.former == was) != (held || !HasCode(was, HostOwner(host).Code())) {
+		b.Forget(alloc.HostOwner(host))
+		if mustCheck(t, b); (b.former == was) != (held || !HasCode(was, OwnerCode(alloc.HostOwner(host)))) {
 			t.Errorf("%s holds %v: was %q, is %q", host, held, was, b.former)
 		}
 	}

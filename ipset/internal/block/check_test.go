@@ -3,21 +3,24 @@ package block
 import (
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // checked returns a block with an ordinal in every state: 0 and 1 and the last one reserved, 2 with a lease, 3 and 4 without, 4 of a former
 // owner, 5 and 6 cooling, the others free.
 func checked(t *testing.T) *Block {
 	t.Helper()
-	b := mustBlock(t, "10.0.0.0/28", Options{Owner: HostOwner("host"), Head: 2, Tail: 1})
-	b.AutoAssign(nil, 1, Claim{Handle: "lease", TTL: time.Hour}, t0, nil)
-	b.AutoAssign(nil, 4, Claim{Handle: "h"}, t0, nil)
+	b := mustBlock(t, "10.0.0.0/28", Options{Owner: alloc.HostOwner("host"), Head: 2, Tail: 1})
+	b.AutoAssign(nil, 1, alloc.Claim{Handle: "lease", TTL: time.Hour}, t0, nil)
+	b.AutoAssign(nil, 4, alloc.Claim{Handle: "h"}, t0, nil)
 	for i, a := range []string{"10.0.0.5", "10.0.0.6"} {
-		if _, err := b.Release(ip(a), Guard{}, t0, time.Duration(i+1)*time.Hour); err != nil {
+		if _, err := b.Release(ip(a), alloc.Guard{}, t0, time.Duration(i+1)*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.Give(HostOwner("next"), Stamp(t0))
+	b.Give(alloc.HostOwner("next"), wire.Stamp(t0))
 	mustCheck(t, b)
 	return b
 }
@@ -59,7 +62,7 @@ func TestCheckSeesEachField(t *testing.T) {
 		"out of order":               func(b *Block) { b.cool[0], b.cool[1] = b.cool[1], b.cool[0] },
 		"the first is unknown":       func(b *Block) { b.absent, b.page(5, true).at[5], b.cool[0].until = 1, nil, 0 },
 		"the last is unknown":        func(b *Block) { b.absent, b.page(6, true).at[6], b.cool[1].until = 1, nil, 0 },
-		"its owner is a former one":  func(b *Block) { b.former += b.owner.Code() + "\x00" },
+		"its owner is a former one":  func(b *Block) { b.former += OwnerCode(b.owner) + "\x00" },
 		"a former owner twice":       func(b *Block) { b.former += b.former },
 		"a former owner cut short":   func(b *Block) { b.former = b.former[:len(b.former)-1] },
 		"a former owner of nothing":  func(b *Block) { b.former = "x" },

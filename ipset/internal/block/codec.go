@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -50,13 +51,13 @@ const (
 func (b *Block) Append(dst []byte) []byte {
 	flags := byte(0)
 	free, packed := b.packs()
-	for i, set := range [...]bool{b.owner.Kind == Host, b.owner.Kind == Virtual, b.head|b.tail != 0, b.lease != 0, b.former != "", len(b.cool) > 0, packed} {
+	for i, set := range [...]bool{b.owner.Kind == alloc.Host, b.owner.Kind == alloc.Virtual, b.head|b.tail != 0, b.lease != 0, b.former != "", len(b.cool) > 0, packed} {
 		if set {
 			flags |= 1 << i
 		}
 	}
 	dst = append(dst, blockVersion, flags)
-	if b.owner.Kind != Nobody {
+	if b.owner.Kind != alloc.Nobody {
 		dst = wire.AppendString(dst, b.owner.Name)
 	}
 	if flags&flagReserved != 0 {
@@ -175,10 +176,10 @@ func (b *Block) Decode(p netip.Prefix, s string) error {
 	if flags&^flagsKnown != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
 		r.Fail("flags")
 	}
-	var owner Owner
+	var owner alloc.Owner
 	if flags&(flagHost|flagVirtual) != 0 {
-		if owner.Kind = Host; flags&flagVirtual != 0 {
-			owner.Kind = Virtual
+		if owner.Kind = alloc.Host; flags&flagVirtual != 0 {
+			owner.Kind = alloc.Virtual
 		}
 		owner.Name = r.Bytes(r.Uvarint())
 		if r.Err == nil && owner.Check() != nil {
@@ -215,7 +216,7 @@ func (b *Block) Decode(p netip.Prefix, s string) error {
 		return r.Err
 	case r.S != "":
 		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.S))
-	case b.leases > b.used*maxHolders || !b.formerly():
+	case b.leases > b.used*alloc.MaxHolders || !b.formerly():
 		return fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
 	}
 	return nil
@@ -399,7 +400,7 @@ func (b *Block) formerly() bool {
 	seen := make(map[string]bool)
 	for code := range strings.SplitSeq(strings.TrimSuffix(b.former, "\x00"), "\x00") {
 		o, err := OwnerOf(code)
-		if err != nil || o.Kind == Nobody || o == b.owner || seen[code] {
+		if err != nil || o.Kind == alloc.Nobody || o == b.owner || seen[code] {
 			return false
 		}
 		seen[code] = true

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // Restore returns a block as another system has it: free are its free addresses in the order in which they will be handed
@@ -11,7 +13,7 @@ import (
 // does not count. Together with the reserved ends they must be all addresses of the prefix.
 //
 // It returns the errors of [New], and [ipalloc.ErrCorrupt] for what does not fit together.
-func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*Block, error) {
+func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []alloc.Allocation) (*Block, error) {
 	b, err := New(p, o)
 	if err != nil {
 		return nil, err
@@ -25,10 +27,10 @@ func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []Allocation) (*
 		for h := range al.Holders() {
 			holder := Holder{
 				Identity: Identity{Host: h.Host, Handle: h.Handle, Active: h.Attributes, Alternate: h.Alternate},
-				Seq:      h.Seq, Until: Stamp(h.Until), Borrowed: !h.Cooling && h.Host != b.owner && h.Host.Kind != Nobody,
+				Seq:      h.Seq, Until: wire.Stamp(h.Until), Borrowed: !h.Cooling && h.Host != b.owner && h.Host.Kind != alloc.Nobody,
 			}
 			if !h.Since.IsZero() {
-				holder.Since = seconds(Stamp(h.Since))
+				holder.Since = wire.Seconds(wire.Stamp(h.Since))
 			}
 			if a.Seq == 0 {
 				a.Holder = holder

@@ -12,17 +12,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // churn returns a block after n random operations: with leases, cooling, equal and own handles.
 func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block {
-	b := mustBlock(t, prefix, Options{Owner: Owner{OwnerKind(1 + r.IntN(2)), "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40)})
+	b := mustBlock(t, prefix, Options{Owner: alloc.Owner{Kind: alloc.OwnerKind(1 + r.IntN(2)), Name: "o"}, Head: r.Uint64N(2), Tail: r.Uint64N(2), Claimed: t0, Seq: r.Uint64N(1 << 40)})
 	now := t0
 	for range n {
 		now = now.Add(time.Second)
 		b.Advance(now, 5*time.Second)
-		attrs, _ := NewAttributes(map[string]string{"k": fmt.Sprint(r.IntN(2))})
-		c := Claim{Handle: fmt.Sprint("h", r.IntN(9)), Attributes: attrs}
+		attrs, _ := alloc.NewAttributes(map[string]string{"k": fmt.Sprint(r.IntN(2))})
+		c := alloc.Claim{Handle: fmt.Sprint("h", r.IntN(9)), Attributes: attrs}
 		if leases && r.IntN(2) == 0 {
 			c.TTL = time.Duration(r.IntN(40)) * time.Second
 		}
@@ -32,9 +33,9 @@ func churn(t testing.TB, r *rand.Rand, prefix string, n int, leases bool) *Block
 		case 1:
 			b.Assign(b.Addr(r.Uint64N(b.last+1)), c, now)
 		case 2:
-			b.Release(b.Addr(r.Uint64N(b.last+1)), Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
+			b.Release(b.Addr(r.Uint64N(b.last+1)), alloc.Guard{}, now, time.Duration(r.IntN(2)*10)*time.Second)
 		case 3:
-			b.SetAttributes(b.Addr(r.Uint64N(b.last+1)), Guard{}, attrs, c.Attributes)
+			b.SetAttributes(b.Addr(r.Uint64N(b.last+1)), alloc.Guard{}, attrs, c.Attributes)
 		}
 		mustCheck(t, b)
 	}
@@ -78,7 +79,7 @@ func TestBlockCodecRoundTrip(t *testing.T) {
 			now := t0.Add(time.Hour)
 			b.Advance(now, 0)
 			c.Advance(now, 0)
-			if d := cmp.Diff(b.AutoAssign(nil, 300, Claim{}, now, nil), c.AutoAssign(nil, 300, Claim{}, now, nil), cmp.Comparer(func(a, b Allocation) bool { return a == b })); d != "" {
+			if d := cmp.Diff(b.AutoAssign(nil, 300, alloc.Claim{}, now, nil), c.AutoAssign(nil, 300, alloc.Claim{}, now, nil), cmp.Comparer(func(a, b alloc.Allocation) bool { return a == b })); d != "" {
 				t.Fatalf("%s: goes on differently:\n%s", prefix, d)
 			}
 		}
@@ -140,12 +141,12 @@ func TestAddressDecodeRefusesDamage(t *testing.T) {
 // The record of a block of 64 addresses stays small however many are held and in whatever order the free ones are.
 func TestBlockRecordIsSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
-	b := mustBlock(t, "10.0.0.0/26", Options{Owner: HostOwner("node-with-a-name-of-32-characters"), Claimed: t0, Seq: 1 << 60})
+	b := mustBlock(t, "10.0.0.0/26", Options{Owner: alloc.HostOwner("node-with-a-name-of-32-characters"), Claimed: t0, Seq: 1 << 60})
 	most := 0
 	for range 4000 {
 		x := b.Addr(r.Uint64N(64))
-		if o, _ := b.Release(x, Guard{}, t0.Add(time.Hour), time.Duration(r.IntN(2))*time.Hour); o == WasFree {
-			b.Assign(x, Claim{Handle: "h"}, t0)
+		if o, _ := b.Release(x, alloc.Guard{}, t0.Add(time.Hour), time.Duration(r.IntN(2))*time.Hour); o == alloc.WasFree {
+			b.Assign(x, alloc.Claim{Handle: "h"}, t0)
 		}
 		most = max(most, len(b.Append(nil)))
 	}
@@ -162,9 +163,9 @@ func TestBlockAtAnyTime(t *testing.T) {
 		for _, now := range times {
 			b := mustBlock(t, "10.0.0.0/29", Options{Claimed: claimed})
 			for i, ttl := range []time.Duration{0, time.Hour, 1<<63 - 1} {
-				b.AutoAssign(nil, 2, Claim{Handle: fmt.Sprint(i), TTL: ttl}, now, nil)
+				b.AutoAssign(nil, 2, alloc.Claim{Handle: fmt.Sprint(i), TTL: ttl}, now, nil)
 			}
-			b.Release(b.Addr(0), Guard{}, now, time.Minute)
+			b.Release(b.Addr(0), alloc.Guard{}, now, time.Minute)
 			b.Advance(now, time.Minute)
 			if _, err := Decode(b.Prefix(), string(b.Append(nil))); err != nil {
 				t.Errorf("claimed %v, now %v: %v", claimed, now, err)

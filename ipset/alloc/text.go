@@ -1,8 +1,9 @@
-package block
+package alloc
 
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -44,7 +46,7 @@ func (u Use) names() (names []string, ok bool) {
 func (u Use) MarshalJSON() ([]byte, error) {
 	names, ok := u.names()
 	if !ok {
-		return nil, failed(ipalloc.Error{Op: "write", Field: "use", Text: u.String(), Err: ipalloc.ErrInvalid})
+		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "use", Text: u.String(), Err: ipalloc.ErrInvalid})
 	}
 	return json.Marshal(append([]string{}, names...))
 }
@@ -53,13 +55,13 @@ func (u Use) MarshalJSON() ([]byte, error) {
 func (u *Use) UnmarshalJSON(text []byte) error {
 	var names []string
 	if err := json.Unmarshal(text, &names); err != nil {
-		return failed(ipalloc.Error{Op: "read", Field: "use", Text: string(text), Err: ipalloc.ErrInvalid})
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: "use", Text: string(text), Err: ipalloc.ErrInvalid})
 	}
 	var all Use
 	for _, name := range names {
 		i := slices.Index(useNames[:], name)
 		if i < 0 {
-			return failed(ipalloc.Error{Op: "read", Field: "use", Text: name, Err: ipalloc.ErrInvalid})
+			return cause.Wrap(ipalloc.Error{Op: "read", Field: "use", Text: name, Err: ipalloc.ErrInvalid})
 		}
 		all |= 1 << i
 	}
@@ -71,7 +73,7 @@ func (u *Use) UnmarshalJSON(text []byte) error {
 // for an unknown kind.
 func (o Owner) MarshalText() ([]byte, error) {
 	if o != (Owner{}) && o.Check() != nil {
-		return nil, failed(ipalloc.Error{Op: "write", Field: "owner", Text: fmt.Sprintf("%d:%s", o.Kind, o.Name), Err: ipalloc.ErrInvalid})
+		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "owner", Text: fmt.Sprintf("%d:%s", o.Kind, o.Name), Err: ipalloc.ErrInvalid})
 	}
 	o.Name = quote(o.Name)
 	return []byte(o.String()), nil
@@ -105,7 +107,7 @@ func unquote(s string) (string, error) {
 	}
 	text, err := strconv.Unquote(s)
 	if err != nil {
-		return "", failed(ipalloc.Error{Op: "read", Field: "text", Text: s, Err: ipalloc.ErrInvalid})
+		return "", cause.Wrap(ipalloc.Error{Op: "read", Field: "text", Text: s, Err: ipalloc.ErrInvalid})
 	}
 	return text, nil
 }
@@ -146,7 +148,7 @@ func (a *Attributes) UnmarshalJSON(text []byte) error {
 	}
 	var code []byte
 	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !(Attributes{string(code)}).valid() {
-		return failed(ipalloc.Error{Op: "read", Field: "attributes", Text: string(text[:min(len(text), 64)]), Err: ipalloc.ErrInvalid})
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: "attributes", Text: string(text[:min(len(text), 64)]), Err: ipalloc.ErrInvalid})
 	}
 	*a = Attributes{string(code)}
 	return nil
@@ -177,7 +179,7 @@ func (a Allocation) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no allocation can be.
 func (a *Allocation) UnmarshalJSON(text []byte) error {
 	fail := func(err error) error {
-		return failed(ipalloc.Error{Op: "read", Field: "allocation", Reason: err.Error(), Err: ipalloc.ErrInvalid})
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: "allocation", Reason: err.Error(), Err: ipalloc.ErrInvalid})
 	}
 	var f allocationForm
 	if err := json.Unmarshal(text, &f); err != nil {
@@ -192,11 +194,27 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 		return fail(err)
 	}
 	if len(shared) > 0 {
-		r := wire.Reader{S: string(shared)}
-		if (&Address{Holder: Holder{Identity: Identity{Handle: "\x00"}}}).checkShared(&r); r.Err != nil {
-			return fail(r.Err)
+		if err := checkShared(wire.Coded(shared)); err != nil {
+			return fail(err)
 		}
 	}
 	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Since, f.Until, f.Cooling, string(shared)}
+	return nil
+}
+
+// checkShared refuses a code of holders that [Allocation.Holders] could not read to its end.
+func checkShared(code wire.Coded) error {
+	most, key, rest := code.Share()
+	if err := (Share{most, key}).Check(); err != nil || most == 0 {
+		return errors.Join(errors.New("not a share"), err)
+	}
+	handles, last, r := map[string]bool{}, uint64(0), wire.Reader{S: rest}
+	for r.S != "" {
+		var h Allocation
+		if !h.hold(&r) || h.Handle == "" || handles[h.Handle] || h.Seq <= last || len(handles) == most {
+			return errors.New("not a holder")
+		}
+		handles[h.Handle], last = true, h.Seq
+	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // orderBlock returns a block in which some addresses are held, and some that were held are at the end of the queue, and the spans to
@@ -52,18 +53,18 @@ func TestPeekInOrder(t *testing.T) {
 			}
 			k := r.IntN(10)
 			want := free[:min(k, len(free))]
-			if got := b.PeekOrder(Lowest, 7, nil, k, avoid); !slices.Equal(got, want) {
+			if got := b.PeekOrder(alloc.Lowest, 7, nil, k, avoid); !slices.Equal(got, want) {
 				t.Fatalf("%s: lowest %v, want %v", prefix, got, want)
 			}
-			got := b.PeekOrder(Random, 7, nil, k, avoid)
-			if again := b.PeekOrder(Random, 7, nil, k, avoid); !slices.Equal(got, again) {
+			got := b.PeekOrder(alloc.Random, 7, nil, k, avoid)
+			if again := b.PeekOrder(alloc.Random, 7, nil, k, avoid); !slices.Equal(got, again) {
 				t.Fatalf("%v, then %v", got, again)
 			}
 			slices.Sort(got)
 			if got = slices.Compact(got); len(got) != len(want) || slices.ContainsFunc(got, func(x uint64) bool { return !slices.Contains(free, x) }) {
 				t.Fatalf("%s: random %v of %v", prefix, got, free)
 			}
-			if got := b.PeekOrder(FIFO, 7, nil, k, avoid); !slices.Equal(got, b.Peek(nil, k, avoid)) {
+			if got := b.PeekOrder(alloc.FIFO, 7, nil, k, avoid); !slices.Equal(got, b.Peek(nil, k, avoid)) {
 				t.Fatalf("%s: %v", prefix, got)
 			}
 			runs(t, b, avoid, free)
@@ -101,7 +102,7 @@ func TestRandomOrderIsFair(t *testing.T) {
 	var count [16]int
 	const n = 16000
 	for seed := range uint64(n) {
-		for _, x := range b.PeekOrder(Random, seed, nil, 2, []Span{{3, 6}}) {
+		for _, x := range b.PeekOrder(alloc.Random, seed, nil, 2, []Span{{3, 6}}) {
 			count[x]++
 		}
 	}
@@ -116,7 +117,7 @@ func TestRandomOrderIsFair(t *testing.T) {
 	}
 	seen := make(map[uint64]bool)
 	for range 1000 {
-		x := huge.PeekOrder(Random, 1, nil, 1, nil)[0]
+		x := huge.PeekOrder(alloc.Random, 1, nil, 1, nil)[0]
 		if seen[x] {
 			t.Fatalf("%x again", x)
 		}
@@ -130,16 +131,16 @@ func TestRandomOrderIsFair(t *testing.T) {
 
 func TestOrderText(t *testing.T) {
 	for o, want := range []string{"fifo", "lowest", "random"} {
-		text, err := Order(o).MarshalText()
-		var back Order
-		if err != nil || string(text) != want || back.UnmarshalText(text) != nil || back != Order(o) {
+		text, err := alloc.Order(o).MarshalText()
+		var back alloc.Order
+		if err != nil || string(text) != want || back.UnmarshalText(text) != nil || back != alloc.Order(o) {
 			t.Errorf("%d: %q, %v, %v", o, text, err, back)
 		}
 	}
-	if _, err := Order(3).MarshalText(); !errors.Is(err, ipalloc.ErrInvalid) || fmt.Sprint(Order(3)) != "order 3" {
+	if _, err := alloc.Order(3).MarshalText(); !errors.Is(err, ipalloc.ErrInvalid) || fmt.Sprint(alloc.Order(3)) != "order 3" {
 		t.Error(err)
 	}
-	if err := new(Order).UnmarshalText([]byte("sequential")); !errors.Is(err, ipalloc.ErrInvalid) {
+	if err := new(alloc.Order).UnmarshalText([]byte("sequential")); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -4,13 +4,15 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // Advance applies what the time now changes: leases that have ended are released, to cool for cooldown from their end,
 // and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
 // nothing is due.
 func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
-	return b.AdvanceTo(Stamp(now), int64(cooldown), math.MaxInt)
+	return b.AdvanceTo(wire.Stamp(now), int64(cooldown), math.MaxInt)
 }
 
 // Due reports whether a lease or a cooldown has ended.

@@ -3,66 +3,22 @@ package block
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"slices"
 
-	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
-
-// Order says which of the free addresses of a block is handed out next.
-type Order uint8
-
-const (
-	// FIFO is the order of their release, so that an address rests as long as possible. A block that is new hands its addresses out
-	// ascending.
-	FIFO Order = iota
-	// Lowest is the lowest address.
-	Lowest
-	// Random is any free address, with equal chances. The draw follows from a seed, the block and its sequence number, so the same
-	// state gives the same address. It spreads addresses and is not a secret: a caller that knows the seed can predict it.
-	Random
-)
-
-// orderNames are the texts of the orders.
-var orderNames = [...]string{"fifo", "lowest", "random"}
-
-// String returns "fifo", "lowest" or "random".
-func (o Order) String() string {
-	if int(o) < len(orderNames) {
-		return orderNames[o]
-	}
-	return fmt.Sprintf("order %d", uint8(o))
-}
-
-// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown order.
-func (o Order) MarshalText() ([]byte, error) {
-	if int(o) >= len(orderNames) {
-		return nil, failed(ipalloc.Error{Op: "write", Field: "order", Text: o.String(), Err: ipalloc.ErrInvalid})
-	}
-	return []byte(o.String()), nil
-}
-
-// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
-func (o *Order) UnmarshalText(text []byte) error {
-	i := slices.Index(orderNames[:], string(text))
-	if i < 0 {
-		return failed(ipalloc.Error{Op: "read", Field: "order", Text: string(text), Err: ipalloc.ErrInvalid})
-	}
-	*o = Order(i)
-	return nil
-}
 
 // PeekOrder appends the next k free ordinals in an order, which are in none of the avoided spans; those ascend. seed decides a random
 // order together with the block. Nothing is taken. O(k + spans) for FIFO, O(spans log spans + k) for Lowest, and O(k * spans) for
 // Random, spans being those of the free queue and the avoided ones: at most some 32 in a block of 64 addresses.
-func (b *Block) PeekOrder(o Order, seed uint64, dst []uint64, k int, avoid []Span) []uint64 {
-	if o == FIFO {
+func (b *Block) PeekOrder(o alloc.Order, seed uint64, dst []uint64, k int, avoid []Span) []uint64 {
+	if o == alloc.FIFO {
 		return b.Peek(dst, k, avoid)
 	}
 	var room [32]Span
 	spans := b.freeSpans(room[:0], avoid)
-	if o == Lowest {
+	if o == alloc.Lowest {
 		for _, s := range spans {
 			for x := s.Lo; len(dst) < b.most(k); x++ {
 				if dst = append(dst, x); x == s.Hi {

@@ -1,5 +1,5 @@
 // Package block has the unit in which ipset hands out addresses: a block, its addresses, and the records that a store keeps of
-// them. It is pure: it reads no clock and no store.
+// them, for the engine. It is pure: it reads no clock and no store.
 //
 // # Terms
 //
@@ -8,9 +8,8 @@
 // what an address is held for. A handle is the caller's key of an address, and a sequence number tells one allocation of an
 // address from all later ones.
 //
-// A caller that keeps blocks itself uses [New], [Restore], [Block.AutoAssign], [Block.Assign], [Block.Release],
-// [Block.Advance] and the queries. The methods that take ordinals and nanoseconds since 1970 ([Block.Hold], [Block.Drop],
-// [Block.Look] and the like) are for an engine: they check no condition and reveal what has to be written.
+// The methods take ordinals and nanoseconds since 1970, check no condition and reveal what has to be written. Package ipset/block is
+// the face of this one for programs that keep blocks themselves; its Block is converted from and to the one here without cost.
 //
 // # Records
 //

@@ -1,0 +1,120 @@
+package alloc
+
+import (
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+)
+
+// Allocation is one address that is held, or that is cooling. Of an address with several holders it is what one of them has:
+// queries by address return that of the first, queries by handle or host that of the holder asked for.
+type Allocation struct {
+	Address netip.Addr
+	// Block is the prefix of the block that the address is in.
+	Block netip.Prefix
+	// Host is the host that the address is held for. If that is not the owner of the block, the address is borrowed. It is
+	// the zero Owner if an import did not name one.
+	Host   Owner
+	Handle string
+	// Attributes are those of the active owner; Alternate those of the owner that may take over.
+	Attributes Attributes
+	Alternate  Attributes
+	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
+	Seq uint64
+	// Since is when the holder got the address; for a cooling address it is when that began to cool. It is to the second, and zero if
+	// it is not known, as of an import that does not say.
+	Since time.Time
+	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
+	Until   time.Time
+	Cooling bool
+	shared  string // coded Share and all holders, this one among them; "" for an address that allows no others
+}
+
+// Share returns what the first holder allows, the zero Share if it allows no others.
+func (a Allocation) Share() (s Share) {
+	s.Max, s.Key, _ = wire.Coded(a.shared).Share()
+	return s
+}
+
+// Holders yields the allocation of every holder of the address, the first one first. It is this one alone unless the address
+// is shared.
+func (a Allocation) Holders() iter.Seq[Allocation] {
+	return func(yield func(Allocation) bool) {
+		_, _, rest := wire.Coded(a.shared).Share()
+		if rest == "" {
+			yield(a)
+			return
+		}
+		for r := (wire.Reader{S: rest}); r.S != ""; {
+			if !a.hold(&r) || !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// hold makes the allocation that of the next holder that r has.
+func (a *Allocation) hold(r *wire.Reader) bool {
+	var h wire.Holder
+	h.Read(r, r.Uvarint())
+	active, ok1 := AttributesOf(h.Active)
+	alternate, ok2 := AttributesOf(h.Alternate)
+	if r.Err != nil || !ok1 || !ok2 {
+		return false
+	}
+	a.Host, a.Handle, a.Attributes, a.Alternate = Owner{OwnerKind(h.Kind), h.Host}, h.Handle, active, alternate
+	a.Seq, a.Since, a.Until = h.Seq, wire.UnstampSeconds(h.Since), wire.Unstamp(h.Until)
+	return true
+}
+
+// WithHolders returns the allocation of an address that is shared: code is the coded share and all holders, this one among them.
+func (a Allocation) WithHolders(code wire.Coded) Allocation {
+	a.shared = string(code)
+	return a
+}
+
+// Holder names who has the address: the handle, or the host if it has none.
+func (a Allocation) Holder() string {
+	if a.Handle != "" || a.Host.Kind == Nobody {
+		return a.Handle
+	}
+	return a.Host.String()
+}
+
+// Prefix returns the address with its block's prefix length, unmasked, the form an interface is configured with.
+func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
+
+// The attributes of an address that was declined.
+const (
+	attrReason = "declined"
+	attrBy     = "declined by"
+)
+
+// DeclineAttributes returns the attributes of an address that a handle declines for a reason. It returns [ipalloc.ErrLimit] if the
+// reason is too long for attributes.
+func DeclineAttributes(handle, reason string) (Attributes, error) {
+	m := map[string]string{attrReason: reason}
+	if handle != "" {
+		m[attrBy] = handle
+	}
+	return NewAttributes(m)
+}
+
+// Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false for
+// an address that was not declined. Such an address is cooling, and its own holder does not get it back before its time.
+func (a Allocation) Declined() (handle, reason string, ok bool) {
+	if !a.Cooling || a.Handle != "" {
+		return "", "", false
+	}
+	for k, v := range a.Attributes.All() {
+		switch k {
+		case attrReason:
+			reason, ok = v, true
+		case attrBy:
+			handle = v
+		}
+	}
+	return handle, reason, ok
+}

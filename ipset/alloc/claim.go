@@ -1,0 +1,76 @@
+package alloc
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+)
+
+// Claim describes the holder of an address.
+type Claim struct {
+	// Handle is the caller's key; addresses without one can only be released by address.
+	Handle     string
+	Attributes Attributes
+	// TTL is the time the address is held for; 0 is until it is released.
+	TTL time.Duration
+	// Share, if it is not zero, lets the address have other holders beside the first, who is then in need of a handle. Each
+	// holder has its own host, attributes and lease. The address is free when the last is gone.
+	Share Share
+	// Since is when the holder got the address, of one that is brought from elsewhere. Zero, and a time to come, are now.
+	Since time.Time
+}
+
+// Share lets an address have several holders. The zero value allows no other than the first.
+type Share struct {
+	// Max is the largest number of holders, 2 to 256.
+	Max int
+	// Key is what the holders must have in common, such as the name of a virtual IP; "" is a key like any other.
+	Key string
+}
+
+// MaxHolders bounds the holders of one address, because a change of one of them writes the record with all.
+const MaxHolders = 256
+
+// Check refuses a share that allows no second holder, or too many.
+func (s Share) Check() error {
+	switch {
+	case s.Key != "":
+		if err := cause.Name("sharing key", s.Key); err != nil {
+			return err
+		}
+		fallthrough
+	case s.Max != 0:
+		if s.Max < 2 || s.Max > MaxHolders {
+			return cause.Wrap(ipalloc.Error{Op: "check", Field: "Share.Max", Reason: fmt.Sprintf("%d holders, 2 to %d", s.Max, MaxHolders), Err: ipalloc.ErrInvalid})
+		}
+	}
+	return nil
+}
+
+// Guard is the condition on which an address is released. Zero fields are no condition.
+type Guard struct {
+	// Handle, if not empty, must be the one that has the address.
+	Handle string
+	// Seq, if not 0, must be the sequence number of the allocation.
+	Seq uint64
+}
+
+// Outcome says what a release did with one address.
+type Outcome uint8
+
+const (
+	// Released means that the address was held and is free now, or cooling. An address with other holders than the one that
+	// the guard names stays theirs.
+	Released Outcome = iota
+	// WasFree means that the address was not held.
+	WasFree
+	// OwnerChanged means that the address is held, but not by the handle or allocation that the guard names. It stays held.
+	OwnerChanged
+)
+
+// String returns "released", "was free" or "owner changed".
+func (o Outcome) String() string {
+	return [...]string{"released", "was free", "owner changed"}[min(o, OwnerChanged)]
+}

@@ -1,0 +1,65 @@
+package alloc
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+)
+
+// OwnerKind says whether an owner is a machine.
+type OwnerKind uint8
+
+const (
+	// Nobody is the kind of the zero [Owner]. A block with it is an orphan.
+	Nobody OwnerKind = iota
+	// Host is a machine.
+	Host
+	// Virtual is an owner that is not a machine, such as a load balancer's controller.
+	Virtual
+)
+
+// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are
+// comparable.
+type Owner struct {
+	Kind OwnerKind
+	Name string
+}
+
+// HostOwner returns the owner that stands for the machine of that name.
+func HostOwner(name string) Owner { return Owner{Host, name} }
+
+// ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
+func ParseOwner(s string) (Owner, error) {
+	if s == "" {
+		return Owner{}, nil
+	}
+	kind, name, ok := strings.Cut(s, ":")
+	if ok && name != "" && kind == "host" {
+		return Owner{Host, name}, nil
+	}
+	if ok && name != "" && kind == "virtual" {
+		return Owner{Virtual, name}, nil
+	}
+	return Owner{}, cause.Wrap(ipalloc.Error{Op: "parse", Field: "owner", Text: s, Err: ipalloc.ErrInvalid})
+}
+
+// String returns "host:name", "virtual:name" or "".
+func (o Owner) String() string {
+	switch o.Kind {
+	case Host:
+		return "host:" + o.Name
+	case Virtual:
+		return "virtual:" + o.Name
+	}
+	return ""
+}
+
+// Check refuses an owner that cannot own.
+func (o Owner) Check() error {
+	if o.Kind != Host && o.Kind != Virtual {
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: fmt.Sprintf("of kind %d", o.Kind), Err: ipalloc.ErrInvalid})
+	}
+	return cause.Name("owner", o.Name)
+}
