@@ -10,10 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
-// Run vets the adapters, runs the suites, and holds the table in README.md, between comments with
+// Run runs the suites and holds the table in README.md, between comments with
 // the name transplants, to what they find, or writes it. The row of a suite that is left out stays.
 func Run(t *testing.T, suites []*Suite, write bool) {
-	t.Run("vet", func(t *testing.T) { vet(t, suites) })
 	place := report.Place{File: "README.md", Name: "transplants"}
 	before, err := os.ReadFile(place.File)
 	if err != nil {

@@ -58,7 +58,8 @@ type Tally struct {
 	Lines                       int // of the adapter
 }
 
-// Run runs the suite. It fails t for a test that fails and is not in Differ, for an entry
+// Run vets the adapter, which stands behind a tag that go vet alone does not see, as go test does,
+// and runs the suite. It fails t for a test that fails and is not in Differ, for an entry
 // of Differ that passes or is not there, and for an entry of Cut that is not there.
 func (s *Suite) Run(t *testing.T) Tally {
 	t.Helper()
@@ -71,7 +72,7 @@ func (s *Suite) Run(t *testing.T) Tally {
 			t.Errorf("nothing to cut: %s is in none of the files", name)
 		}
 	}
-	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-vet=off", "-count=1", "-overlay", overlay(t, files), "./" + s.Adapter}, s.Args)
+	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-count=1", "-overlay", overlay(t, files), "./" + s.Adapter}, s.Args)
 	run := exec.Command("go", args...)
 	run.Env = append(os.Environ(), "TRANSPLANT_DIR="+filepath.Join(mod.Dir, s.Dir))
 	output, err := run.Output()
@@ -164,34 +165,6 @@ func overlay(t testing.TB, files map[string]string) string {
 		t.Fatal(err)
 	}
 	return name
-}
-
-// vet vets the adapters, which go vet without the tag transplant does not see, with the files of
-// the originals that they use. An adapter whose original is left out is vetted if it uses none.
-func vet(t *testing.T, suites []*Suite) {
-	files, cut := map[string]string{}, map[string]bool{}
-	args := []string{"list", "-f", "{{.Dir}}", "./..."}
-	out, err := exec.Command("go", args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dirs := strings.Fields(string(out))
-	for _, s := range suites {
-		if len(s.With) == 0 {
-			continue
-		}
-		if mod, err := s.find(t); err == nil {
-			s.lay(t, mod.Dir, s.With, files, cut)
-		} else {
-			own, _ := filepath.Abs(s.Adapter)
-			dirs = slices.DeleteFunc(dirs, func(dir string) bool { return dir == own })
-			t.Logf("%s: not vetted: %v", s.Adapter, err)
-		}
-	}
-	args = slices.Concat([]string{"vet", "-tags", "transplant", "-overlay", overlay(t, files)}, dirs)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		t.Errorf("go vet: %v\n%s", err, out)
-	}
 }
 
 // module is what go mod download says of one.
