@@ -180,7 +180,7 @@ func (b *Bitmap) Word(x uint64) uint64 {
 	return nd.words[nd.slot(x)]
 }
 
-// Equal reports whether b and o have the same n and the same ordinals set, whatever
+// Equal reports whether b and o have the same n and the same ordinals set, regardless of
 // their histories. O(pages).
 func (b *Bitmap) Equal(o *Bitmap) bool {
 	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {

@@ -27,7 +27,7 @@ type rangeSet struct {
 type line struct {
 	lineKey
 	bands.Space
-	stale bool // its bands are to be made anew
+	stale bool // its bands must be rebuilt
 }
 
 // newRangeSet returns the ports alone, none if they are zero.
@@ -78,7 +78,7 @@ func (r *rangeSet) zones(k lineKey) []zone {
 	return r.set[0].zones(k, r.entries...)
 }
 
-// refresh makes the bands of the lines anew whose ranges have changed. A change of ranges
+// refresh rebuilds the bands of the lines whose ranges have changed. A change of ranges
 // leaves it to the next use, because it is linear in the ranges for each line.
 func (r *rangeSet) refresh() {
 	if !r.stale {

@@ -65,8 +65,8 @@ func (e *RangeInfo) refuse() (field, why string) {
 // for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
 // more than 4,096 prefixes; and with [ipalloc.ErrInUse] if addresses are held that no
 // range would have any more, of which the error names the first and its holder. It is
-// linear in the ranges. The first call after it that looks at the ranges makes their bands
-// anew, in O(n log n) of the prefixes.
+// linear in the ranges. The first later call that reads the ranges rebuilds their bands,
+// in O(n log n) of the prefixes.
 func (r *Registry) SetRange(info RangeInfo) error { return r.setRange("set range", info, false) }
 
 // setRange is SetRange; with force, also if something is held that no range has then.

@@ -236,7 +236,7 @@ func SpaceOf(key string) (name, inside string, ok bool) {
 	return name, inside, true
 }
 
-// isRoot reports whether a key is [RootKey], in whatever space.
+// isRoot reports whether a key is [RootKey] in any space.
 func isRoot(key string) bool {
 	for {
 		_, inside, ok := SpaceOf(key)

@@ -44,7 +44,7 @@ func New(last uint64, zones []Zone) Space {
 	return s
 }
 
-// Cut makes the bands anew from merged zones and counts what is taken in each.
+// Cut rebuilds the bands from merged zones and counts what is taken in each.
 func (s *Space) Cut(zones []Zone) {
 	s.Bands = [2]Band{}
 	for _, z := range zones {
@@ -87,7 +87,7 @@ func (s *Space) BandOf(x uint64) ID {
 	return Closed
 }
 
-// Take takes x whatever its band and reports whether it was free.
+// Take takes x, of any band, and reports whether it was free.
 func (s *Space) Take(x uint64) bool {
 	if !s.Bits.Set(x) {
 		return false
