@@ -122,6 +122,16 @@ func TestUsesBesideALostRecord(t *testing.T) {
 	}
 }
 
+// TestStepOfAnUnusedAddress: the step that releases an address which nobody uses says so, and names all of its holders.
+func TestStepOfAnUnusedAddress(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	at := w.assign(want("h", 1, "p")).V4[0].Address
+	rep, err := w.Operator().Check(bg, slices.Values([]InUse{}))
+	if err != nil || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p", at) {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
 // TestUsesOfLeases: an address with a lease, one that is offered, one whose lease has ended without a call that met it, and a cooling
 // one are not unused. Of those in use the last two are not held.
 func TestUsesOfLeases(t *testing.T) {

@@ -108,3 +108,40 @@ func TestEndOfAnotherFamily(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestHeaderOfAFutureBoot: a header that has purged an epoch which has not begun, or names a boot that is too long, is damaged.
+func TestHeaderOfAFutureBoot(t *testing.T) {
+	for _, c := range []struct {
+		h    header
+		good bool
+	}{
+		{header{epoch: 3, purged: 3, boot: "b"}, true}, {header{epoch: 3, purged: 4, boot: "b"}, false},
+		{header{boot: strings.Repeat("b", maxName)}, true}, {header{boot: strings.Repeat("b", maxName+1)}, false},
+	} {
+		got, err := decode[header]("H", encode(c.h))
+		if c.good != (err == nil) || c.good && got != c.h || !c.good && !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%+v: %+v, %v", c.h, got, err)
+		}
+	}
+}
+
+// TestHighestSet: the position of the set with the highest number is taken over, and that of one beyond it is not.
+func TestHighestSet(t *testing.T) {
+	highest := int64(1<<32 - 1)
+	if int64(int(highest)) != highest {
+		highest = 1<<31 - 1 // the highest int
+	}
+	w := newWorld(t, subnets("10.0.0.0/24"))
+	e, err := New(w.store, Config{Network: "net"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddr("10.0.0.9")
+	left, err := e.Import(ctx, State{Cursors: map[int]netip.Addr{int(highest): at}})
+	if err != nil || len(left) != 0 {
+		t.Fatal(left, err)
+	}
+	if s, err := e.Export(ctx); err != nil || s.Cursors[int(highest)] != at {
+		t.Errorf("%v, %v", s.Cursors, err)
+	}
+}

@@ -160,6 +160,10 @@ func TestCanonicalSets(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, in)
 		}
 	}
+	_, err := Canonical([]RangeSet{one("10.9.0.0/24"), one("10.0.0.0/20"), one("10.8.0.0/24"), one("10.0.1.0/24")})
+	if e := own(err); e == nil || e.Field != "Sets[1]" || e.Reason != "overlaps Sets[3]" {
+		t.Errorf("%+v", e)
+	}
 	in := []RangeSet{one("10.0.0.0/24")}
 	if _, err := Canonical(in); err != nil || in[0][0].Start.IsValid() {
 		t.Error("the caller's ranges were changed")
