@@ -107,6 +107,35 @@ func TestCallerThatLeavesABatchDoesNotEndIt(t *testing.T) {
 	w.check()
 }
 
+// TestCallersThatLeaveShareNothingWithTheBatch: a call in steps whose caller leaves is planned on by the batch, so it must not read its
+// plan any more. It fails under the race detector alone.
+func TestCallersThatLeaveShareNothingWithTheBatch(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	calls := []func(context.Context, int){
+		func(ctx context.Context, i int) { w.ReleaseByHandle(ctx, fmt.Sprint(i%2)) },
+		func(ctx context.Context, i int) { w.Renew(ctx, fmt.Sprint(i%2), time.Hour) },
+		func(ctx context.Context, i int) { w.ReleaseAddressesOf(ctx, alloc.HostOwner("h")) },
+		func(ctx context.Context, i int) { w.Operator().Reindex(ctx, "a") },
+	}
+	var wg sync.WaitGroup
+	for _, call := range calls {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 300 {
+				a := want("h", 2, fmt.Sprint(i%2))
+				a.TTL = time.Hour
+				w.AutoAssign(bg, a)
+				ctx, cancel := context.WithTimeout(bg, time.Duration(i%60)*2*time.Microsecond)
+				call(ctx, i)
+				cancel()
+			}
+		}()
+	}
+	wg.Wait()
+	w.check()
+}
+
 func TestBatchEndsWithItsLastCaller(t *testing.T) {
 	w, g, e := newGated(t)
 	first := make(chan error, 1)

@@ -32,11 +32,11 @@ func (e *Admin) Reindex(ctx context.Context, pool string) (changed int, err erro
 	step := func() error {
 		err := e.InSteps(ids, func(part []netip.Prefix) (int, error) {
 			p := reindexPlan{ids: part}
-			err := e.Do(ctx, &p)
-			if err == nil {
-				changed += p.n
+			if err := e.Do(ctx, &p); err != nil {
+				return 0, err // a batch may still be at it
 			}
-			return p.done, err
+			changed += p.n
+			return p.done, nil
 		})
 		ids = ids[:0]
 		return err

@@ -85,11 +85,11 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (relea
 		slices.SortStableFunc(places, record.ComparePrefix)
 		err = e.InSteps(places, func(part []netip.Prefix) (int, error) {
 			p := releasePlan{host: o, places: part}
-			err := e.Do(ctx, &p)
-			if err == nil {
-				released = append(released, p.released...)
+			if err := e.Do(ctx, &p); err != nil {
+				return 0, err // a batch may still be at it
 			}
-			return p.done, err
+			released = append(released, p.released...)
+			return p.done, nil
 		})
 	}
 	if err != nil {

@@ -29,11 +29,11 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 	var renewed []alloc.Allocation
 	err = e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
 		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
-		err := e.Do(ctx, &p)
-		if err == nil { // else a batch may still be at it
-			renewed = append(renewed, p.renewed...)
+		if err := e.Do(ctx, &p); err != nil {
+			return 0, err // a batch may still be at it
 		}
-		return p.done, err
+		renewed = append(renewed, p.renewed...)
+		return p.done, nil
 	})
 	if err == nil && len(renewed) == 0 {
 		err = ipalloc.ErrNotHeld

@@ -69,11 +69,11 @@ func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string) ([]netip.
 	var released []netip.Addr
 	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
 		p := releasePlan{handle: handle, places: ids}
-		err := e.Do(ctx, &p)
-		if err == nil {
-			released = append(released, p.released...)
+		if err := e.Do(ctx, &p); err != nil {
+			return 0, err // a batch may still be at it
 		}
-		return p.done, err
+		released = append(released, p.released...)
+		return p.done, nil
 	})
 	if err != nil {
 		return released, cause.Wrap(ipalloc.Error{Op: "release", Owner: handle, Err: err})
