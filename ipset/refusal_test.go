@@ -54,6 +54,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.AddPool", "no prefix", "add", invalid, "Prefix", e.AddPool(bg, Pool{Name: "x"}))
 	add("Engine.UpdatePool", "unknown", "update", ipalloc.ErrNotFound, "", e.UpdatePool(bg, Pool{Name: "x", Prefix: netip.MustParsePrefix("10.1.0.0/24")}))
 	add("Engine.RemovePool", "unknown", "remove", ipalloc.ErrNotFound, "", e.RemovePool(bg, "x"))
+	add("Engine.Assign", "no handle", "assign", invalid, "handle", second(e.Assign(bg, alloc.HostOwner("h"), "")))
 	add("Engine.Assign", "no host", "assign", invalid, "Owner", second(e.Assign(bg, zero, "x")))
 	add("Engine.AssignIP", "no address", "assign", invalid, "Address", second(e.AssignIP(bg, AssignIPArgs{Owner: host})))
 	add("Engine.AutoAssign", "no host", "assign", invalid, "Owner", second(e.AutoAssign(bg, AssignArgs{Num4: 1})))

@@ -89,6 +89,25 @@ func TestRepairGoesOn(t *testing.T) {
 	}
 }
 
+// TestRepairEndsOnAFullDisk: a limit that no step exceeds is the store's, such as a full disk, and ends the repair at its first step.
+func TestRepairEndsOnAFullDisk(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	f := faults.NewFaulty(w.store)
+	e := w.engine(f)
+	step := Step{Text: "small", Ops: []store.Op{{Kind: store.Put, Key: "A", Expect: 0}}}
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit {
+			return faults.Fail(fmt.Errorf("%w: no space left", ipalloc.ErrLimit))
+		}
+		return faults.Outcome{}
+	})
+	f.Reset()
+	done, err := e.Operator().Repair(bg, []Step{step, step, step})
+	if n := f.Counts().Commits; done != 0 || !errors.Is(err, ipalloc.ErrLimit) || n != 1 {
+		t.Errorf("%d steps and %d commits, %v", done, n, err)
+	}
+}
+
 // mustFail returns the error of one step.
 func (e *Engine) mustFail(s Step) error {
 	_, err := e.Operator().Repair(bg, []Step{s})

@@ -101,6 +101,9 @@ type Assigned struct {
 // Assign carries out the call of that name.
 func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
 	a := AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: handle}, Pools: pools, Existing: true}
+	if handle == "" {
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
+	}
 	got, err := e.AutoAssign(ctx, a)
 	if errors.Is(err, cause.NoPool) {
 		a.Num4, a.Num6 = 0, 1

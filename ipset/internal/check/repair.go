@@ -32,7 +32,7 @@ func (e *Checker) Repair(ctx context.Context, steps []Step) (done int, err error
 		case err == nil && changed:
 			done++
 		case err == nil || errors.Is(err, ipalloc.ErrConflict) || errors.Is(err, ipalloc.ErrMismatch): // changed since
-		case isRefusal(err):
+		case e.isRefusal(s, err):
 			refused = append(refused, cause.Wrap(ipalloc.Error{Op: "repair", Text: s.Text, Err: err}))
 		default:
 			return done, errors.Join(append(refused, cause.Wrap(ipalloc.Error{Op: "repair", Text: s.Text, Err: err}))...)
@@ -41,14 +41,12 @@ func (e *Checker) Repair(ctx context.Context, steps []Step) (done int, err error
 	return done, errors.Join(refused...)
 }
 
-// isRefusal reports whether an error is about a step and not about the store.
-func isRefusal(err error) bool {
-	for _, is := range []error{ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrInvalid} {
-		if errors.Is(err, is) {
-			return true
-		}
+// isRefusal reports whether an error is about a step and not about the store. A full disk is a limit as well, and no later step passes it.
+func (e *Checker) isRefusal(s Step, err error) bool {
+	if errors.Is(err, ipalloc.ErrLimit) {
+		return len(s.Releases) > 0 || errors.Is(store.CheckOps("ipset", s.Ops, e.Limits), ipalloc.ErrLimit)
 	}
-	return false
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrInvalid)
 }
 
 // repair carries out a step and reports whether it changed something.
