@@ -252,10 +252,10 @@ func TestNestedInABlock(t *testing.T) {
 
 // TestDrainingSizesAreRead: a read of the pages of any size that drains which fails ends the search for a new block.
 func TestDrainingSizesAreRead(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
-	for _, bits := range []int{28, 30, 27} {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
+	for _, bits := range []int{32, 28, 24} { // above and below the present size, near it and far from it
 		w.assign(want(fmt.Sprint("h", bits), 1, "p"))
-		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", bits)); err != nil {
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/20", bits)); err != nil {
 			t.Fatal(err)
 		}
 	}
