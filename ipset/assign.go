@@ -39,8 +39,8 @@ type AssignArgs struct {
 	// it a shortage in any family is an error and nothing is assigned.
 	Partial bool
 	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
-	// owner's blocks, then from one that it claims or takes over, and are never borrowed; the lowest that fit are taken, whatever the
-	// Order of the pool. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
+	// owner's blocks, then from one that it claims or takes over, and are never borrowed; in any Order of the pool the lowest
+	// that fit are taken. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
 	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
 	Contiguous bool
 	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
@@ -58,8 +58,8 @@ type AssignArgs struct {
 	// address order. What a Sticky handle had comes first. It goes without Addresses, Wish and Contiguous. Cost: three round trips,
 	// and one more for each 64 blocks with room that are passed over.
 	From netip.Addr
-	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not, as far as
-	// they are free. It costs one round trip more.
+	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not: those
+	// that are free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
@@ -214,8 +214,8 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
 // exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
-// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, and
-// if its block is another owner's and affinity is strict; [ipalloc.ErrCooling] with the time, unless the handle is the one that
+// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its
+// block is another owner's and affinity is strict, and if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that
 // released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved];
 // [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
 // may have, or whose record would take more than 256 KiB or than the store takes;
@@ -224,8 +224,8 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation
 	return e.assign.AssignIP(ctx, assign.AssignIPArgs(a))
 }
 
-// Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had last
-// as far as they are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
+// Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had
+// last and that are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
 // than TTL is held for TTL. An offer that is taken is a lease: RenewIP or Renew moves its end. One that is not taken ends by
 // itself.
 //

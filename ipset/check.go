@@ -73,7 +73,7 @@ type Report struct {
 
 // Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
 // that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, number of blocks of an owner and space page is what the blocks and addresses say. If uses is not nil it is compared
+// index record, number of blocks of an owner and page of a pool is what the blocks and addresses say. If uses is not nil it is compared
 // with what is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder
 // renews it.
 //

@@ -295,7 +295,7 @@ func TestPlaceOfABlockThatLeaves(t *testing.T) {
 	}
 }
 
-// TestDamagedPageOfAPool: a space page that cannot be read is no page of a pool without blocks: the update is refused, and the size
+// TestDamagedPageOfAPool: a page of a pool that cannot be read is no page of a pool without blocks: the update is refused, and the size
 // that drains is kept.
 func TestDamagedPageOfAPool(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))

@@ -90,7 +90,7 @@ func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 	}
 }
 
-// ClaimAffinity gives an owner every block in a prefix, as far as it lies in a pool: blocks that do not exist are
+// ClaimAffinity gives an owner every block in the part of a prefix that lies in a pool: blocks that do not exist are
 // made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
 // the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
 //

@@ -37,7 +37,7 @@ func TestClaimOfManyBlocksWritesNoMore(t *testing.T) {
 		t.Errorf("a claim writes %d records and %d bytes for an owner of 2,000 blocks, %d and %d for one of 20", many.Written, many.Values, few.Written, few.Values)
 	}
 	for n, c := range written {
-		if c.Values > 600 || c.Written > few.Written+2 { // a space page above becomes full
+		if c.Values > 600 || c.Written > few.Written+2 { // a page of a pool above becomes full
 			t.Errorf("the claim beside %d blocks writes %d records and %d bytes", n, c.Written, c.Values)
 		}
 	}

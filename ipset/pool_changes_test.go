@@ -3,6 +3,7 @@ package ipset
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -140,6 +141,33 @@ func TestRemoveIfEmpty(t *testing.T) {
 		t.Errorf("block %v is left", b.Prefix())
 	}
 	w.check()
+}
+
+// TestRemoveIfEmptyStaysDisabled: if a change is refused and its pools cannot be enabled again, one error says both and matches the
+// refusal alone.
+func TestRemoveIfEmptyStaysDisabled(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	db, disabled := faults.NewLimited(w.store, store.Limits{}), false
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		writes := slices.ContainsFunc(c.Ops, func(op store.Op) bool { return op.Kind == store.Put })
+		if writes && disabled {
+			return faults.Fail(ipalloc.ErrUnknownOutcome)
+		}
+		disabled = disabled || writes
+		return faults.Outcome{}
+	})
+	a := PoolChanges{Remove: []string{"a"}, IfEmpty: true, Set: []Pool{poolOf("c", "10.1.0.0/28", 30)}}
+	err := w.engine(db).Operator().ChangePools(bg, a)
+	if !errors.Is(err, ipalloc.ErrExists) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Errorf("%v", err)
+	}
+	if text := fmt.Sprint(err); strings.Contains(text, "\n") || !strings.Contains(text, "pools stay disabled") {
+		t.Errorf("%q", text)
+	}
+	pools, err := w.Pools(bg)
+	if err != nil || len(pools) != 2 || !pools[0].Disabled || pools[1].Disabled {
+		t.Errorf("%v, %v", pools, err)
+	}
 }
 
 // TestSeedsOfPools: the seed of a random order is drawn when the pool is made, stays with it, and can be named.

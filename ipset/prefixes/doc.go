@@ -101,7 +101,7 @@
 // With d the bits between the pool and the prefix, divided by 6 and rounded up:
 //
 //	Allocate, Assign, Occupy            d pages, 1 commit; Assign lists the index first
-//	Release                             1 page, and those above as far as they change; 1 commit
+//	Release                             1 page, and those above that change; 1 commit
 //	Fits                                d pages, verified in one round trip
 //	Path                                2 round trips
 //	Utilization                         the pages of the pool

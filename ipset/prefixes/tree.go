@@ -211,7 +211,7 @@ func (t tree) put(at netip.Prefix) (bool, error) {
 }
 
 // give is the inverse of take. The prefix is one that take has marked. It reads the page
-// with its slots, and those above as far as they change.
+// with its slots, and those above that change.
 func (t tree) give(at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits()
 	d := max(n-1, 0) / pageBits

@@ -192,7 +192,7 @@ func hasBlocks(t *txn.Txn, p netip.Prefix, inner pool.AddrRanges, size int) (boo
 			id, ok := record.ParsePageKey(rec.Key)
 			pg, err := record.DecodePage(rec)
 			if err != nil || !ok {
-				return false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, rec.Key)
+				return false, fmt.Errorf("%w: page of a pool %q", ipalloc.ErrCorrupt, rec.Key)
 			}
 			if hasBlock(id, pg.Word, first, last, from, to, inner) {
 				return true, nil

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -73,8 +74,8 @@ func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
 		c.Reserved = all.Ranges()
 		return err
 	})
-	if err != nil && len(disabled) > 0 && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-		return errors.Join(err, e.enable(ctx, disabled))
+	if err != nil && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		return e.reopen(ctx, disabled, err)
 	}
 	return err
 }
@@ -103,15 +104,18 @@ func (e *Admin) empty(ctx context.Context, names []string) (were []string, err e
 			err = nil // it is gone
 		}
 	}
-	if err != nil && len(were) > 0 {
-		return nil, errors.Join(err, e.enable(ctx, were))
+	if err != nil {
+		return nil, e.reopen(ctx, were, err)
 	}
-	return were, err
+	return were, nil
 }
 
-// enable takes back that some pools were disabled.
-func (e *Admin) enable(ctx context.Context, names []string) error {
-	return e.Change(ctx, "enable", func(_ *txn.Txn, c *pool.Catalog) error {
+// reopen takes back that some pools were disabled, because of an error, and returns that; it says so if they stay disabled.
+func (e *Admin) reopen(ctx context.Context, names []string, because error) error {
+	if len(names) == 0 {
+		return because
+	}
+	err := e.Change(ctx, "enable", func(_ *txn.Txn, c *pool.Catalog) error {
 		for i := range c.Pools {
 			if slices.Contains(names, c.Pools[i].Name) {
 				c.Pools[i].Disabled = false
@@ -119,6 +123,11 @@ func (e *Admin) enable(ctx context.Context, names []string) error {
 		}
 		return nil
 	})
+	if err == nil {
+		return because
+	}
+	reason := fmt.Sprintf("%v; pools stay disabled: %v", because, err)
+	return &ipalloc.Error{Package: "ipset", Op: "change", Reason: reason, Err: because}
 }
 
 // heldIn yields what is held of pool i.

@@ -32,7 +32,7 @@ const (
 	StaleIndex    ProblemKind = "stale index"    // an index record that no block or address stands behind
 	MissingIndex  ProblemKind = "missing index"  // an index record that a block or an address should have
 	WrongOwner    ProblemKind = "wrong owner"    // a number of blocks that is not what the blocks say
-	WrongPage     ProblemKind = "wrong page"     // a space page that is not what the blocks say
+	WrongPage     ProblemKind = "wrong page"     // a page of a pool that is not what the blocks say
 	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
 	Unused        ProblemKind = "unused"         // an address that is held and not in use
 	NotHeld       ProblemKind = "not held"       // an address of a pool that is in use and not held
@@ -86,7 +86,7 @@ type InUse struct {
 
 // Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
 // that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, number of blocks of an owner and space page is what the blocks and addresses say. If uses is not nil it is compared
+// index record, number of blocks of an owner and page of a pool is what the blocks and addresses say. If uses is not nil it is compared
 // with what is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder
 // renews it.
 //

@@ -19,7 +19,7 @@ import (
 // remake is a block that the repair makes again of its addresses, because its record is lost or damaged.
 type remake struct {
 	block store.Record
-	leaf  []store.Op // guards of its space page and of the floor of that
+	leaf  []store.Op // guards of its page of the pool and of the floor of that
 	addrs []stray
 }
 
@@ -85,7 +85,7 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 // lostBlocks reports the blocks whose addresses are there and that are not. The repair makes each again, without owner and with
 // these addresses: what is held stays held, and the hosts are former owners, by which their addresses are found. An address whose
 // record cannot be read is held without holder. The index records are written by the next repair. A block that came and went
-// meanwhile changed its space page or the floor of that, which the step guards, with as many of the addresses as it has room for.
+// meanwhile changed its page of the pool or the floor of that, which the step guards, with as many of the addresses as it has room for.
 func (c *checker) lostBlocks() {
 	for p, m := range c.gone {
 		if key := record.BlockKey(record.KindBlock, p); m.block.Rev == 0 {

@@ -21,7 +21,7 @@ import (
 )
 
 // A check reads everything once, in pages. Blocks and their addresses lie in the same order and are read side by side. What
-// follows from them (index records, numbers of blocks of owners, space pages), and the entries of memos by age, are compared with
+// follows from them (index records, numbers of blocks of owners, pages of pools), and the entries of memos by age, are compared with
 // what is there without keeping either: each such record belongs to a group, which keeps the sum of the hashes of the records
 // that it should have less those that it has. The hash is chosen at random for each check, so if the two sets differ the sum is
 // zero with a probability of 2^-64 only, whatever the records are. A group whose sum is not zero, or whose block or addresses
@@ -237,7 +237,7 @@ func (c *checker) scanBlocks() error {
 	return cmp.Or(blocks.err, addrs.err)
 }
 
-// mark sets the bit of a block in the space pages.
+// mark sets the bit of a block in the pages of pools.
 func (c *checker) mark(p netip.Prefix) {
 	id, i := record.LeafOf(p)
 	for ok := true; ok; {

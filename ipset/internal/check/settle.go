@@ -334,7 +334,7 @@ func (v *view) owner() (bool, error) {
 	return true, nil
 }
 
-// page examines a space page: a bit of the lowest level stands for a block, others for a page that is full. Whoever makes or
+// page examines a page of a pool: a bit of the lowest level stands for a block, others for a page that is full. Whoever makes or
 // deletes a block writes the page.
 func (v *view) page() (bool, error) {
 	id, _ := record.ParsePageKey(v.name)
@@ -376,11 +376,11 @@ func (v *view) page() (bool, error) {
 	}
 	switch {
 	case was[0].Rev == 0 && want.Word != 0:
-		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: "missing"}, "write space page %q", recs[0], want.Encode())
+		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: "missing"}, "write page of a pool %q", recs[0], want.Encode())
 	case was[0].Rev != 0 && want.Word == 0:
 		return true, v.removePage(id, is, want)
 	case was[0].Rev != 0 && (bad != nil || is.Word != want.Word):
-		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, blocks say %016x", is.Word, want.Word)}, "rewrite space page %q", recs[0], want.Encode())
+		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, blocks say %016x", is.Word, want.Word)}, "rewrite page of a pool %q", recs[0], want.Encode())
 	}
 	return true, nil
 }
@@ -398,7 +398,7 @@ func (v *view) removePage(id record.PageID, is, want record.Page) error {
 		}
 	}
 	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, there are no blocks", is.Word)})
-	v.c.step(fmt.Sprintf("remove space page %q", v.name), ops...)
+	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), ops...)
 	return nil
 }
 
@@ -409,7 +409,7 @@ func (v *view) floor(r store.Record, bad bool) {
 	}
 	v.c.lost = true
 	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: "cannot be read"})
-	v.c.step(fmt.Sprintf("remove space page %q", v.name), store.Op{Kind: store.Delete, Key: v.name, Expect: r.Rev})
+	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), store.Op{Kind: store.Delete, Key: v.name, Expect: r.Rev})
 }
 
 func (g *group) isSuspect() bool { return g != nil && g.suspect }

@@ -124,9 +124,8 @@ func (e *Reader) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error
 	return nil, nil
 }
 
-// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and the
-// blocks
-// once more if it is another now.
+// readAround reads the catalog and the blocks that an address may be in: together by the catalog as it was last seen, and
+// the blocks once more if it is another now.
 func (e *Reader) readAround(ctx context.Context, a netip.Addr) (*pool.Catalog, []store.Record, error) {
 	keys := []string{record.CatalogKey}
 	guess := e.Decoded.Load()

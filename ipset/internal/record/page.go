@@ -13,7 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A space page is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
+// A page of a pool is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
 // level n-1 are full. 1 is taken. The geometry depends on family and block size only, not on pools, so pools are
 // split and merged without touching it. A page without a record is all clear, and one that is all clear has no record.
 //
@@ -134,7 +134,7 @@ func DecodePage(rec store.Record) (Page, error) {
 	v, word := r.Byte(), r.Bytes(8)
 	p := Page{Mark: r.Uvarint()}
 	if r.Err != nil || v != pageVersion || r.S != "" {
-		return Page{}, fmt.Errorf("%w: space page", ipalloc.ErrCorrupt)
+		return Page{}, fmt.Errorf("%w: page of a pool", ipalloc.ErrCorrupt)
 	}
 	p.Word = binary.BigEndian.Uint64([]byte(word))
 	return p, nil

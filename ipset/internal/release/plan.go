@@ -164,8 +164,11 @@ func (p *releasePlan) leave(be *txn.BlockEntry, r Release) (o alloc.Outcome, fit
 		return o, true
 	}
 	seq := be.Leaving(x, r.Guard)
-	if p.drops.Has(be, x, seq) {
-		return alloc.WasFree, true // named twice
+	if leaves, all := p.drops.Has(be, x, seq); leaves { // named twice
+		if all || p.whole {
+			return alloc.WasFree, true
+		}
+		return alloc.OwnerChanged, true // others hold it
 	}
 	if !p.drops.Leave(be, x, seq) {
 		return 0, false

@@ -113,17 +113,19 @@ func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) bool {
 	return true
 }
 
-// Has reports whether a holder of an ordinal is among those that leave, 0 for all of them.
-func (d *Drops) Has(be *BlockEntry, x, seq uint64) bool {
+// Has reports whether a holder of an ordinal is among those that leave, 0 for all of them, and whether all of them are.
+func (d *Drops) Has(be *BlockEntry, x, seq uint64) (leaves, all bool) {
 	dr := d.find(be)
 	if dr == nil {
-		return false
+		return false, false
 	}
 	if !dr.shared {
-		return slices.ContainsFunc(dr.leaving, func(l leaving) bool { return l.x == x })
+		all = slices.ContainsFunc(dr.leaving, func(l leaving) bool { return l.x == x })
+		return all, all
 	}
 	_, a := be.Look(x)
-	return slices.Contains(dr.leaving, leaving{x, seq}) || dr.all(x, a)
+	all = dr.all(x, a)
+	return all || slices.Contains(dr.leaving, leaving{x, seq}), all
 }
 
 // frees returns how many ordinals have no holder afterwards.

@@ -146,14 +146,14 @@ func (be *BlockEntry) Settle() {
 	be.Changes.Settle()
 }
 
-// pageEntry is the cell of a space page.
+// pageEntry is the cell of a page of a pool.
 type pageEntry struct{ occ.Var[record.Page] }
 
 // readPage makes the entry of a page.
 func readPage(id record.PageID, r store.Record) (*pageEntry, error) {
 	p, err := record.DecodePage(r)
 	if _, ok := record.ParsePageKey(r.Key); err != nil || !ok {
-		return nil, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, r.Key)
+		return nil, fmt.Errorf("%w: page of a pool %q", ipalloc.ErrCorrupt, r.Key)
 	}
 	return &pageEntry{occ.NewVar(r, p)}, nil
 }

@@ -298,7 +298,7 @@ func (t *Txn) NextSize(v6 bool, size int) (int, bool, error) {
 	}
 	id, ok := record.ParsePageKey(recs[0].Key)
 	if !ok {
-		return 0, false, fmt.Errorf("%w: space page %q", ipalloc.ErrCorrupt, recs[0].Key)
+		return 0, false, fmt.Errorf("%w: page of a pool %q", ipalloc.ErrCorrupt, recs[0].Key)
 	}
 	return int(id.Bits), true, nil
 }
