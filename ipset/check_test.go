@@ -148,7 +148,7 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 // disturb makes one change that leaves everything in order, of blocks other than those of the owner quiet.
 func (w *world) disturb(r *rand.Rand) {
 	host, handle := fmt.Sprint("d", r.IntN(4)), fmt.Sprint("d", r.IntN(6))
-	switch r.IntN(8) {
+	switch r.IntN(9) {
 	case 0, 1, 2:
 		a := want(host, 1+r.IntN(12), handle)
 		a.Partial, a.Pools = true, []string{"a"}
@@ -170,6 +170,16 @@ func (w *world) disturb(r *rand.Rand) {
 		a := want("new", 8, "new")
 		a.Pools = []string{"new"}
 		w.AutoAssign(bg, a)
+	case 8:
+		pools, err := w.Pools(bg)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		p := pools[slices.IndexFunc(pools, func(p Pool) bool { return p.Name == "a" })]
+		p.BlockBits = 28 + r.IntN(4)
+		if err := w.UpdatePool(bg, p); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 

@@ -156,7 +156,7 @@ func (v *view) block() (bool, error) {
 	var unreadable []netip.Addr
 	for _, r := range addrs {
 		at, ok := record.ParseAddressKey(r.Key)
-		if of := c.containing(at); !ok || of.IsValid() && of != p {
+		if of := c.containing(at); !ok || of.IsValid() && of != p && !names(r, at, p) {
 			continue // reported before, or of a block that overlaps
 		}
 		v.from[r.Key] = r.Rev
@@ -192,6 +192,12 @@ func (v *view) block() (bool, error) {
 		c.gone[p] = again
 	}
 	return done, err
+}
+
+// names reports whether the record of an address names a block: one that has come since the blocks were read, in place of another.
+func names(r store.Record, at netip.Addr, p netip.Prefix) bool {
+	_, length, err := block.DecodeAddress(r.Value)
+	return err == nil && length == p.Bits() && p.Contains(at)
 }
 
 // containing returns the prefix of the block that an address is in.
