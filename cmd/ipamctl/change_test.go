@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
@@ -190,4 +192,25 @@ func TestChangesTranscript(t *testing.T) {
 		}
 	}
 	transcript(t, "changes.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir}, lines...)
+}
+
+// Reservations that several processes add at the same time are all kept.
+func TestReserveBesideOthers(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")}
+	const n = 8
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if status, out, stderr := call(t, env, "reserve", "add", fmt.Sprintf("10.200.%d.1", i)); status != exitOK {
+				t.Errorf("status %d: %s%s", status, out, stderr)
+			}
+		}()
+	}
+	wg.Wait()
+	_, out, _ := call(t, env, "reserve", "list")
+	if got := strings.Count(out, "10.200."); got != n {
+		t.Errorf("%d of %d reservations:\n%s", got, n, out)
+	}
 }

@@ -18,8 +18,16 @@ func (a *app) reserveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), a.printReservations)
 		},
-	}, a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed", (*netipx.IPSetBuilder).AddRange),
-		a.reserveChange("remove PREFIX...", "End reservations", (*netipx.IPSetBuilder).RemoveRange))
+	}, a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed",
+		func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+			if err := e.Operator().ChangePools(ctx, ipset.PoolChanges{Reserve: ranges}); err != nil {
+				return err
+			}
+			return a.noteInUse(ctx, e, ranges)
+		}),
+		a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Unreserve: ranges})
+		}))
 	return c
 }
 
@@ -51,7 +59,7 @@ func parseRange(s string) (netipx.IPRange, error) {
 	return netipx.RangeOfPrefix(p), nil
 }
 
-func (a *app) reserveChange(use, short string, edit func(*netipx.IPSetBuilder, netipx.IPRange)) *cobra.Command {
+func (a *app) reserveChange(use, short string, change func(context.Context, *ipset.Engine, []netipx.IPRange) error) *cobra.Command {
 	return a.dryRunFlag(&cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,30 +71,30 @@ func (a *app) reserveChange(use, short string, edit func(*netipx.IPSetBuilder, n
 				}
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				old, err := e.Operator().Reservations(ctx)
-				if err != nil {
+				if err := change(ctx, e, ranges); err != nil {
 					return err
-				}
-				var b netipx.IPSetBuilder
-				b.AddSet(old)
-				for _, r := range ranges {
-					edit(&b, r)
-				}
-				set, err := b.IPSet()
-				if err != nil {
-					return err
-				}
-				live, err := e.Operator().SetReservations(ctx, set)
-				if err != nil {
-					return err
-				}
-				for _, al := range live {
-					a.note("%v is reserved and in use by %q", al.Address, al.Handle)
 				}
 				return a.printReservations(ctx, e)
 			})
 		},
 	})
+}
+
+// noteInUse lists what is in use of some ranges.
+func (a *app) noteInUse(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+	for _, r := range ranges {
+		for _, p := range r.Prefixes() {
+			for al, err := range e.Allocations(ctx, p) {
+				if err != nil {
+					return err
+				}
+				if !al.Cooling {
+					a.note("%v is reserved and in use by %q", al.Address, al.Handle)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // configView is the configuration in JSON.
