@@ -104,7 +104,7 @@
 //
 // # Limits
 //
-// A block has 1 to 2^64 addresses, of which 2^24 may be held. A name (host, handle, request
+// A block has 1 to 2^64 addresses; at most 2^24 may be held. A name (host, handle, request
 // key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256 holders. Attributes of one address have at
 // most 64 KiB, and the record of an address with several holders 256 KiB; [ipalloc.ErrLimit] says so. An owner may have any
 // number of blocks; with more than 64, its order of addresses follows what the engine saw last.
@@ -141,7 +141,7 @@
 //
 // # Rooms
 //
-// This package checks arguments and converts them. The work is done in internal packages, each of which imports only those before
+// This package checks arguments and converts them. Internal packages do the work, and each imports only those before
 // it: cause (what can stand in the way), record (keys and index records), pool (the catalog), txn (one commit in the making), then
 // assign and query, release, and check and admin.
 package ipset

@@ -117,7 +117,7 @@ type DisownArgs struct {
 }
 
 // DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
-// others, and one that is larger than the prefix, are not touched. It returns the blocks taken.
+// others, and blocks larger than the prefix, are not touched. It returns the blocks taken.
 //
 // Errors: [ipalloc.ErrInvalid] without Owner and Pool, or with both; [ipalloc.ErrNotFound] for a pool that does not exist; with
 // OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks each.

@@ -9,8 +9,8 @@ import (
 )
 
 // Lookup returns the allocation of an address as it is in the store. Of a shared one it is that of the first holder, and
-// [alloc.Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for one that is not held,
-// [ipalloc.ErrCooling] with the allocation for one that is cooling, and [ipalloc.ErrInvalid]. One round trip.
+// [alloc.Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for an address that is not held,
+// [ipalloc.ErrCooling] with the allocation for a cooling one, and [ipalloc.ErrInvalid]. One round trip.
 func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, error) {
 	return e.query.Lookup(ctx, a)
 }

@@ -113,9 +113,9 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 // Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing is written,
 // so a program may add its pools at each start.
 //
-// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for one
-// that is, or of which another is, a part of a block of the pool around; [ipalloc.ErrExists] if another pool has its prefix, which
-// the error names, or its name, with the first field that differs in Field. Then nothing changes.
+// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for a
+// nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
+// error names, or its name, with the first field that differs in Field. Then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 	return cause.Op("add", e.admin.AddPool(ctx, pool.Pool(p)))
 }
@@ -134,7 +134,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
 	return cause.Op("update", e.admin.UpdatePool(ctx, pool.Pool(p)))
 }
 
-// RemovePool removes a pool from the catalog, whatever is held of it; [Operator.ChangePools] can refuse then. Its blocks stay
+// RemovePool removes a pool from the catalog even if addresses of it are held; [Operator.ChangePools] can refuse that. Its blocks stay
 // until they are released; [Operator.Drain] lists the addresses that are still held. The pool around it, if there is one, serves
 // its addresses from then on; blocks of another size than that pool's drain.
 //
@@ -151,7 +151,7 @@ type PoolChanges struct {
 	// Remove are names of pools that go before those of Set come, so a pool may be made anew elsewhere. A name that no pool has is
 	// passed over.
 	Remove []string
-	// IfEmpty refuses to remove a pool of which an address is held, and takes its empty blocks from their owners. The pools are
+	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are
 	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
 	IfEmpty bool
 	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.

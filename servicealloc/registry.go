@@ -202,7 +202,7 @@ func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held
 }
 
 // OwnerOfPort is [Registry.OwnerOf] for a port; without a protocol, for the first protocol
-// of which it is held.
+// with which it is held.
 func (r *Registry) OwnerOfPort(p Port) (owner string, generation uint64, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

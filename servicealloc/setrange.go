@@ -63,8 +63,8 @@ func (e *RangeInfo) refuse() (field, why string) {
 //
 // It fails with [ipalloc.ErrInvalid] if a prefix is invalid, zoned, 4-in-6, unmasked or,
 // for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
-// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if addresses are held that no
-// range would have any more, of which the error names the first and its holder. It is
+// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if held addresses would be
+// in no range any more; the error names the first of them and its holder. It is
 // linear in the ranges. The first later call that reads the ranges rebuilds their bands,
 // in O(n log n) of the prefixes.
 func (r *Registry) SetRange(info RangeInfo) error { return r.setRange("set range", info, false) }

@@ -1,4 +1,4 @@
-// Package claims is the index of which prefixes are taken, for allocators whose pools
+// Package claims is an index of taken prefixes, for allocators whose pools
 // overlap, come and go, and hand out children of several sizes.
 package claims
 

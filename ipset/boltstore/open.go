@@ -23,7 +23,7 @@ const lockPoll = 50 * time.Millisecond
 // Open opens the store in a file, which is made if it does not exist. Its directory must
 // exist. A new file appears under its name only when it is a whole store.
 //
-// Errors, after all of which the file is unchanged: [ErrLocked] if another process has
+// Errors, the file unchanged: [ErrLocked] if another process has
 // it (see Options.LockWait); ipalloc.ErrCorrupt if it was cut off, torn or overwritten;
 // [ErrForeign] if it is not a store of this package; ipalloc.ErrVersion, and not
 // ErrForeign, if a newer program wrote it; ipalloc.ErrInvalid for an option. Errors of

@@ -182,7 +182,7 @@ func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells)
 
 // Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
 // unless from holds exactly that prefix, and Holder says if another owner does. What is
-// held from the prefix keeps its owners. It makes one commit, of which also is part as in Allocate. After an unknown outcome
+// held from the prefix keeps its owners. It makes one commit, with the operations of also as in Allocate. After an unknown outcome
 // repeat it: ErrNotHeld with to as the Holder means that it was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}

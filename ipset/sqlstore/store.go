@@ -63,11 +63,11 @@ func (s *Store) Limits() store.Limits { return limits }
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
 // Open returns the store in a database, and makes an empty one if there is none. The kind of database is found by asking it.
-// An older schema is migrated. A file that another process has locked is waited for as long as ctx lasts.
+// An older schema is migrated. Open waits for a file that another process has locked until ctx ends.
 //
-// Errors, after all of which nothing was changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a
+// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a
 // schema of a newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
-// a SQLite database in memory, and connections that do not wait for the disk unless NoSync is set; else that of the database.
+// a SQLite database in memory, and connections that do not wait for the disk unless NoSync is set; and errors of the database.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "ipalloc_"

@@ -10,8 +10,8 @@
 // selects the findings that are ripe; print them to see what would be done. Apply does
 // it, and leaves alone every owner whose grant has changed since the finding was made.
 //
-// The package has no state and uses nothing but the exported methods of the registry,
-// each call of which locks it for itself. A service that changes during a comparison is
+// The package has no state and uses only exported methods of the registry. Each call
+// locks the registry for itself. A service that changes during a comparison is
 // found in its old or its new state.
 package repair
 
