@@ -92,6 +92,22 @@ func TestHostileAttachmentKeys(t *testing.T) {
 	}
 }
 
+// TestAddReadsWhatIsHeld: a damaged record of the attachment, or of its container, ends Add, which leaves the record as it is.
+func TestAddReadsWhatIsHeld(t *testing.T) {
+	for _, who := range []Attachment{eth0("a"), {Container: "a"}} {
+		w := newWorld(t, subnets("10.0.0.0/29"))
+		w.add(eth0("b"), nil, "10.0.0.2")
+		key := w.attachment(who)
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: "\x7f", Expect: 0})
+		w.add(eth0("a"), nil, ipalloc.ErrCorrupt)
+		recs, err := w.store.Get(ctx, nil, key)
+		if err != nil || recs[0].Value != "\x7f" {
+			t.Errorf("%v: the record is %q now, %v", who, recs, err)
+		}
+		mustCommit(t, w.store, store.Op{Kind: store.Delete, Key: key, Expect: store.AnyRevision})
+	}
+}
+
 func mustCommit(t *testing.T, s store.Store, op store.Op) {
 	t.Helper()
 	if _, err := s.Commit(ctx, []store.Op{op}); err != nil {

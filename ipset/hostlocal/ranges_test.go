@@ -164,6 +164,12 @@ func TestCanonicalSets(t *testing.T) {
 	if e := own(err); e == nil || e.Field != "Sets[1]" || e.Reason != "overlaps Sets[3]" {
 		t.Errorf("%+v", e)
 	}
+	for text, want := range map[string]string{"fd00::/127": "too small to allocate from", "fd00::/64": "mixed address families"} {
+		_, err := Canonical([]RangeSet{append(one("10.0.0.0/24"), one(text)...)})
+		if e := own(err); e == nil || e.Reason != want {
+			t.Errorf("%s beside a range of IPv4: %v, want %q", text, err, want)
+		}
+	}
 	in := []RangeSet{one("10.0.0.0/24")}
 	if _, err := Canonical(in); err != nil || in[0][0].Start.IsValid() {
 		t.Error("the caller's ranges were changed")

@@ -139,3 +139,83 @@ func TestLateAddAfterRemove(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoveAfterBoot: attachments of an earlier boot are not in the way of Remove.
+func TestRemoveAfterBoot(t *testing.T) {
+	w := newWorld(t)
+	c := Config{Sets: []RangeSet{subnets("10.0.0.0/28")}, Boot: "b1", Leases: true}
+	w.open(c)
+	w.add(eth0("a"), nil, "10.0.0.2")
+	c.Boot = "b2"
+	w.open(c)
+	if err := w.Remove(ctx); err != nil || left(t, w.store) != 0 {
+		t.Errorf("%v, %d records are left", err, left(t, w.store))
+	}
+}
+
+// TestRemoveRepeatsAfterConflict: Remove begins again if an address came and went between its mark and its last commit.
+func TestRemoveRepeatsAfterConflict(t *testing.T) {
+	for _, times := range []int{1, 2} {
+		w := newWorld(t, subnets("10.0.0.0/28"))
+		w.add(eth0("a"), nil, "10.0.0.2")
+		w.del(eth0("a"), "10.0.0.2")
+		f := faults.NewFaulty(w.store)
+		commits := 0
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind != faults.Commit {
+				return faults.Outcome{}
+			}
+			// The second commit of each turn deletes.
+			if commits++; commits%2 == 0 && commits <= 2*times {
+				if _, err := w.Add(ctx, eth0("rival")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.Del(ctx, eth0("rival")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return faults.Outcome{}
+		})
+		e, err := New(f, Config{Network: "net", Attempts: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Remove(ctx); err != nil || left(t, w.store) != 0 {
+			t.Errorf("%d conflicts: %v, %d records are left", times, err, left(t, w.store))
+		}
+	}
+}
+
+// TestAddEndsRemoval: the first Add after Remove has marked the header clears the mark; the next one leaves the header alone.
+func TestAddEndsRemoval(t *testing.T) {
+	w := newWorld(t, subnets("10.0.0.0/28"))
+	read := func() (header, uint64) {
+		t.Helper()
+		recs, err := w.store.Get(ctx, nil, w.header())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := decode[header](recs[0].Key, recs[0].Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h, recs[0].Rev
+	}
+	w.add(eth0("a"), nil, "10.0.0.2")
+	w.del(eth0("a"), "10.0.0.2")
+	if more, err := w.removeStep(ctx); err != nil || !more {
+		t.Fatal(more, err)
+	}
+	if h, _ := read(); !h.closing {
+		t.Fatal("Remove has not marked the header")
+	}
+	w.add(eth0("a"), nil, "10.0.0.3")
+	h, rev := read()
+	if h.closing {
+		t.Error("the mark stays after an Add")
+	}
+	w.add(eth0("b"), nil, "10.0.0.4")
+	if _, now := read(); now != rev {
+		t.Error("an Add writes the header of a network that nobody removes")
+	}
+}
