@@ -340,6 +340,35 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// TestNoSpaceOfTheSystem: what a system says when there is no room is known by its number, and by its words where bbolt keeps those
+// alone.
+func TestNoSpaceOfTheSystem(t *testing.T) {
+	for _, e := range outOfRoom {
+		for _, err := range []error{e, &os.PathError{Op: "write", Path: "x", Err: e}, fmt.Errorf("file resize error: %s", e)} {
+			if !noSpace(err) {
+				t.Errorf("%v is not taken for a lack of room", err)
+			}
+		}
+	}
+	if err := fmt.Errorf("write: %w", syscall.EIO); noSpace(err) {
+		t.Errorf("%v is taken for a lack of room", err)
+	}
+}
+
+// TestReadAsTheStoreCloses: a read that begins before Close, and gets to the file after it, ends as one that comes later.
+func TestReadAsTheStoreCloses(t *testing.T) {
+	s := openT(t, Options{NoSync: true})
+	if err := s.db.Close(); err != nil { // as Close does after it has said so
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), nil, "a"); !errors.Is(err, ipalloc.ErrClosed) {
+		t.Errorf("Get: %v", err)
+	}
+	if _, _, err := s.List(t.Context(), store.Range{}); !errors.Is(err, ipalloc.ErrClosed) {
+		t.Errorf("List: %v", err)
+	}
+}
+
 // A file that is cut off while it is open gives an error, not a crash, and the store takes no more commits.
 func TestCutWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {

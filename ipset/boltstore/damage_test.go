@@ -129,6 +129,11 @@ func examine(t *testing.T, path, what string, data []byte, opts boltstore.Option
 func TestTruncated(t *testing.T) {
 	path, _, whole, recs, _ := sample(t, 400, true)
 	size, refused := os.Getpagesize(), 0
+	intact := reopen(t, path, boltstore.Options{NoSync: true})
+	used := int(intact.Stats().Bytes)
+	if err := intact.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for at := 0; at < len(whole); at += size / 2 {
 		if examine(t, path, fmt.Sprintf("cut at %d", at), whole[:at], boltstore.Options{NoSync: true}, recs) {
 			refused++
@@ -143,6 +148,8 @@ func TestTruncated(t *testing.T) {
 				t.Errorf("cut at %d, not verified: opened with %d records", at, len(got))
 			}
 			s.Close()
+		} else if at >= 2*size && at < used && !strings.Contains(err.Error(), "it was cut off") {
+			t.Errorf("cut at %d of %d, not verified: %v", at, used, err)
 		}
 	}
 	if refused < 20 {

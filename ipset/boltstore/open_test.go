@@ -379,6 +379,10 @@ func TestBadArguments(t *testing.T) {
 			t.Errorf("a link to nothing: %v", err)
 		}
 	}
+	// A name that leaves no room for that of the file which becomes the store is an error of its own, not a missing file.
+	if _, err := boltstore.Open(t.Context(), filepath.Join(dir, strings.Repeat("x", 250)), boltstore.Options{}); err == nil || runtime.GOOS != "windows" && errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a long name: %v", err)
+	}
 	for _, opts := range []boltstore.Options{{Verify: 4}, {Verify: -1}, {MaxSize: -1}, {History: -1}, {Mode: os.ModeDir}} {
 		if _, err := boltstore.Open(t.Context(), filepath.Join(dir, "store.db"), opts); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v was taken", opts)
