@@ -1,0 +1,152 @@
+package prefixes
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// TestAllocateReleasedElsewhere: a prefix that another allocator has released is handed out by one that still knows its holding.
+func TestAllocateReleasedElsewhere(t *testing.T) {
+	ctx, s := t.Context(), store.NewMemory()
+	a, other := allocator(t, s), allocator(t, s)
+	r := Request{Pool: prefix("10.0.0.0/8"), Owner: "o", Bits: 16}
+	if err := a.AddPool(ctx, Pool{r.Pool, Sizes{9, 24}}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.Allocate(ctx, r)
+	if err == nil {
+		err = other.Release(ctx, "o", first.Prefix)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := a.Allocate(ctx, r); err != nil || again.Prefix != first.Prefix {
+		t.Errorf("%v, %v; want %v", again, err, first)
+	}
+	sound(t, a)
+}
+
+// TestReleaseCutIntoCommits: each commit of a release has room for all that its steps write, in pages that they share, and a store
+// that takes fewer records than the longest step may need still gets one step a commit.
+func TestReleaseCutIntoCommits(t *testing.T) {
+	const n = 120
+	for _, ops := range []int{8, maxDepth + 2, 64, 128, 200} {
+		f := faults.NewLimited(store.NewMemory(), store.Limits{Ops: ops})
+		a := allocator(t, f)
+		pool := prefix("10.0.0.0/24")
+		if err := a.AddPool(t.Context(), Pool{pool, Sizes{25, 32}}); err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			if _, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: 32}); err != nil {
+				t.Fatal(ops, err)
+			}
+		}
+		f.Script(faults.From(10*n, faults.Fail(faults.ErrInjected))) // a step that is never taken would repeat without end
+		if released, err := a.ReleaseByOwner(t.Context(), "o"); err != nil || len(released) != n {
+			t.Errorf("a commit of %d: %d released, %v", ops, len(released), err)
+		}
+	}
+}
+
+// TestReleaseUpToOneInUse: what an owner's release meets before a prefix that is in use is released and returned with the error.
+func TestReleaseUpToOneInUse(t *testing.T) {
+	ctx := t.Context()
+	a := allocator(t, store.NewMemory())
+	root, used, free := prefix("10.0.0.0/8"), prefix("10.0.0.0/16"), prefix("10.1.0.0/16")
+	if err := a.AddPool(ctx, Pool{root, Sizes{9, 24}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []netip.Prefix{used, free} {
+		if _, err := a.Occupy(ctx, at, Request{Pool: root, Owner: "o", Children: Sizes{20, 28}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.Allocate(ctx, Request{Pool: used, Owner: "other", Bits: 24}); err != nil {
+		t.Fatal(err)
+	}
+	released, err := a.ReleaseByOwner(ctx, "o")
+	var e *ipalloc.Error
+	if !errors.Is(err, ipalloc.ErrInUse) || !errors.As(err, &e) || e.Holder != "other" {
+		t.Error(err)
+	}
+	if len(released) != 1 || released[0].Prefix != free {
+		t.Errorf("released %v, want %v", released, free)
+	}
+	if held, err := a.Owned(ctx, "o"); err != nil || len(held) != 1 || held[0].Prefix != used {
+		t.Errorf("%v, %v", held, err)
+	}
+	sound(t, a)
+}
+
+// TestReleaseBesideAllocate: a release that waits behind an allocation of the same owner, or from the same tree, for one commit
+// releases what was held before.
+func TestReleaseBesideAllocate(t *testing.T) {
+	for name, release := range map[string]func(context.Context, *Allocator) ([]Holding, error){
+		"by owner": func(ctx context.Context, a *Allocator) ([]Holding, error) { return a.ReleaseByOwner(ctx, "o") },
+		"tree": func(ctx context.Context, a *Allocator) ([]Holding, error) {
+			return a.ReleaseTree(ctx, "o", prefix("10.0.0.0/16"))
+		},
+	} {
+		ctx := t.Context()
+		f := faults.NewFaulty(store.NewMemory())
+		a := allocator(t, f)
+		root, region := prefix("10.0.0.0/8"), prefix("10.0.0.0/16")
+		if err := a.AddPool(ctx, Pool{root, Sizes{9, 24}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Occupy(ctx, region, Request{Pool: root, Owner: "o", Children: Sizes{20, 28}}); err != nil {
+			t.Fatal(err)
+		}
+		underway, goOn := make(chan struct{}), make(chan struct{})
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.N == 1 {
+				close(underway)
+				<-goOn
+			}
+			return faults.Outcome{}
+		})
+		errs := make(chan error, 2)
+		go func() {
+			_, err := a.Allocate(ctx, Request{Pool: root, Owner: "leader", Bits: 20})
+			errs <- err
+		}()
+		<-underway
+		go func() {
+			_, err := a.Allocate(ctx, Request{Pool: region, Owner: "o", Bits: 24})
+			errs <- err
+		}()
+		waiting := func(n int) {
+			for got := 0; got < n; got, _ = a.run.Waiting() {
+				runtime.Gosched()
+			}
+		}
+		waiting(1)
+		var released []Holding
+		done := make(chan error)
+		go func() {
+			var err error
+			released, err = release(ctx, a)
+			done <- err
+		}()
+		waiting(2)
+		close(goOn)
+		for _, c := range []chan error{errs, errs, done} {
+			if err := <-c; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if !slices.ContainsFunc(released, func(h Holding) bool { return h.Prefix == region }) {
+			t.Errorf("%s: released %v, which lacks %v", name, released, region)
+		}
+		sound(t, a)
+	}
+}
