@@ -13,27 +13,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// TestAllocateReleasedElsewhere: a prefix that another allocator has released is handed out by one that still knows its holding.
-func TestAllocateReleasedElsewhere(t *testing.T) {
-	ctx, s := t.Context(), store.NewMemory()
-	a, other := allocator(t, s), allocator(t, s)
-	r := Request{Pool: prefix("10.0.0.0/8"), Owner: "o", Bits: 16}
-	if err := a.AddPool(ctx, Pool{r.Pool, Sizes{9, 24}}); err != nil {
-		t.Fatal(err)
-	}
-	first, err := a.Allocate(ctx, r)
-	if err == nil {
-		err = other.Release(ctx, "o", first.Prefix)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := a.Allocate(ctx, r); err != nil || again.Prefix != first.Prefix {
-		t.Errorf("%v, %v; want %v", again, err, first)
-	}
-	sound(t, a)
-}
-
 // TestReleaseCutIntoCommits: each commit of a release has room for all that its steps write, in pages that they share, and a store
 // that takes fewer records than the longest step may need still gets one step a commit.
 func TestReleaseCutIntoCommits(t *testing.T) {

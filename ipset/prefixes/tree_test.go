@@ -294,3 +294,29 @@ func TestSetRoom(t *testing.T) {
 		}
 	}
 }
+
+// counted counts the pages that are written.
+type counted struct {
+	recorded
+	sets *int
+}
+
+func (c counted) set(cell *pageCell, p page) {
+	*c.sets++
+	c.recorded.set(cell, p)
+}
+
+// A page is written alone if what it says to the page above stays the same.
+func TestStoreStopsWhereNothingChanges(t *testing.T) {
+	sets := 0
+	tr := tree{prefix("10.0.0.0/8"), counted{recorded{}, &sets}, new(path)}
+	for _, step := range []struct {
+		at    string
+		pages int
+	}{{"10.0.0.0/32", 4}, {"10.0.0.2/32", 4}, {"10.0.0.1/32", 1}} { // the last leaves runs of the same lengths
+		sets = 0
+		if ok, err := tr.take(prefix(step.at)); !ok || err != nil || sets != step.pages {
+			t.Errorf("%s: %v, %v, %d pages written, want %d", step.at, ok, err, sets, step.pages)
+		}
+	}
+}
