@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -43,8 +44,9 @@ func newBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe")
+	ctx, kill := context.WithCancel(context.Background()) // t's ends first, and would end the browser in the middle of its work
+	cmd := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+browserDir(t), "--remote-debugging-pipe")
 	cmd.ExtraFiles = []*os.File{theirs, ours}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -67,6 +69,9 @@ func newBrowser(t *testing.T) *browser {
 		}
 	}()
 	t.Cleanup(func() {
+		defer kill()
+		late := time.AfterFunc(30*time.Second, kill)
+		defer late.Stop()
 		to.Close() // which ends the browser
 		_ = cmd.Wait()
 	})
@@ -79,6 +84,24 @@ func newBrowser(t *testing.T) *browser {
 		b.call(domain+".enable", nil, nil)
 	}
 	return b
+}
+
+// browserDir returns a directory for what a browser keeps. Its processes may write there for a moment after the first one has ended.
+func browserDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "ipamctl-browser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 100 {
+			if err = os.RemoveAll(dir); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	return dir
 }
 
 // call calls a method of the browser and reads its result.
