@@ -410,6 +410,25 @@ func TestReleaseOfManyRunsIsLinear(t *testing.T) {
 	}
 }
 
+// A request that does not fit says what is free only if waiting does not help: not while children cool, and not of a full set.
+func TestReasonOfARequestThatDoesNotFit(t *testing.T) {
+	opt, _ := cooldown(60)
+	s := occupied(t, "10.0.0.0/30", 32, "10.0.0.0/31 10.0.0.2/32", opt) // 10.0.0.3 is free
+	if _, err := s.Release(pfx("10.0.0.2/32")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.AllocatePrefix(31)
+	if want := "cidrset: allocate /31 in 10.0.0.0/30: cooling until 1970-01-01T00:17:40Z"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %q", err, want)
+	}
+	for _, s := range []*cidrset.Set{occupied(t, "10.0.0.0/30", 32, "10.0.0.0/30", opt), occupied(t, "10.0.0.0/30", 32, "10.0.0.0/30")} {
+		_, err := s.AllocatePrefix(31)
+		if want := "cidrset: allocate /31 in 10.0.0.0/30: full"; err == nil || err.Error() != want {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
 // A request that does not fit looks at a bounded number of runs under one lock, and at
 // none that an earlier one has looked at: 2^17 children have cooled, and no two of them
 // are neighbours.

@@ -67,6 +67,20 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// Restore keeps an entry that no node holds anything of.
+func TestSnapshotOfAnEntryWithoutNodes(t *testing.T) {
+	a := allocator(t, v4, e4("idle", "10.0.0.0/22", 8), e4("used", "10.1.0.0/22", 8, "a"))
+	gets(t, a, node{Name: "n", Labels: labels("a=1")}, "used [10.1.0.0/24]")
+	b, err := nodeipam.Restore([]byte(bytesOf(t, a)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if was, is := fmt.Sprint(a.Stats()), fmt.Sprint(b.Stats()); was != is {
+		t.Errorf("stats %s, restored %s", was, is)
+	}
+	gets(t, b, node{Name: "m"}, "idle [10.0.0.0/24]")
+}
+
 // Damaged bytes are refused, or give an allocator that passes its check.
 func TestDamagedSnapshots(t *testing.T) {
 	data := []byte(bytesOf(t, busy(t)))

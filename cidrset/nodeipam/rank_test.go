@@ -282,6 +282,35 @@ func TestRankingDoesNotDependOnInsertionOrder(t *testing.T) {
 	}
 }
 
+// Among entries that differ in the presence of IPv6 alone, those with it come first, each kind by name, however many there are.
+func TestRankingOfManyAlike(t *testing.T) {
+	var entries []entry
+	var with, without []string
+	for i := range 60 {
+		e := e4(fmt.Sprintf("e%02d", i), "10.0.0.0/16", 8, "a")
+		if i*i%7 == 2 { // some here and there
+			e.IPv6 = pfx("fd00::/112")
+			with = append(with, e.Name)
+		} else {
+			without = append(without, e.Name)
+		}
+		entries = append(entries, e)
+	}
+	names, rules := ranking(allocator(t, nil, entries...), node{Name: "n1", Labels: labels("a=1")})
+	if want := append(with, without...); !slices.Equal(names, want) {
+		t.Fatalf("ranked %v, want %v", names, want)
+	}
+	for i, rule := range rules { // that of the entry behind the first
+		want := "name"
+		if i+1 == len(with) {
+			want = "base address"
+		}
+		if rule != want {
+			t.Errorf("%s is behind %s by %s, want %s", names[i+1], names[i], rule, want)
+		}
+	}
+}
+
 // A terminating entry is never eligible.
 func TestTerminatingEntryIsNotRanked(t *testing.T) {
 	a := allocator(t, v4, e4("best", "10.0.0.0/24", 4, "a,b"), e4("next", "10.0.0.0/16", 8, "a"))

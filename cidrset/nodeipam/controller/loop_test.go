@@ -142,6 +142,11 @@ func TestNewRefusesWhatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	even := good
+	even.Base, even.Max = time.Second, time.Second
+	if _, err := New(even); err != nil {
+		t.Errorf("pauses of one length: %v", err)
+	}
 	c, err := New(good)
 	if err != nil || c.cfg.Workers != 30 || c.cfg.Bound != 5000 || c.cfg.Attempts != 3 {
 		t.Fatal(c, err)

@@ -78,6 +78,21 @@ func TestFailingNodesDoNotStarveOthers(t *testing.T) {
 	})
 }
 
+// A write that the end of Run cuts off is the last call of its worker: nothing is read, taken back or reported.
+func TestShutdownDuringAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(1)...)
+		k.latency = time.Minute
+		a := small(t, 4)
+		c, stop := k.start(a)
+		sleep(time.Second)
+		stop()
+		if st := c.Stats(); st.Unknown != 1 || st.Reads != 0 || len(k.reports) != 0 || holds(a, "n0000") == nil {
+			t.Errorf("%+v, reports %q, holds %v", st, k.reports, holds(a, "n0000"))
+		}
+	})
+}
+
 func TestShutdownWaitsForWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, after := range []time.Duration{0, 1, time.Millisecond, 5 * time.Millisecond, time.Second} {

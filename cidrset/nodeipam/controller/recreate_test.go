@@ -93,3 +93,23 @@ func TestLiveReadIsAheadOfTheView(t *testing.T) {
 		}
 	})
 }
+
+// A live read that finds what the view shows already settles the node: no change of the view comes any more.
+func TestLiveReadThatTheViewShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(1)...)
+		k.onWrite = func(string) (error, bool) { return errTimeout, true }
+		k.onRead = func(string) error {
+			k.view["n0000"] = k.nodes["n0000"] // without a call of changed, which came during the write
+			return nil
+		}
+		k.lag = time.Hour
+		a := small(t, 8)
+		c, stop := k.start(a)
+		defer stop()
+		sleep(time.Second)
+		if st := c.Stats(); st.Reads != 1 || st.Unsettled != 0 || holds(a, "n0000") == nil {
+			t.Fatalf("%+v, holds %v", st, holds(a, "n0000"))
+		}
+	})
+}
