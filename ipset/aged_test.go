@@ -117,6 +117,33 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	w.check()
 }
 
+// TestRequestNamedAsAHandle: an answer whose key is the name of a handle that holds an address is forgotten like any other.
+func TestRequestNamedAsAHandle(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	a := want("h", 1, "vm")
+	a.Request = "vm"
+	w.assign(a)
+	w.clock.add(48 * time.Hour)
+	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	w.check()
+}
+
+// TestStickySweepCost: to see that a sticky handle holds addresses a sweep reads one of them.
+func TestStickySweepCost(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	a := want("h", 50, "vm")
+	a.Sticky = true
+	w.assign(a)
+	w.clock.add(40 * 24 * time.Hour)
+	s := faults.NewFaulty(w.store)
+	if got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{}); err != nil || got.Sticky != 0 || touched(s) > 20 {
+		t.Errorf("%+v, %v, %d records touched", got, err, touched(s))
+	}
+	w.check()
+}
+
 // TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
 func TestStaleAgesAreRepaired(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))

@@ -191,3 +191,76 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 	}
 	w.check()
 }
+
+// TestLeftCallerMayReuseWhatItPassed: the plan of a caller that leaves in the middle of it goes on with the arguments as they were.
+func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
+	for name, change := range map[string]func(*AssignArgs){
+		"Pools":     func(a *AssignArgs) { a.Pools[0] = "b" },
+		"Namespace": func(a *AssignArgs) { a.Namespace["team"] = "y" },
+		"Addresses": func(a *AssignArgs) { a.Addresses[0] = ip("10.0.0.99") },
+		"Also":      func(a *AssignArgs) { a.Also[0].Value = "changed" },
+	} {
+		w, g, e := newGated(t)
+		pools, err := w.Pools(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools[0].Namespaces = key("team", "x")
+		if err := w.UpdatePool(bg, pools[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.AddPool(bg, poolOf("b", "10.0.1.0/24", 26)); err != nil {
+			t.Fatal(err)
+		}
+		a := with("second", insert("1", "x"))
+		a.Owner, a.Use, a.Namespace, a.Pools, a.PoolsAndSelectors = alloc.HostOwner("h2"), alloc.Workload, map[string]string{"team": "x"}, []string{"a"}, true
+		a.Existing = true // what the handle holds is looked up before all else
+		if name == "Addresses" {
+			a.Num4, a.Addresses = 0, []netip.Addr{ip("10.0.0.7")}
+		}
+		errs := make(chan error, 2)
+		go func() {
+			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
+			errs <- err
+		}()
+		<-g.arrived
+		ctx, cancel := context.WithCancel(bg)
+		left := make(chan error)
+		go func() { _, err := e.AutoAssign(ctx, a); left <- err }()
+		waitFor(e, 1)
+		go func() { // keeps the batch alive
+			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
+			errs <- err
+		}()
+		waitFor(e, 2)
+		reading, goOn := make(chan struct{}), make(chan struct{})
+		g.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.N == 1 { // the first that the plan reads
+				close(reading)
+				<-goOn
+			}
+			return faults.Outcome{}
+		})
+		g.open <- struct{}{}
+		<-reading
+		cancel()
+		if err := <-left; !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("%s: left with %v", name, err)
+		}
+		change(&a)
+		close(goOn)
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		als, err := w.IPsByHandle(bg, "second")
+		if err != nil || len(als) != 1 || !pools[0].Prefix.Contains(als[0].Address) || w.row("1").Value != "x" {
+			t.Errorf("%s: holds %v, %v, with the row %q", name, als, err, w.row("1").Value)
+		}
+		if name == "Addresses" && len(als) == 1 && als[0].Address != ip("10.0.0.7") {
+			t.Errorf("holds %v, not what was named", als)
+		}
+		w.check()
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -235,6 +236,43 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 			t.Fatalf("strict %v: owned by %v, %v", strict, w.blocksOf("new"), w.blocksOf("old"))
 		}
 		w.check()
+	}
+}
+
+// TestTakeOverOfSeveral: one call takes over as many empty blocks as it needs, and not more than the owner may have.
+func TestTakeOverOfSeveral(t *testing.T) {
+	for most, want4 := range map[int]int{0: 8, 1: 4} {
+		w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
+		w.assign(want("old", 16, "p"))
+		w.releaseHandle("p")
+		w.clock.add(time.Hour)
+		a := want("new", 8, "q")
+		a.MaxBlocks = most
+		if got := w.assign(a); len(got.V4) != want4 || len(w.blocksOf("new")) != want4/4 {
+			t.Errorf("at most %d blocks: %v of %v", most, got.V4, w.blocksOf("new"))
+		}
+		w.check()
+	}
+}
+
+// TestTakeOverFails: a store that fails at a call of a take-over, whichever, is no shortage.
+func TestTakeOverFails(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
+		w.assign(want("old", 16, "p"))
+		w.releaseHandle("p")
+		w.clock.add(time.Hour)
+		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		got, err := w.engine(f).AutoAssign(bg, want("new", 8, "q"))
+		if w.check(); f.Counts().Calls() < k {
+			if err != nil || len(got.V4) != 8 {
+				t.Errorf("%v, %v", got, err)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) {
+			t.Errorf("call %d fails: %v, %v", k, got, err)
+		}
 	}
 }
 

@@ -366,3 +366,13 @@ func TestForgetFormerOwner(t *testing.T) {
 		}
 	}
 }
+
+// An ordinal cools until the time that is known of it, and as long as the last one if none is.
+func TestCoolsUntil(t *testing.T) {
+	b := &Block{cool: []cooling{{x: 1}, {x: 2, until: 1}, {x: 3, until: 90}}}
+	for x, want := range map[uint64]int64{1: 90, 2: 1, 3: 90} {
+		if got := b.CoolsUntil(x); got != want {
+			t.Errorf("ordinal %d: %d, want %d", x, got, want)
+		}
+	}
+}
