@@ -163,6 +163,27 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 	}
 }
 
+// A call whose store fails while it writes what has ended, at whichever of its calls, returns that error and assigns nothing.
+func TestEndsThatAreNotWritten(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
+		endedWorlds["leases"](w)
+		w.clock.add(time.Hour)
+		f := limited(w.store, 19)
+		f.Script(faults.At(k, faults.Fail(errDown)))
+		got, err := w.engine(f).AutoAssign(bg, want("a", 4, "x"))
+		if w.check(); f.Counts().Calls() < k {
+			if k < 8 || err != nil || len(got.V4) != 4 {
+				t.Errorf("%v, %v, %d calls", got, err, k-1)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) {
+			t.Errorf("call %d fails: %v, %v", k, got, err)
+		}
+	}
+}
+
 // A lease that has ended is not given to its holder again: two callers never have one address.
 func TestEndedLeaseIsNotKept(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
