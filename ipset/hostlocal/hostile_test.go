@@ -99,7 +99,9 @@ func TestAddReadsWhatIsHeld(t *testing.T) {
 		w.add(eth0("b"), nil, "10.0.0.2")
 		key := w.attachment(who)
 		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: "\x7f", Expect: 0})
-		w.add(eth0("a"), nil, ipalloc.ErrCorrupt)
+		if got, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%v: %v, %v", who, got, err)
+		}
 		recs, err := w.store.Get(ctx, nil, key)
 		if err != nil || recs[0].Value != "\x7f" {
 			t.Errorf("%v: the record is %q now, %v", who, recs, err)
