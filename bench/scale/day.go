@@ -61,7 +61,7 @@ func (s *cluster) examine(r *row) error {
 	err = s.meter.call(check, func() error {
 		rep, err := s.operator.Check(s.ctx, nil)
 		if err == nil && len(rep.Problems) > 0 {
-			err = fmt.Errorf("Check: %v", rep.Problems[:min(4, len(rep.Problems))])
+			err = fmt.Errorf("problems found by Check: %v", rep.Problems[:min(4, len(rep.Problems))])
 		}
 		return err
 	})
