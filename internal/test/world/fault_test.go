@@ -1,12 +1,16 @@
 package world
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset"
 )
 
 // A call that fails at any of its store calls, or whose commit has an unknown outcome, is settled as documented: repeated,
@@ -104,6 +108,36 @@ func TestCallsThatCannotSettleFail(t *testing.T) {
 		db.Script(faults.At(1, faults.Fail(faults.ErrInjected)))
 		if _, err := c.Do(t.Context(), e); db.Counts().Calls() > 0 && !errors.Is(err, faults.ErrInjected) {
 			t.Errorf("%s (%d): the first store call failed, and the answer is %v", c.Method, i, err)
+		}
+	}
+}
+
+// A call or a query ends as it would alone while others change the pools before its first store calls, however many: each conflict,
+// also one that reading afresh meets, takes one attempt.
+func TestCallsPassWhileOthersChangePools(t *testing.T) {
+	w := New(t)
+	for i, c := range append(Queries(), Calls()...) {
+		_, want := c.Do(t.Context(), w.Copy(t).Engine(t, w.Copy(t).DB, "", 0))
+		for most := 1; most <= 9; most++ {
+			w := w.Copy(t)
+			others := w.Engine(t, w.DB, "", 0).Operator()
+			db := faults.NewFaulty(w.DB)
+			db.Script(func(ctx context.Context, call faults.Call) faults.Outcome {
+				if call.N <= most {
+					r := netipx.IPRangeFrom(at("203.0.113.1"), at("203.0.113.1").Next())
+					changes := ipset.PoolChanges{Reserve: []netipx.IPRange{r}}
+					if call.N%2 == 0 {
+						changes = ipset.PoolChanges{Unreserve: []netipx.IPRange{r}}
+					}
+					if err := others.ChangePools(ctx, changes); err != nil {
+						t.Error(err)
+					}
+				}
+				return faults.Outcome{}
+			})
+			if _, err := c.Do(t.Context(), w.Engine(t, db, "", 0)); errText(err) != errText(want) {
+				t.Errorf("%s (%d) beside %d changes: %v, want %v", c.Method, i, most, err, want)
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
 // ErrGaveUp is the error of a call that met too many conflicts. It comes with the last one.
@@ -74,5 +76,8 @@ func (r *Runner[T]) again(ctx context.Context, tries int, wait bool, conflict er
 	if len(keys) == 0 {
 		return nil // a conflict that a plan made up
 	}
-	return r.txn.Read(keys...)
+	if err := r.txn.Read(keys...); !errors.Is(err, ipalloc.ErrConflict) {
+		return err
+	}
+	return nil // changed again while it was read: the plan reads it, and the next attempt counts that
 }
