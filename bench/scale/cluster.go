@@ -268,7 +268,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// removeHost removes the host of a place with whatever it holds, and has a new one there.
+// removeHost removes the host of a place with all addresses that it holds, and adds a new host in its place.
 func (s *cluster) removeHost(at int) error {
 	p := &s.places[at]
 	for len(p.pods) > 0 {

@@ -76,7 +76,7 @@ func (s *cluster) renewAll() error {
 	return nil
 }
 
-// loseSpots takes away spot nodes, which are a fifth of all and live for a day on the average. Nobody releases what they had.
+// loseSpots takes away spot nodes, which are a fifth of all nodes and live for a day on average. Their addresses are not released.
 func (s *cluster) loseSpots() error {
 	s.spot += float64(len(s.places)) / 5 / float64(s.ticksOfADay())
 	for ; s.spot >= 1; s.spot-- {

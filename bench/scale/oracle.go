@@ -32,7 +32,7 @@ func minutes(t time.Time) uint32 { return uint32(t.Unix() / 60) }
 
 func (h holding) ended(now time.Time) bool { return h.ends != 0 && h.ends <= minutes(now) }
 
-// assigned notes what a pod got. It fails if somebody holds the address, or if it was released too short a time ago.
+// assigned records the address of a pod. It fails if the address is held, or was released less than its cooldown ago.
 func (o *oracle) assigned(a netip.Addr, h holding, now time.Time) error {
 	if was, ok := o.held[a.As16()]; ok && !was.ended(now) {
 		return fmt.Errorf("%v is given to pod %d on host %d, and pod %d on host %d holds it", a, h.pod, h.host, was.pod, was.host)

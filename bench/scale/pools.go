@@ -40,7 +40,7 @@ func (s *cluster) changePools() error {
 }
 
 // drainPool empties a pool within three hours, every other one in turn, removes it, and adds it again. What has leaked there stays
-// until the collector has found it, and leases that nobody renews until they end.
+// until the collector has found it, and leases that are not renewed stay until they end.
 func (s *cluster) drainPool() error {
 	switch d := s.drained; {
 	case d == nil && s.every(s.DrainEvery, 1) && s.hour(drainAt):

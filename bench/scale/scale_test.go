@@ -119,7 +119,7 @@ func TestOracle(t *testing.T) {
 		},
 		"lapsed early":    func(o *oracle) error { return o.lapsed(lease, now) },
 		"lost":            func(o *oracle) error { return o.compare(held(a), now, known) },
-		"held by nobody":  func(o *oracle) error { return o.compare(held(a, b, netip.MustParseAddr("10.0.0.2")), now, known) },
+		"not held":        func(o *oracle) error { return o.compare(held(a, b, netip.MustParseAddr("10.0.0.2")), now, known) },
 		"a host that was": func(o *oracle) error { return o.compare(held(a, b), now, func(uint32) bool { return false }) },
 		"ended and held":  func(o *oracle) error { return o.compare(held(a, b), later, known) },
 		"another holder": func(o *oracle) error {

@@ -1,0 +1,225 @@
+package ipset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// A space is removed when nothing is in it, and every record of it with it.
+func TestRemoveSpace(t *testing.T) {
+	w := newWorld(t, Config{})
+	red := inSpace(t, w.Engine, "red")
+	for _, e := range []*Engine{red, inSpace(t, w.Engine, "red2")} {
+		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			a := want(fmt.Sprint("h", i), 2, fmt.Sprint("pod", i))
+			a.Request, a.Sticky = fmt.Sprint("request", i), true
+			if _, err := e.AutoAssign(bg, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(what, says string) {
+		t.Helper()
+		if err := w.Operator().RemoveSpace(bg, "red"); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), says) {
+			t.Errorf("with %s: %v", what, err)
+		}
+	}
+	before := keysOutside(t, w.store, "red")
+	refused("a pool", `remove space in "red": it has the pool "p"`)
+	if err := red.RemovePool(bg, "p"); err != nil {
+		t.Fatal(err)
+	}
+	refused("addresses", `it has the record "a4`)
+	for i := range 300 {
+		if _, err := red.ReleaseByHandle(bg, fmt.Sprint("pod", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine"}}); err != nil {
+		t.Fatal(err)
+	}
+	refused("a record of another program", `it has the record "Mine"`)
+	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := w.store.List(bg, store.Range{})
+	if err != nil || !slices.Equal(before, after) {
+		t.Errorf("%d records are left, %d were outside of the space, %v", len(after), len(before), err)
+	}
+	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	// An engine that knew the space goes on in a new one.
+	if err := red.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := red.AutoAssign(bg, want("h7", 2, "pod")); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := red.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 2 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
+
+// emptied returns an engine on a store with limits, and one of its spaces, which has no pool left and much to remove.
+func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
+	t.Helper()
+	f = faults.NewLimited(mem, store.Limits{Ops: 20, Key: 1000, Value: 1 << 16, Bytes: 1 << 18})
+	e, err := New(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	red = inSpace(t, e, "red")
+	if err := red.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 12 {
+		a := want(fmt.Sprint("h", i), 1, "pod")
+		a.Request = fmt.Sprint("request", i)
+		if _, err := red.AutoAssign(bg, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := red.ReleaseByHandle(bg, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	if err := red.RemovePool(bg, "p"); err != nil {
+		t.Fatal(err)
+	}
+	return f, e, red
+}
+
+// TestRemoveSpaceOfManyHosts: the empty blocks of more hosts than are read at a time are given back.
+func TestRemoveSpaceOfManyHosts(t *testing.T) {
+	root := newWorld(t, Config{})
+	e, err := root.InSpace("many")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AddPool(bg, poolOf("a", "10.0.0.0/16", 31)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range txn.ReadMost + 100 {
+		if _, err := e.EnsureBlock(bg, want(fmt.Sprint("h", i), 1, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.RemovePool(bg, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Operator().RemoveSpace(bg, "many"); err != nil {
+		t.Error(err)
+	}
+	if left := root.list(store.Range{}); len(left) > 2 { // the catalog of the space without a name
+		t.Errorf("%d records are left, %q first", len(left), left[0].Key)
+	}
+}
+
+// A removal that fails at any call of the store, or loses the answer of any commit, which may be made late, leaves a space in order,
+// in which a pool may be added, and is completed by the next one.
+func TestRemoveSpaceInterrupted(t *testing.T) {
+	for way := range 4 {
+		for _, again := range []bool{true, false} {
+			for k, met := 1, true; met; k++ {
+				mem := store.NewMemory()
+				f, e, red := emptied(t, mem)
+				late := make(chan struct{})
+				script := faults.AtCommit(k, []faults.Outcome{{}, faults.Unknown(true), faults.Unknown(false), faults.Late(late)}[way])
+				if way == 0 {
+					script = faults.At(k, faults.Fail(faults.ErrInjected))
+				}
+				f.Script(script)
+				err := e.Operator().RemoveSpace(bg, "red")
+				if met = err != nil; met && !errors.Is(err, faults.ErrInjected) {
+					t.Fatalf("fault %d: %v", k, err)
+				}
+				f.Script(nil)
+				if again {
+					if err := e.Operator().RemoveSpace(bg, "red"); err != nil {
+						t.Fatalf("after fault %d: %v", k, err)
+					}
+				} else {
+					if err := red.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := red.AutoAssign(bg, want("h1", 3, "pod")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				close(late)
+				f.Settle()
+				if recs, _, err := mem.List(bg, store.Range{}); again && (err != nil || len(recs) > 0) {
+					t.Fatalf("after fault %d: %v are left, %v", k, recs, err)
+				}
+				if rep, err := red.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || !again && rep.Allocations != 3 {
+					t.Fatalf("way %d, after fault %d: %+v, %v", way, k, rep, err)
+				}
+			}
+		}
+	}
+}
+
+// A record of the caller or of another program that is written before the n-th call of a removal is kept, for every n, and the
+// removal says that the space is in use if it could see the record.
+func TestRemoveSpaceKeepsForeign(t *testing.T) {
+	write := map[string]func(*Engine) error{
+		"with a release": func(e *Engine) error {
+			_, err := e.Release(bg, ReleaseArgs{Handle: "nobody", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}}})
+			return err
+		},
+		"alone": func(e *Engine) error {
+			_, err := e.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}})
+			return err
+		},
+	}
+	for how, do := range write {
+		for n, more := 1, true; more; n++ {
+			mem := store.NewMemory()
+			f, e, _ := emptied(t, mem)
+			other, err := New(mem, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, calls := inSpace(t, other, "red"), 0
+			more = false
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if calls = c.N; c.N == n {
+					more = true
+					if err := do(in); err != nil {
+						t.Error(err)
+					}
+				}
+				return faults.Outcome{}
+			})
+			err = e.Operator().RemoveSpace(bg, "red")
+			if !more {
+				break
+			}
+			if seen := n < calls; seen && !errors.Is(err, ipalloc.ErrInUse) {
+				t.Errorf("%s, before call %d of %d: %v", how, n, calls, err)
+			}
+			if recs, err := in.core.Store.Get(bg, nil, "Machine/1"); err != nil || recs[0].Value != "x" {
+				t.Errorf("%s, before call %d of %d: the record is gone", how, n, calls)
+			}
+			rep, err := in.Operator().Check(bg, nil)
+			if err != nil || slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Kind != ProblemNoPool }) {
+				t.Errorf("%s, before call %d of %d: %v, %v", how, n, calls, rep.Problems, err)
+			}
+		}
+	}
+}
