@@ -153,6 +153,7 @@ type PoolChanges struct {
 	Remove []string
 	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are
 	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
+	// It is refused in [store.Together], because others would not see that the pools are disabled.
 	IfEmpty bool
 	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
 	Reserve, Unreserve []netipx.IPRange

@@ -17,10 +17,12 @@ import (
 //
 // It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if
 // other engines were faster each time; and the store's errors. After an error positions of sets may be forgotten; repeat the
-// call. Cost: linear in the scopes and sets, two commits for those that fit one.
+// call. [store.Together] cannot have it: ErrInvalid. Cost: linear in the scopes and sets, two commits for those that fit one.
 func (e *Engine) Remove(ctx context.Context) error {
 	var err error
-	if e.leases { // attachments of an earlier boot go first
+	if store.Deferred(e.store) { // no Add would see the marks
+		err = fault(ipalloc.ErrInvalid, "store", "not in store.Together: it takes commits of its own")
+	} else if e.leases { // attachments of an earlier boot go first
 		err = e.do(ctx, "remove", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })
 	}
 	for try, more := 1, true; more && err == nil; try++ {

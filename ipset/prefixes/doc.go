@@ -46,17 +46,26 @@
 //
 // # Addresses below
 //
-// A holding becomes a pool of addresses by ipset's AddPool, in one commit with the call that
-// assigns it, and both are taken back in one:
+// A holding becomes a pool of addresses by ipset's AddPool. [store.Together] makes one commit of
+// that and of the call that assigns the holding.
 //
-//	err := store.Together(ctx, db, func(tx store.Store) error {
+// To take both back, first remove the pool by itself, because that takes several commits. Then
+// release the holding, in a commit that verifies that the pool has not come back:
+//
+//	err := engine.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
+//	if err != nil {
+//		return err // such as ErrInUse: an address is held, and both stay
+//	}
+//	return store.Together(ctx, db, func(tx store.Store) error {
 //		// allocator and engine are made on tx
-//		err := engine.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
-//		if err != nil {
-//			return err // an address is held, and the holding stays
+//		pools, err := engine.Pools(ctx)
+//		if err != nil || slices.ContainsFunc(pools, func(p ipset.Pool) bool { return p.Name == name }) {
+//			return cmp.Or(err, ipalloc.ErrInUse)
 //		}
 //		return allocator.Release(ctx, owner, at)
 //	})
+//
+// Both steps are idempotent, but the second returns ErrNotHeld once the holding is released.
 //
 // # Records
 //

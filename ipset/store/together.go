@@ -17,9 +17,8 @@ import (
 // togetherAttempts is how often f is called before Together gives up against others that change what it has read.
 const togetherAttempts = 16
 
-// Together calls f with a store on which any calls may work, of ipset, prefixes and hostlocal, and writes what they commit there in one
-// commit of db: all of it or, if f returns an error, nothing. Make the engines in f. A prefix that becomes a pool of addresses, and
-// both taken back:
+// Together calls f with a store for calls of ipset, prefixes and hostlocal, and writes all that they commit to it in one commit of db,
+// or nothing if f returns an error. Make the engines in f, on that store. A prefix that becomes a pool of addresses:
 //
 //	err := store.Together(ctx, db, func(tx store.Store) error {
 //		plan, engine := ... // of prefixes and of ipset, on tx
@@ -30,14 +29,15 @@ const togetherAttempts = 16
 //		return engine.AddPool(ctx, ipset.Pool{Name: "node-1", Prefix: node.Prefix})
 //	})
 //
-// The commit verifies every record that a call in f has got by its key, or relied on in a commit, also one that it leaves as it is. If
-// another has changed one meanwhile, f is called again with the present state, at most 16 times; so it must not change anything but tx.
-// Records that a call lists are as they are for the call alone.
+// The commit verifies every record that f read by its key or named in a commit, even if f left it unchanged. If another writer has
+// changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing but tx. Records
+// that f only listed are not verified, so calls that rest on a list with a mark of their own are refused with [ipalloc.ErrInvalid]:
+// ChangePools with IfEmpty, and Remove of hostlocal.
 //
-// Errors: that of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; those of db's Commit, [ipalloc.ErrLimit] for more records than one
-// commit takes. After [ipalloc.ErrUnknownOutcome] all may have been written: call Together again with calls that may be repeated, such as
-// Assign of both packages and AddPool. Cost: the reads of the calls, one more for each of their commits, and one commit. Memory: the
-// records written, and the keys of those read.
+// Errors: the error of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; [ipalloc.ErrLimit] for more
+// records than one commit takes; and other errors of db's Commit. After [ipalloc.ErrUnknownOutcome] the commit may have been made: call
+// Together again with idempotent calls, such as Assign of both packages and AddPool. Cost: the reads of f, one read for each of its
+// commits, and one commit. Memory: the records written, and the keys of those read.
 func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 	if db == nil {
 		return isNil("join", "db")
@@ -56,6 +56,20 @@ func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 			return err
 		}
 	}
+}
+
+// Deferred reports whether commits to db take effect only when a [Together] ends. A procedure that first publishes a mark, so that
+// others leave alone what it lists next, cannot run there.
+func Deferred(db Store) bool {
+	switch s := db.(type) {
+	case *joint:
+		return true
+	case *overlay:
+		return Deferred(s.below)
+	case *space:
+		return Deferred(s.db)
+	}
+	return false
 }
 
 // joint is an overlay that notes what its commits and reads rely on.

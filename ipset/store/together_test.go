@@ -1,15 +1,19 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -44,15 +48,24 @@ func (p plan) node(ctx context.Context, name string) (netip.Prefix, error) {
 	return h.Prefix, p.AddPool(ctx, ipset.Pool{Name: name, Prefix: h.Prefix})
 }
 
-// remove takes both back, unless an address is held.
-func (p plan) remove(ctx context.Context, name string, at netip.Prefix) error {
-	if err := p.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true}); err != nil {
+// remove takes both back as package prefixes advises: the pool by itself, and the prefix in a commit that relies on the pool being gone.
+func remove(t *testing.T, db store.Store, name string, at netip.Prefix) error {
+	t.Helper()
+	ctx := t.Context()
+	if err := planOn(t, db).Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true}); err != nil {
 		return err
 	}
-	return p.tree.Release(ctx, name, at)
+	return store.Together(ctx, db, func(tx store.Store) error {
+		p := planOn(t, tx)
+		pools, err := p.Pools(ctx)
+		if err != nil || slices.ContainsFunc(pools, func(p ipset.Pool) bool { return p.Name == name }) {
+			return cmp.Or(err, ipalloc.ErrInUse)
+		}
+		return p.tree.Release(ctx, name, at)
+	})
 }
 
-// A prefix of a tree and the pool that is made of it come in one commit and go in one; an address in between keeps both.
+// A prefix of a tree and the pool that is made of it come in one commit and go as advised; an address in between keeps both.
 func TestTogetherMakesAPoolOfAHolding(t *testing.T) {
 	ctx := t.Context()
 	for _, space := range []string{"", "red"} {
@@ -89,8 +102,7 @@ func TestTogetherMakesAPoolOfAHolding(t *testing.T) {
 		if _, err := p.Assign(ctx, alloc.HostOwner("n1"), "pod", "n1"); err != nil {
 			t.Fatal(err)
 		}
-		gone := func(tx plan) error { return tx.remove(ctx, "n1", at) }
-		if err := both(gone); !errors.Is(err, ipalloc.ErrInUse) {
+		if err := remove(t, db, "n1", at); !errors.Is(err, ipalloc.ErrInUse) {
 			t.Errorf("removed with an address: %v", err)
 		}
 		stop := errors.New("stop")
@@ -100,7 +112,7 @@ func TestTogetherMakesAPoolOfAHolding(t *testing.T) {
 		if _, err := p.ReleaseByHandle(ctx, "pod"); err != nil {
 			t.Fatal(err)
 		}
-		if err := both(gone); err != nil {
+		if err := remove(t, db, "n1", at); err != nil {
 			t.Fatal(err)
 		}
 		pools, err := p.Pools(ctx)
@@ -206,5 +218,102 @@ func TestTogetherOfTooMuch(t *testing.T) {
 	})
 	if recs, _, _ := db.List(ctx, store.Range{}); !errors.Is(err, ipalloc.ErrLimit) || len(recs) != 0 {
 		t.Errorf("%v, %v", recs, err)
+	}
+}
+
+// An address that another process takes from a pool before any store call of its removal keeps the pool and its prefix, or comes too
+// late to be taken: in a block that comes meanwhile, and in one that is there.
+func TestPoolOfAHoldingIsUsedMeanwhile(t *testing.T) {
+	ctx := t.Context()
+	for _, blocks := range []int{0, 1, 40} {
+		kept, refused := 0, 0
+		for k, met := 1, true; met; k++ {
+			memory := store.NewMemory()
+			p := planOn(t, memory)
+			if err := p.tree.AddPool(ctx, prefixes.Pool{Prefix: region, Sizes: prefixes.Sizes{Shortest: 16, Longest: 28}}); err != nil {
+				t.Fatal(err)
+			}
+			h, err := p.tree.Assign(ctx, prefixes.Request{Pool: region, Owner: "n1", Bits: 24})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.AddPool(ctx, ipset.Pool{Name: "n1", Prefix: h.Prefix, BlockBits: 30}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range blocks {
+				if _, err := p.EnsureBlock(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 1, Use: alloc.Workload}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var late error
+			db := faults.NewFaulty(memory)
+			db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if c.N == k {
+					_, late = p.Assign(ctx, alloc.HostOwner("late"), "late", "n1")
+				}
+				return faults.Outcome{}
+			})
+			err = remove(t, db, "n1", h.Prefix)
+			if met = db.Counts().Calls() >= k; !met {
+				break
+			}
+			pools, poolsErr := p.Pools(ctx)
+			_, heldErr := p.tree.Get(ctx, h.Prefix)
+			switch {
+			case late == nil:
+				kept++
+				if !errors.Is(err, ipalloc.ErrInUse) || poolsErr != nil || len(pools) != 1 || pools[0].Disabled || heldErr != nil {
+					t.Errorf("%d blocks, an address before call %d: %v, pools %v, %v, %v", blocks, k, err, pools, poolsErr, heldErr)
+				}
+			default:
+				refused++
+				if err != nil || poolsErr != nil || len(pools) != 0 || !errors.Is(heldErr, ipalloc.ErrNotFound) {
+					t.Errorf("%d blocks, none before call %d (%v): %v, pools %v, %v, %v", blocks, k, late, err, pools, poolsErr, heldErr)
+				}
+			}
+			if rep, err := p.Operator().Check(ctx, nil); err != nil || len(rep.Problems) > 0 {
+				t.Errorf("%d blocks, call %d: %v, %v", blocks, k, rep, err)
+			}
+		}
+		if kept == 0 || refused == 0 {
+			t.Errorf("%d blocks: kept %d times, refused %d times", blocks, kept, refused)
+		}
+	}
+}
+
+// Calls that rest on a mark that others must see are refused, also in a space and on an overlay, and write nothing.
+func TestTogetherRefusesMarks(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	refused := func(what string, err error, field string) {
+		t.Helper()
+		if e := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &e) || e.Field != field {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	err := store.Together(ctx, db, func(tx store.Store) error {
+		red, err := store.Space(tx, "red")
+		if err != nil {
+			return err
+		}
+		for what, on := range map[string]store.Store{"": tx, "in a space": red, "on an overlay": store.NewOverlay(tx)} {
+			if !store.Deferred(on) {
+				t.Errorf("%s: not deferred", what)
+			}
+			changes := ipset.PoolChanges{Remove: []string{"a"}, IfEmpty: true}
+			refused("ChangePools "+what, planOn(t, on).Operator().ChangePools(ctx, changes), "IfEmpty")
+			network, err := hostlocal.New(on, hostlocal.Config{Network: "net", Sets: []hostlocal.RangeSet{{{Subnet: region}}}})
+			if err != nil {
+				return err
+			}
+			refused("Remove "+what, network.Remove(ctx), "store")
+		}
+		return nil
+	})
+	if recs, _, listErr := db.List(ctx, store.Range{}); err != nil || listErr != nil || len(recs) > 0 {
+		t.Errorf("%v, %v, %v", err, recs, listErr)
+	}
+	if store.Deferred(db) || store.Deferred(store.NewOverlay(db)) {
+		t.Error("a store is deferred")
 	}
 }
