@@ -34,22 +34,51 @@ func need(cmd *cobra.Command, flags ...string) error {
 }
 
 // change runs f on an engine that may write, or with --dry-run on one whose calls answer the same and write nothing.
-func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
+func (a *app) change(ctx context.Context, m mode, f func(ctx context.Context, e *ipset.Engine) error) error {
+	return a.changeOn(ctx, m, func(ctx context.Context, e *ipset.Engine, _ store.Store) error { return f(ctx, e) })
+}
+
+// edit is change for settings that are read, changed in part and written: f does that, again if they changed meanwhile, so nothing
+// that another caller sets is lost. Then show prints them.
+func (a *app) edit(ctx context.Context, m mode, f, show func(ctx context.Context, e *ipset.Engine) error) error {
+	return a.changeOn(ctx, m, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
+		err := error(nil)
+		if a.dryRun {
+			err = f(ctx, e)
+		} else {
+			err = store.Together(ctx, db, func(tx store.Store) error {
+				e, err := a.engine(tx)
+				if err != nil {
+					return err
+				}
+				return f(ctx, e)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		return show(ctx, e)
+	})
+}
+
+// changeOn opens the store, and runs f on it and on its engine.
+func (a *app) changeOn(ctx context.Context, m mode, f func(ctx context.Context, e *ipset.Engine, db store.Store) error) (err error) {
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
-	db, err := a.changeable(ctx, m)
+	source, err := a.changeable(ctx, m)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	e, err := a.engine(&stoppable{Store: db, app: a, stop: ctx})
+	defer func() { err = errors.Join(err, source.Close()) }()
+	db := &stoppable{Store: source, app: a, stop: ctx}
+	e, err := a.engine(db)
 	if err != nil {
 		return err
 	}
 	if a.dryRun {
 		e = e.DryRun()
 	}
-	if err := f(context.WithoutCancel(ctx), e); err != nil {
+	if err := f(context.WithoutCancel(ctx), e, db); err != nil {
 		return err
 	}
 	if a.dryRun {

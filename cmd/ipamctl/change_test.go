@@ -194,23 +194,40 @@ func TestChangesTranscript(t *testing.T) {
 	transcript(t, "changes.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir}, lines...)
 }
 
-// Reservations that several processes add at the same time are all kept.
-func TestReserveBesideOthers(t *testing.T) {
+// What several processes change at the same time is all kept: reservations, and different settings of one pool and of the store.
+func TestChangesBesideOthers(t *testing.T) {
 	env := map[string]string{"IPAMCTL_STORE": newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")}
-	const n = 8
+	var lines []string
+	for i := range 8 {
+		lines = append(lines, fmt.Sprintf("reserve add 10.200.%d.1", i))
+	}
+	lines = append(lines, "config set --strict", "config set --max-blocks-per-host 7",
+		"pool set pods --cooldown 1m0s", "pool set pods --priority 3", "pool set pods --order random", "pool set pods --max-blocks-per-host 5")
 	var wg sync.WaitGroup
-	for i := range n {
+	for _, line := range lines {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if status, out, stderr := call(t, env, "reserve", "add", fmt.Sprintf("10.200.%d.1", i)); status != exitOK {
-				t.Errorf("status %d: %s%s", status, out, stderr)
+			if status, out, stderr := call(t, env, strings.Fields(line)...); status != exitOK {
+				t.Errorf("%s: status %d: %s%s", line, status, out, stderr)
 			}
 		}()
 	}
 	wg.Wait()
 	_, out, _ := call(t, env, "reserve", "list")
-	if got := strings.Count(out, "10.200."); got != n {
-		t.Errorf("%d of %d reservations:\n%s", got, n, out)
+	if got := strings.Count(out, "10.200."); got != 8 {
+		t.Errorf("%d of 8 reservations:\n%s", got, out)
+	}
+	_, out, _ = call(t, env, "config", "show", "-o", "json")
+	for _, want := range []string{`"strict": true`, `"maxBlocksPerHost": 7`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in %s", want, out)
+		}
+	}
+	_, out, _ = call(t, env, "pool", "show", "pods", "-o", "json")
+	for _, want := range []string{`"cooldown": "1m0s"`, `"priority": 3`, `"order": "random"`, `"maxBlocksPerHost": 5`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in %s", want, out)
+		}
 	}
 }

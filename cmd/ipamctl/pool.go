@@ -189,17 +189,26 @@ func sortPools(all []poolUse, by string) {
 
 // onePool returns the pool of a name, and an error that suggests those with a similar one.
 func onePool(all []poolUse, name string) (*poolUse, error) {
-	var names []string
+	pools := make([]ipset.Pool, len(all))
 	for i := range all {
 		if all[i].Name == name {
 			return &all[i], nil
 		}
-		names = append(names, all[i].Name)
+		pools[i] = all[i].Pool
 	}
-	if len(names) == 0 {
-		return nil, fail(exitNotFound, "there is no pool %q: the store has no pools", name)
+	return nil, noPool(pools, name)
+}
+
+// noPool is the error of a name that no pool has.
+func noPool(all []ipset.Pool, name string) error {
+	if len(all) == 0 {
+		return fail(exitNotFound, "there is no pool %q: the store has no pools", name)
 	}
-	return nil, fail(exitNotFound, "there is no pool %q; the pools are %s", name, strings.Join(names, ", "))
+	names := make([]string, len(all))
+	for i, p := range all {
+		names[i] = p.Name
+	}
+	return fail(exitNotFound, "there is no pool %q; the pools are %s", name, strings.Join(names, ", "))
 }
 
 // completePools completes the name of a pool.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -137,23 +138,20 @@ func (a *app) poolAddCommand() *cobra.Command {
 
 // updatePool changes a pool with edit.
 func (a *app) updatePool(ctx context.Context, name string, edit func(p *ipset.Pool) error) error {
-	return a.change(ctx, writing, func(ctx context.Context, e *ipset.Engine) error {
-		all, err := pools(ctx, e)
+	return a.edit(ctx, writing, func(ctx context.Context, e *ipset.Engine) error {
+		all, err := e.Pools(ctx)
 		if err != nil {
 			return err
 		}
-		p, err := onePool(all, name)
-		if err != nil {
+		i := slices.IndexFunc(all, func(p ipset.Pool) bool { return p.Name == name })
+		if i < 0 {
+			return noPool(all, name)
+		}
+		if err := edit(&all[i]); err != nil {
 			return err
 		}
-		if err := edit(&p.Pool); err != nil {
-			return err
-		}
-		if err := e.UpdatePool(ctx, p.Pool); err != nil {
-			return err
-		}
-		return a.printPools(ctx, e, name)
-	})
+		return e.UpdatePool(ctx, all[i])
+	}, func(ctx context.Context, e *ipset.Engine) error { return a.printPools(ctx, e, name) })
 }
 
 func (a *app) poolSetCommand() *cobra.Command {

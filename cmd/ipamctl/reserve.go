@@ -110,7 +110,7 @@ func (a *app) configCommand() *cobra.Command {
 		Use: "set", Args: cobra.NoArgs,
 		Short: "Change the configuration; settings without a flag stay as they are",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
+			return a.edit(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
 				cfg, err := e.Operator().Config(ctx)
 				if err != nil {
 					return err
@@ -118,11 +118,8 @@ func (a *app) configCommand() *cobra.Command {
 				set(cmd.Flags(), "strict", &cfg.Strict, want.Strict)
 				set(cmd.Flags(), "no-auto-blocks", &cfg.NoAutoBlocks, want.NoAutoBlocks)
 				set(cmd.Flags(), "max-blocks-per-host", &cfg.MaxBlocksPerHost, want.MaxBlocksPerHost)
-				if err := e.Operator().SetConfig(ctx, cfg); err != nil {
-					return err
-				}
-				return a.printConfig(ctx, e)
-			})
+				return e.Operator().SetConfig(ctx, cfg)
+			}, a.printConfig)
 		},
 	}
 	setting.Flags().BoolVar(&want.Strict, "strict", false, "hosts borrow no address from blocks of others")
