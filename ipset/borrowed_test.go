@@ -41,7 +41,7 @@ func TestBorrowings(t *testing.T) {
 		}
 	}
 	list := func() (bs []Borrowing, err error) {
-		for b, err := range e.Borrowings(ctx) {
+		for b, err := range e.Operator().Borrowings(ctx) {
 			if err != nil {
 				return bs, err
 			}
@@ -58,7 +58,7 @@ func TestBorrowings(t *testing.T) {
 	if got, err := list(); err != nil || !slices.Equal(got, want[4:]) {
 		t.Errorf("%v, %v; want %v", got, err, want[4:])
 	}
-	for range e.Borrowings(ctx) {
+	for range e.Operator().Borrowings(ctx) {
 		break
 	}
 

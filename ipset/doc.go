@@ -22,8 +22,7 @@
 //	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
-//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Borrowings, Hosts,
-//	              Utilization
+//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Hosts, Utilization
 //	pools         Pools, AddPool, UpdatePool, RemovePool
 //	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
 //	follow        Changes, what every commit did; Follow, to keep a cache fresh
@@ -34,7 +33,7 @@
 //
 //	every minute  Sweep for what only time ends; a Collector for leaks
 //	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, Reindex
-//	blocks        Blocks, BlockOf, ImportBlock
+//	blocks        Blocks, BlockOf, ImportBlock, Borrowings
 //	in doubt      Check, Repair
 //	spaces        Spaces, RemoveSpace
 //

@@ -314,7 +314,7 @@ func (w *dryWorld) query() dryCall {
 		all += answer(err, use)
 		pools, err := e.Pools(ctx)
 		all += answer(err, pools)
-		return all + collect(e.Allocations(ctx, netip.Prefix{})) + collect(e.Borrowings(ctx))
+		return all + collect(e.Allocations(ctx, netip.Prefix{})) + collect(e.Operator().Borrowings(ctx))
 	}}
 }
 

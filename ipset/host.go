@@ -80,9 +80,9 @@ func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 
 // Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
 // records alone, a page at a time: the cost is the number of borrowed addresses, whatever else is held. No snapshot.
-func (e *Engine) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
+func (o Operator) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 	return func(yield func(Borrowing, error) bool) {
-		for b, err := range e.query.Borrowings(ctx) {
+		for b, err := range o.e.query.Borrowings(ctx) {
 			if !yield(Borrowing(b), err) {
 				return
 			}

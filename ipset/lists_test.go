@@ -56,7 +56,7 @@ func TestListsOfManyRecords(t *testing.T) {
 	}
 	for what, got := range map[string]int{
 		"Allocations": count(t, e.Allocations(bg, netip.Prefix{})), "Blocks": count(t, e.Operator().Blocks(bg, netip.Prefix{})),
-		"Borrowings": count(t, e.Borrowings(bg)), "Allocations of a pool": count(t, e.Allocations(bg, netip.MustParsePrefix("10.0.0.0/20"))),
+		"Borrowings": count(t, e.Operator().Borrowings(bg)), "Allocations of a pool": count(t, e.Allocations(bg, netip.MustParsePrefix("10.0.0.0/20"))),
 	} {
 		if got != n {
 			t.Errorf("%s: %d, want %d", what, got, n)

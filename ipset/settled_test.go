@@ -40,7 +40,7 @@ var settling = map[string]func(e *Engine) error{
 	"BlockOf":    func(e *Engine) error { _, err := e.Operator().BlockOf(bg, ip("10.0.0.1")); return err },
 	"Blocks":     func(e *Engine) error { return last(e.Operator().Blocks(bg, netip.Prefix{})) },
 	"BlocksOf":   func(e *Engine) error { _, err := e.BlocksOf(bg, alloc.HostOwner("x")); return err },
-	"Borrowings": func(e *Engine) error { return last(e.Borrowings(bg)) },
+	"Borrowings": func(e *Engine) error { return last(e.Operator().Borrowings(bg)) },
 	"Changes": func(e *Engine) (err error) {
 		for _, err = range e.Changes(bg, 0) {
 			break

@@ -236,7 +236,7 @@ func (e *Engine) read() view {
 	if err == nil {
 		v.summarize(us, e.opts.Hosts)
 		if e.opts.Borrowed {
-			err = v.borrowings(e.engine.Borrowings(ctx))
+			err = v.borrowings(e.engine.Operator().Borrowings(ctx))
 		}
 	}
 	if err != nil {

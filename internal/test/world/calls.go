@@ -316,7 +316,7 @@ func Queries() []Call {
 			}
 			return b.String(), nil
 		}),
-		query("Borrowings", func(ctx ctx, e engine) (string, error) { return all(e.Borrowings(ctx)) }),
+		query("Borrowings", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Borrowings(ctx)) }),
 		query("Spaces", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Spaces(ctx)) }),
 		query("Space", func(_ ctx, e engine) (string, error) { return e.Space(), nil }),
 		query("Hosts", func(ctx ctx, e engine) (string, error) { h, err := e.Hosts(ctx); return answer(err, h) }),
