@@ -272,7 +272,8 @@ func (r refusal) is(err error) bool {
 var ipamRefusals = map[string]refusal{
 	"":         {},
 	"disabled": {ipalloc.ErrNotFound, "no pool qualifies"}, "no pool": {ipalloc.ErrNotFound, "no pool qualifies"},
-	"owner": {ipalloc.ErrOccupied, "the block is another owner's, held by"}, "strict": {ipalloc.ErrOccupied, "affinity is strict"},
+	"outside": {ipalloc.ErrNotFound, "no pool has the address"},
+	"owner":   {ipalloc.ErrOccupied, "the block is another owner's, held by"}, "strict": {ipalloc.ErrOccupied, "affinity is strict"},
 	"overlap": {ipalloc.ErrOccupied, "a block that exists is in the way"}, "taken": {ipalloc.ErrOccupied, ": occupied, held by"},
 	"cooling": {ipalloc.ErrCooling, "until"}, "reserved": {ipalloc.ErrReserved, ""}, "limit": {ipalloc.ErrLimit, "as many blocks"},
 	"key": {ipalloc.ErrMismatch, "is shared under the key"}, "full": {ipalloc.ErrLimit, "holders, held by"},

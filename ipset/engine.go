@@ -72,10 +72,10 @@ type Engine struct {
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
-		return nil, cause.Op("new", cause.Invalid("store", "none"))
+		return nil, cause.Op("new", cause.Invalid("store", "is nil"))
 	}
 	if o.Skew < 0 {
-		return nil, cause.Op("new", cause.Invalid("Skew", "clocks apart by %v", o.Skew))
+		return nil, cause.Op("new", cause.Invalid("Skew", "%v is negative", o.Skew))
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -57,9 +57,9 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 	}
 	before := names(t, e)
 	for text, wrong := range map[string]PoolChanges{
-		"can grow and not shrink": {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
-		"another pool has these":  {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
-		"zero IPRange":            {Set: []Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
+		"can grow and not shrink":      {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
+		"another pool has that prefix": {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
+		"zero IPRange":                 {Set: []Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
 	} {
 		if err := e.Operator().ChangePools(bg, wrong); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)

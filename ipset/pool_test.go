@@ -36,7 +36,7 @@ func TestPoolNameUTF8(t *testing.T) {
 		"add":   e.AddPool(ctx, Pool{Name: "\xff", Prefix: netip.MustParsePrefix("10.1.0.0/24")}),
 		"merge": e.Operator().MergePools(ctx, "\xff", "a", "b"),
 	} {
-		if got := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &got) || got.Field != "pool" {
+		if got := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &got) || got.Field != "Name" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

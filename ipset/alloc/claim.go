@@ -43,7 +43,7 @@ func (s Share) Check() error {
 		fallthrough
 	case s.Max != 0:
 		if s.Max < 2 || s.Max > MaxHolders {
-			return cause.Wrap(ipalloc.Error{Op: "check", Field: "Share.Max", Reason: fmt.Sprintf("%d holders, 2 to %d", s.Max, MaxHolders), Err: ipalloc.ErrInvalid})
+			return cause.Wrap(ipalloc.Error{Op: "check", Field: "Share.Max", Reason: fmt.Sprintf("%d holders, want 2 to %d", s.Max, MaxHolders), Err: ipalloc.ErrInvalid})
 		}
 	}
 	return nil

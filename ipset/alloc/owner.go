@@ -58,8 +58,11 @@ func (o Owner) String() string {
 
 // Check refuses an owner that cannot own.
 func (o Owner) Check() error {
+	if o == (Owner{}) {
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: "it is the zero value; name a host or a virtual owner", Err: ipalloc.ErrInvalid})
+	}
 	if o.Kind != Host && o.Kind != Virtual {
-		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: fmt.Sprintf("of kind %d", o.Kind), Err: ipalloc.ErrInvalid})
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: fmt.Sprintf("unknown kind %d", o.Kind), Err: ipalloc.ErrInvalid})
 	}
 	return cause.Name("owner", o.Name)
 }

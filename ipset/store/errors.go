@@ -10,7 +10,7 @@ import (
 // Conflict returns the error of a commit that found the record of key at another
 // revision than expected. It matches ipalloc.ErrConflict. pkg names the store's package.
 func Conflict(pkg, key string) error {
-	return &ipalloc.Error{Package: pkg, Op: "commit", Name: key, Reason: "the record changed meanwhile", Err: ipalloc.ErrConflict}
+	return &ipalloc.Error{Package: pkg, Op: "commit", Name: key, Reason: "the record is not at the expected revision", Err: ipalloc.ErrConflict}
 }
 
 // ConflictKey returns the key of the record that a conflict is about; ok is false if

@@ -188,6 +188,7 @@ func (w *world) ourClass(err error) string {
 	}{
 		{nil, "", ""},
 		{ipalloc.ErrNotFound, "no pool qualifies", "no pool"},
+		{ipalloc.ErrNotFound, "no pool has the address", "no pool"},
 		{ipalloc.ErrNotFound, "no such pool", "unknown pool"},
 		{ipalloc.ErrNotFound, "no such owner", "not found"},
 		{ipalloc.ErrOccupied, "affinity is strict", "strict"},

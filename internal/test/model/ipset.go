@@ -325,11 +325,14 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 	}
 }
 
-// AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "no pool", "taken",
-// "cooling", "reserved", "strict", "limit", "overlap", "size", "key" or "full".
+// AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "outside", "no pool",
+// "taken", "cooling", "reserved", "strict", "limit", "overlap", "size", "key" or "full".
 func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	p, ok := m.pool(a)
-	if !ok || p.Disabled && !m.Has(a, w.Hold.Handle) {
+	if !ok {
+		return "outside"
+	}
+	if p.Disabled && !m.Has(a, w.Hold.Handle) {
 		return "no pool"
 	}
 	b := m.containing(a)

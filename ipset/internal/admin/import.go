@@ -20,7 +20,7 @@ import (
 // ImportBlock carries out the call of that name.
 func (e *Admin) ImportBlock(ctx context.Context, b *block.Block) error {
 	if b == nil {
-		return cause.Wrap(ipalloc.Error{Op: "import", Err: cause.Invalid("block", "none")})
+		return cause.Wrap(ipalloc.Error{Op: "import", Err: cause.Invalid("block", "is nil")})
 	}
 	if err := b.Check(); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "import", Prefix: b.Prefix(), Err: fmt.Errorf("%w: %v", ipalloc.ErrCorrupt, err)})

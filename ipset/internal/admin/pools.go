@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"go4.org/netipx"
@@ -121,6 +122,9 @@ func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
 			return nil
 		}
 		reason := "a pool of that name exists with another " + field
+		if has := reflect.ValueOf(c.Pools[i]).FieldByName(field); !has.IsZero() {
+			reason += fmt.Sprintf(" (%v)", has)
+		}
 		return cause.Wrap(ipalloc.Error{Op: "add", Field: field, Name: p.Name, Reason: reason, Err: cause.PoolExists})
 	})
 }
@@ -214,7 +218,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 		}
 		p := c.Pools[i]
 		if bits < 1 || bits > 8 {
-			return cause.Invalid("bits", "split in 2^%d", bits)
+			return cause.Invalid("bits", "%d is not from 1 to 8", bits)
 		}
 		for _, q := range c.Pools {
 			if q.Prefix.Bits() > p.Prefix.Bits() && q.Prefix.Bits() <= p.Prefix.Bits()+bits && p.Prefix.Overlaps(q.Prefix) {
@@ -223,7 +227,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 		}
 		for _, size := range append([]int{p.BlockBits}, p.Draining...) {
 			if p.Prefix.Bits()+bits > size {
-				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.Invalid("bits", "parts of /%d, blocks of /%d", p.Prefix.Bits()+bits, size)})
+				return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.Invalid("bits", "a /%d part is smaller than a /%d block", p.Prefix.Bits()+bits, size)})
 			}
 		}
 		if p.Subnet { // the ends of the whole stay what they are, those of the parts are addresses like others
@@ -277,7 +281,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 			return err
 		}
 		if len(whole) != 1 {
-			return cause.Wrap(ipalloc.Error{Op: "merge", Name: name, Err: cause.Invalid("parts", "they are %d prefixes", len(whole))})
+			return cause.Wrap(ipalloc.Error{Op: "merge", Name: name, Err: cause.Invalid("parts", "they make up %d prefixes and not one", len(whole))})
 		}
 		merged.Name, merged.Prefix, merged.Ranges = name, whole[0], nil
 		if !free.ContainsPrefix(whole[0]) {

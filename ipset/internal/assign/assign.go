@@ -169,17 +169,17 @@ func (a *AssignArgs) check() error {
 	case a.Share != (alloc.Share{}) && a.Handle == "":
 		return cause.Invalid("Share", "a holder of a shared address needs a handle")
 	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
-		return cause.Invalid("Num4", "%d + %d addresses, 1 to %d", a.Num4, a.Num6, maxBatch)
+		return cause.Invalid("Num4", "%d IPv4 and %d IPv6 addresses asked for, want 1 to %d of a family", a.Num4, a.Num6, maxBatch)
 	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
 		return cause.UnknownUse
 	case a.Existing && (a.Handle == "" || a.Request != ""):
 		return cause.Invalid("Existing", "it needs a handle and goes without a request key")
 	case a.Head > math.MaxUint64-a.Tail:
-		return cause.Invalid("Head", "%d + %d addresses to reserve", a.Head, a.Tail)
+		return cause.Invalid("Head", "%d and %d addresses to reserve are more than a block can have", a.Head, a.Tail)
 	case a.TTL < 0:
-		return cause.Invalid("TTL", "%v", a.TTL)
+		return cause.Invalid("TTL", "%v is negative", a.TTL)
 	case a.MaxBlocks < 0:
-		return cause.Invalid("MaxBlocks", "%d", a.MaxBlocks)
+		return cause.Invalid("MaxBlocks", "%d is negative", a.MaxBlocks)
 	case a.Sticky && a.Handle == "":
 		return cause.Invalid("Sticky", "it needs a handle")
 	}
@@ -420,7 +420,7 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 // Offer carries out the call of that name.
 func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
 	if a.TTL <= 0 {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "an offer for %v", a.TTL)})
+		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
 	return e.assign(ctx, a, true)

@@ -103,7 +103,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	}
 	i := p.cat.Containing(a)
 	if i < 0 {
-		return cause.NoPool
+		return cause.Outside
 	}
 	be, err := t.Locate(p.cat, a)
 	if err != nil {

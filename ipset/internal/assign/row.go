@@ -28,7 +28,7 @@ func (a *AssignArgs) checkRow() error {
 	case a.Partial || a.Sticky || a.Wish.IsValid():
 		return cause.Invalid("Contiguous", "it goes without Partial, Sticky and Wish")
 	case a.Aligned && (a.Num4&(a.Num4-1) != 0 || a.Num6&(a.Num6-1) != 0):
-		return cause.Invalid("Aligned", "%d + %d addresses, each must be a power of two", a.Num4, a.Num6)
+		return cause.Invalid("Aligned", "%d IPv4 and %d IPv6 addresses: each number must be 0 or a power of two", a.Num4, a.Num6)
 	}
 	return nil
 }

@@ -27,14 +27,14 @@ var (
 	UnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
 	UnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	PoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}
-	Overlap      error = &cause{"another pool has these addresses", ipalloc.ErrExists}
+	Overlap      error = &cause{"another pool has that prefix", ipalloc.ErrExists}
 	Copied       error = &cause{"the store is being copied into: repeat the copy, or empty the store", ipalloc.ErrInUse}
-	OffGrid            = Invalid("Prefix", "a nested pool must be made of whole blocks of the pool around it")
 )
 
 // Causes of an assignment, a claim or a release.
 var (
 	NoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
+	Outside    error = &cause{"no pool has the address", ipalloc.ErrNotFound}
 	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
 	Short      error = &cause{"not enough addresses", ipalloc.ErrFull}
 	Cooling    error = &cause{"not enough addresses", ipalloc.ErrCooling}

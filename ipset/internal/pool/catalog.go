@@ -138,7 +138,7 @@ func SetOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {
 		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" {
-			return nil, cause.Invalid("reservations", "%s", r)
+			return nil, cause.Invalid("reservations", "%s is not a range of plain addresses", r)
 		}
 		sb.AddRange(r)
 	}

@@ -33,7 +33,8 @@ func (c *Catalog) nest() error {
 				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Holder: o.Name, Err: cause.Overlap})
 			}
 			if p.Prefix.Bits() > o.BlockBits {
-				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, InTheWay: o.Prefix, Holder: o.Name, Err: cause.OffGrid})
+				offGrid := cause.Invalid("Prefix", "a nested pool must be made of whole blocks (/%d) of the pool around it", o.BlockBits)
+				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, InTheWay: o.Prefix, Holder: o.Name, Err: offGrid})
 			}
 			c.Inner[around] = c.Inner[around].with(p.Prefix)
 		}

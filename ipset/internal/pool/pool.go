@@ -99,11 +99,11 @@ func (p *Pool) compile(field string, s selector.Selector) (*selector.Matcher, er
 
 // checkFields fills in defaults and refuses what cannot be, but for the selectors.
 func (p *Pool) checkFields() error {
-	if err := cause.Name("pool", p.Name); err != nil {
+	if err := cause.Name("Name", p.Name); err != nil {
 		return err
 	}
 	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
-		return cause.Wrap(ipalloc.Error{Op: "check", Field: "pool", Text: p.Name, Reason: "it is not UTF-8", Err: ipalloc.ErrInvalid})
+		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Name", Text: p.Name, Reason: "it is not UTF-8", Err: ipalloc.ErrInvalid})
 	}
 	if err := block.CheckPrefix(p.Prefix); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
@@ -112,8 +112,9 @@ func (p *Pool) checkFields() error {
 	if p.BlockBits == 0 {
 		p.BlockBits = max(width-6, p.Prefix.Bits())
 	}
-	if p.BlockBits < p.Prefix.Bits() || p.BlockBits > width || width-p.BlockBits > 64 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("BlockBits", "/%d does not fit", p.BlockBits)})
+	if least := max(p.Prefix.Bits(), width-64); p.BlockBits < least || p.BlockBits > width {
+		is := cause.Invalid("BlockBits", "/%d is not from /%d to /%d", p.BlockBits, least, width)
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: is})
 	}
 	if p.Uses == 0 {
 		p.Uses = defaultUses
@@ -125,13 +126,13 @@ func (p *Pool) checkFields() error {
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
 	}
 	if p.Order > alloc.Random {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Order", "%s", p.Order)})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Order", "unknown %s", p.Order)})
 	}
 	if p.MaxBlocksPerHost < 0 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("MaxBlocksPerHost", "%d", p.MaxBlocksPerHost)})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("MaxBlocksPerHost", "%d is negative", p.MaxBlocksPerHost)})
 	}
 	if p.Cooldown < 0 {
-		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Cooldown", "%v", p.Cooldown)})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Cooldown", "%v is negative", p.Cooldown)})
 	}
 	for _, r := range p.Ranges {
 		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
@@ -176,7 +177,7 @@ func (c Config) Check() error {
 	case c.NoAutoBlocks && !c.Strict:
 		return cause.Invalid("Strict", "without automatic blocks, affinity must be strict")
 	case c.MaxBlocksPerHost < 0:
-		return cause.Invalid("MaxBlocksPerHost", "%d", c.MaxBlocksPerHost)
+		return cause.Invalid("MaxBlocksPerHost", "%d is negative", c.MaxBlocksPerHost)
 	}
 	return nil
 }

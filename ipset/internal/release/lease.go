@@ -21,7 +21,7 @@ import (
 func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
 	err := cause.Name("handle", handle)
 	if err == nil && ttl <= 0 {
-		err = cause.Invalid("ttl", "renewed for %v", ttl)
+		err = cause.Invalid("ttl", "%v is not above 0", ttl)
 	}
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
@@ -79,7 +79,7 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
 	var renewed alloc.Allocation
 	if ttl <= 0 {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "renewed for %v", ttl)})
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "%v is not above 0", ttl)})
 	}
 	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
 		_, was := h.Be.Look(h.X)
@@ -112,7 +112,7 @@ func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (alloc.Allocation
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
 	}
 	if a.For <= 0 {
-		return fail(cause.Invalid("For", "declined for %v", a.For))
+		return fail(cause.Invalid("For", "%v is not above 0", a.For))
 	}
 	var declined alloc.Allocation
 	decline := func(t *txn.Txn, h txn.Place) error {
