@@ -17,6 +17,11 @@ type overlay struct {
 	version uint64            // commits made
 	table   sorted            // the records written; one that was removed has Rev 0
 	pins    map[string]uint64 // of each record written, the revision that it had below
+	closed  bool              // set when the function of a Together has returned
+
+	// saw, if set, is told of each record that the overlay has not written what its revision below is: of those that Get returns,
+	// those that a commit names, and the one that a commit is in conflict about.
+	saw func(key string, rev uint64)
 }
 
 // NewOverlay returns a store over another one. It reads nothing. The overlay's reads show the store below and the commits made
@@ -46,7 +51,7 @@ type layer struct {
 }
 
 // layers returns what the overlay says of some keys, and its version.
-func (o *overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uint64) {
+func (o *overlay) layers(op string, n int, key func(int) string) (dst []layer, version uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range n {
@@ -56,7 +61,15 @@ func (o *overlay) layers(dst []layer, n int, key func(int) string) ([]layer, uin
 		}
 		dst = append(dst, l)
 	}
-	return dst, o.version
+	return dst, o.version, o.ended(op)
+}
+
+// ended returns the error of a call on an overlay that is closed. The caller holds the lock.
+func (o *overlay) ended(op string) error {
+	if !o.closed {
+		return nil
+	}
+	return &ipalloc.Error{Package: "store", Op: op, Reason: "the function of Together has returned", Err: ipalloc.ErrClosed}
 }
 
 // is reports whether the overlay still has a version: what was read below since then goes with what it said then.
@@ -74,7 +87,10 @@ func moved(op, key string) error {
 // Get implements [Store].
 func (o *overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
 	for {
-		layers, version := o.layers(nil, len(keys), func(i int) string { return keys[i] })
+		layers, version, err := o.layers("get", len(keys), func(i int) string { return keys[i] })
+		if err != nil {
+			return dst, err
+		}
 		all, err := o.below.Get(ctx, dst, keys...)
 		if err != nil {
 			return dst, err
@@ -85,6 +101,7 @@ func (o *overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Reco
 		got := all[len(dst):]
 		for i, l := range layers {
 			if !l.own {
+				o.note(l.rec.Key, got[i].Rev)
 				continue
 			}
 			if got[i].Rev != l.pin {
@@ -100,13 +117,16 @@ func (o *overlay) Get(ctx context.Context, dst []Record, keys ...string) ([]Reco
 func (o *overlay) List(ctx context.Context, r Range) ([]Record, uint64, error) {
 	for window := r; ; {
 		o.mu.Lock()
-		version := o.version
+		version, ended := o.version, o.ended("list")
 		own := o.table.scan(nil, window)
 		pins := make([]uint64, len(own))
 		for i, rec := range own {
 			pins[i] = o.pins[rec.Key]
 		}
 		o.mu.Unlock()
+		if ended != nil {
+			return nil, 0, ended
+		}
 		recs, rev, err := o.below.List(ctx, window)
 		if err != nil {
 			return nil, 0, err
@@ -176,7 +196,10 @@ func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 		keys[i] = ops[i].Key
 	}
 	for {
-		layers, version := o.layers(nil, len(keys), func(i int) string { return keys[i] })
+		layers, version, err := o.layers("commit", len(keys), func(i int) string { return keys[i] })
+		if err != nil {
+			return 0, err
+		}
 		got, err := o.below.Get(ctx, nil, keys...)
 		if err != nil {
 			return 0, err
@@ -190,12 +213,29 @@ func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 				have = l.rec.Rev
 			}
 			if ops[i].Expect != AnyRevision && have != ops[i].Expect {
+				if !l.own {
+					o.note(keys[i], have)
+				}
 				return 0, Conflict("store", keys[i])
 			}
 		}
-		if rev, ok := o.apply(ops, got, version); ok {
-			return rev, nil
+		rev, ok := o.apply(ops, got, version)
+		if !ok {
+			continue
 		}
+		for i, l := range layers {
+			if !l.own {
+				o.note(keys[i], got[i].Rev)
+			}
+		}
+		return rev, nil
+	}
+}
+
+// note tells saw, if it is set.
+func (o *overlay) note(key string, rev uint64) {
+	if o.saw != nil {
+		o.saw(key, rev)
 	}
 }
 
@@ -203,7 +243,7 @@ func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 func (o *overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.version != version {
+	if o.version != version || o.closed {
 		return 0, false
 	}
 	rev := overlayRev + overlayRevs.Add(1)

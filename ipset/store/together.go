@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -32,101 +34,127 @@ const togetherAttempts = 16
 // The commit verifies every record that f read by its key or named in a commit, even if f left it unchanged. If another writer has
 // changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing but tx. Records
 // that f only listed are not verified, so calls that rest on a list with a mark of their own are refused with [ipalloc.ErrInvalid]:
-// ChangePools with IfEmpty, and Remove of hostlocal.
+// ChangePools with IfEmpty, and Remove of hostlocal. So are, after a change of pools that others do not see yet, an assignment that would
+// claim a block where blocks of a size 64 times smaller may come, and RemoveSpace.
+//
+// Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
 // Errors: the error of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; [ipalloc.ErrLimit] for more
 // records than one commit takes; and other errors of db's Commit. After [ipalloc.ErrUnknownOutcome] the commit may have been made: call
 // Together again with idempotent calls, such as Assign of both packages and AddPool. Cost: the reads of f, one read for each of its
-// commits, and one commit. Memory: the records written, and the keys of those read.
+// commits, and one commit, or a read if f writes nothing. Memory: the records written, and the keys of those read.
 func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 	if db == nil {
 		return isNil("join", "db")
 	}
 	for n := 1; ; n++ {
 		j := &joint{overlay: &overlay{below: db, pins: make(map[string]uint64)}, seen: make(map[string]uint64)}
-		err := f(j)
+		j.saw = j.note
+		err := j.run(f)
 		if err == nil {
 			err = j.write(ctx)
 			if err == nil || !errors.Is(err, ipalloc.ErrConflict) || n == togetherAttempts {
 				return err
 			}
-			continue
+		} else if _, stale, check := j.stale(ctx); check != nil || !stale || n == togetherAttempts {
+			return err
 		}
-		if stale, check := j.stale(ctx); check != nil || !stale || n == togetherAttempts {
+		if err := yield(ctx, n); err != nil {
 			return err
 		}
 	}
 }
 
-// Deferred reports whether commits to db take effect only when a [Together] ends. A procedure that first publishes a mark, so that
-// others leave alone what it lists next, cannot run there.
-func Deferred(db Store) bool {
+// yield waits before the attempt after n others: not before the second, then at most 2 ms, which doubles up to 128 ms, drawn at random.
+// Those who want the same records would else meet again.
+func yield(ctx context.Context, n int) error {
+	if n == 1 {
+		return nil
+	}
+	d := time.Millisecond << min(n-2, 6)
+	timer := time.NewTimer(d + rand.N(d))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, "join")
+	}
+}
+
+// Published returns the store that others see, if commits to db take effect only when a [Together] ends: what db would be on the store
+// that Together writes to. A procedure that first publishes a mark, so that others leave alone what it lists next, cannot run on db.
+func Published(db Store) (others Store, deferred bool) {
 	switch s := db.(type) {
 	case *joint:
-		return true
+		if others, deferred = Published(s.below); deferred {
+			return others, true
+		}
+		return s.below, true
 	case *overlay:
-		return Deferred(s.below)
+		return Published(s.below)
 	case *space:
-		return Deferred(s.db)
+		if others, deferred = Published(s.db); deferred {
+			in := *s
+			in.db = others
+			return &in, true
+		}
 	}
-	return false
+	return nil, false
 }
 
 // joint is an overlay that notes what its commits and reads rely on.
 type joint struct {
 	*overlay
 	noting sync.Mutex
+	done   bool              // f has returned
 	seen   map[string]uint64 // records below by the revision that was relied on first
 }
 
 // note notes a record that the overlay has not written.
 func (j *joint) note(key string, rev uint64) {
-	j.mu.Lock()
-	_, own := j.pins[key]
-	j.mu.Unlock()
 	j.noting.Lock()
 	defer j.noting.Unlock()
-	if _, noted := j.seen[key]; !own && !noted {
+	if _, noted := j.seen[key]; !noted && !j.done {
 		j.seen[key] = rev
 	}
 }
 
-// Get implements [Store].
-func (j *joint) Get(ctx context.Context, dst []Record, keys ...string) ([]Record, error) {
-	all, err := j.overlay.Get(ctx, dst, keys...)
-	if err != nil {
-		return dst, err
-	}
-	for _, r := range all[len(dst):] {
-		j.note(r.Key, r.Rev)
-	}
-	return all, nil
-}
-
-// Commit implements [Store].
-func (j *joint) Commit(ctx context.Context, ops []Op) (uint64, error) {
-	for _, op := range ops {
-		if op.Expect != AnyRevision {
-			j.note(op.Key, op.Expect)
-		}
-	}
-	return j.overlay.Commit(ctx, ops)
+// run calls f. What f leaves behind cannot use the store any more: nobody would write what it commits.
+func (j *joint) run(f func(tx Store) error) error {
+	defer func() {
+		j.mu.Lock()
+		j.closed = true
+		j.mu.Unlock()
+		j.noting.Lock()
+		j.done = true
+		j.noting.Unlock()
+	}()
+	return f(j)
 }
 
 // write writes what the overlay has, on the revisions below, and guards the rest of what was relied on.
 func (j *joint) write(ctx context.Context) error {
 	var ops []Op
-	for key, rev := range j.pins {
+	writes := false
+	for key, pin := range j.pins {
 		r, _ := j.table.record(key)
+		op := Op{Kind: Guard, Key: key, Expect: pin} // it came and went
 		switch {
 		case r.Rev != 0:
-			ops = append(ops, Op{Kind: Put, Key: key, Value: r.Value, Expect: rev})
-		case rev != 0:
-			ops = append(ops, Op{Kind: Delete, Key: key, Expect: rev})
+			op.Kind, op.Value = Put, r.Value
+		case pin != 0:
+			op.Kind = Delete
 		}
+		writes = writes || op.Kind != Guard
+		ops = append(ops, op)
 	}
-	if len(ops) == 0 {
-		return nil
+	if !writes {
+		if key, stale, err := j.stale(ctx); err != nil || !stale {
+			return err
+		} else {
+			return Conflict("store", key)
+		}
 	}
 	for key, rev := range j.seen {
 		pin, own := j.pins[key]
@@ -142,14 +170,26 @@ func (j *joint) write(ctx context.Context) error {
 	return err
 }
 
-// stale reports whether a record that was relied on has changed below.
-func (j *joint) stale(ctx context.Context) (bool, error) {
+// stale reports whether a record that was relied on has changed below, and which.
+func (j *joint) stale(ctx context.Context) (key string, stale bool, err error) {
 	relied := maps.Clone(j.seen)
-	maps.Copy(relied, j.pins)
-	keys := slices.Sorted(maps.Keys(relied))
-	recs, err := j.below.Get(ctx, nil, keys...)
-	if err != nil {
-		return false, err
+	for key, pin := range j.pins {
+		if rev, noted := relied[key]; noted && rev != pin {
+			return key, true, nil
+		}
+		relied[key] = pin
 	}
-	return slices.ContainsFunc(recs, func(r Record) bool { return r.Rev != relied[r.Key] }), nil
+	if len(relied) == 0 {
+		return "", false, nil
+	}
+	recs, err := j.below.Get(ctx, nil, slices.Sorted(maps.Keys(relied))...)
+	if err != nil {
+		return "", false, err
+	}
+	for _, r := range recs {
+		if r.Rev != relied[r.Key] {
+			return r.Key, true, nil
+		}
+	}
+	return "", false, nil
 }

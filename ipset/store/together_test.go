@@ -297,7 +297,7 @@ func TestTogetherRefusesMarks(t *testing.T) {
 			return err
 		}
 		for what, on := range map[string]store.Store{"": tx, "in a space": red, "on an overlay": store.NewOverlay(tx)} {
-			if !store.Deferred(on) {
+			if _, deferred := store.Published(on); !deferred {
 				t.Errorf("%s: not deferred", what)
 			}
 			changes := ipset.PoolChanges{Remove: []string{"a"}, IfEmpty: true}
@@ -313,7 +313,122 @@ func TestTogetherRefusesMarks(t *testing.T) {
 	if recs, _, listErr := db.List(ctx, store.Range{}); err != nil || listErr != nil || len(recs) > 0 {
 		t.Errorf("%v, %v, %v", err, recs, listErr)
 	}
-	if store.Deferred(db) || store.Deferred(store.NewOverlay(db)) {
+	_, one := store.Published(db)
+	_, other := store.Published(store.NewOverlay(db))
+	if one || other {
 		t.Error("a store is deferred")
+	}
+}
+
+// What is there already is found beside what is new, although the engine first assumes that it is not: an answer to a handle, and to a
+// request key.
+func TestTogetherFindsWhatIsThere(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	p := planOn(t, db)
+	if err := p.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]ipset.AssignArgs{
+		"handle":  {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "pod"}, Existing: true},
+		"request": {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "other"}, Request: "r"},
+	} {
+		was, err := p.AutoAssign(ctx, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		var got ipset.Assigned
+		err = store.Together(ctx, db, func(tx store.Store) (err error) {
+			in := planOn(t, tx)
+			calls++
+			if got, err = in.AutoAssign(ctx, a); err != nil {
+				return err
+			}
+			return in.AddPool(ctx, ipset.Pool{Name: name, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, name[0]}), 24)})
+		})
+		if err != nil || calls != 1 || len(got.V4) != 1 || got.V4[0] != was.V4[0] {
+			t.Errorf("%s: %d calls, %v, then %v, %v", name, calls, was, got, err)
+		}
+	}
+}
+
+// What f reads is one view if it writes nothing, too, and a record that it makes and deletes is verified like one that it reads.
+func TestTogetherVerifiesWhatLeavesNoTrace(t *testing.T) {
+	ctx := t.Context()
+	for _, writes := range []bool{false, true} {
+		db := store.NewMemory()
+		put := func(s store.Store, ops ...store.Op) {
+			t.Helper()
+			if _, err := s.Commit(ctx, ops); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(db, store.Op{Kind: store.Put, Key: "Left", Expect: 0})
+		calls, found := 0, 0
+		err := store.Together(ctx, db, func(tx store.Store) error {
+			calls++
+			first, err := tx.Get(ctx, nil, "Right")
+			if err != nil {
+				return err
+			}
+			if writes && first[0].Rev == 0 {
+				put(tx, store.Op{Kind: store.Put, Key: "Right", Expect: 0})
+				recs, err := tx.Get(ctx, nil, "Right")
+				if err != nil {
+					return err
+				}
+				put(tx, store.Op{Kind: store.Delete, Key: "Right", Expect: recs[0].Rev}, store.Op{Kind: store.Put, Key: "Free", Expect: store.AnyRevision})
+			}
+			if calls == 1 { // another moves it
+				put(db, store.Op{Kind: store.Delete, Key: "Left", Expect: store.AnyRevision}, store.Op{Kind: store.Put, Key: "Right", Expect: 0})
+			}
+			second, err := tx.Get(ctx, nil, "Left")
+			if found = 0; err == nil && first[0].Rev != 0 {
+				found++
+			}
+			if err == nil && second[0].Rev != 0 {
+				found++
+			}
+			return err
+		})
+		if free, _ := db.Get(ctx, nil, "Free"); err != nil || calls != 2 || found != 1 || free[0].Rev != 0 {
+			t.Errorf("writes %v: %d calls, found %d, %v, %v", writes, calls, found, free, err)
+		}
+	}
+}
+
+// What keeps an engine of f gets no address from it once f has returned or panicked: nobody would write that.
+func TestTogetherEnds(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	var kept, dry *ipset.Engine
+	f := func(end func() error) (err error) {
+		defer func() { _ = recover() }()
+		return store.Together(ctx, db, func(tx store.Store) error {
+			kept, dry = planOn(t, tx).Engine, planOn(t, store.NewOverlay(tx)).Engine
+			if err := kept.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
+				t.Error(err)
+			}
+			return end()
+		})
+	}
+	for _, end := range []func() error{
+		func() error { return nil },
+		func() error { return errors.New("stop") },
+		func() error { panic("stop") },
+	} {
+		_ = f(end)
+		for _, e := range []*ipset.Engine{kept, dry} {
+			a, err := e.Assign(ctx, alloc.HostOwner("h"), "pod")
+			if !errors.Is(err, ipalloc.ErrClosed) {
+				t.Errorf("%v, %v", a, err)
+			}
+		}
+		for _, err := range kept.Allocations(ctx, netip.Prefix{}) {
+			if !errors.Is(err, ipalloc.ErrClosed) {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -17,6 +18,36 @@ import (
 
 // A pool that comes to serve other addresses may find blocks of a former pool there, of another size. They must drain and not be
 // overlapped, and a sequence number must not come again at an address; both are settled before the new catalog is committed.
+
+// follow completes a catalog that comes after another. In store.Together it also comes after the one that others go by until the end.
+func follow(t *txn.Txn, now *txn.CatalogEntry, next *pool.Catalog) error {
+	befores := []*pool.Catalog{now.Catalog}
+	others, err := t.E.Published(t.Ctx, now.Rev)
+	if err != nil {
+		return err
+	}
+	if others != nil {
+		befores = append(befores, others)
+	}
+	raise := false
+	for _, before := range befores {
+		if err := adopt(t, before, next); err != nil {
+			return err
+		}
+		if raise || before.Generation < now.Generation {
+			continue
+		}
+		if raise, err = mayRepeat(t, before, next); err != nil {
+			return err
+		}
+	}
+	if raise {
+		if next.Generation++; next.Generation > pool.MaxGeneration {
+			return cause.Exhausted
+		}
+	}
+	return nil
+}
 
 // mayRepeat reports whether blocks that are made with next could use sequence numbers again that blocks at the same addresses
 // had. Those of the same size cannot: their marks stay, in pages and floors. So addresses must come in, or a block size, where

@@ -52,15 +52,8 @@ func (p *catalogPlan) Plan(t *txn.Txn) error {
 	if err := next.Prepare(); err != nil {
 		return err
 	}
-	if err := adopt(t, now.Catalog, next); err != nil {
+	if err := follow(t, now, next); err != nil {
 		return err
-	}
-	if raise, err := mayRepeat(t, now.Catalog, next); err != nil {
-		return err
-	} else if raise {
-		if next.Generation++; next.Generation > pool.MaxGeneration {
-			return cause.Exhausted
-		}
 	}
 	value, err := next.Encode()
 	if err != nil {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,11 @@ import (
 // catalog remembers its generation.
 func (e *Admin) RemoveAll(ctx context.Context) error {
 	recs, err := e.Store.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
+	if err == nil {
+		if others, bad := e.Published(ctx, recs[0].Rev); bad != nil || others != nil {
+			err = cmp.Or(bad, cause.Invalid("store", "not in store.Together with a change of its pools, which others would not see"))
+		}
+	}
 	if err == nil {
 		err = e.mustBeUnused(ctx)
 	}

@@ -63,3 +63,16 @@ func (e *Engine) decodePools(root, pools store.Record) (*pool.Catalog, error) {
 	e.Decoded.Store(&DecodedCatalog{root.Rev, c})
 	return c, nil
 }
+
+// Published returns the catalog that others go by, if it is not that of this engine's store: the changes of a [store.Together] take
+// effect for them when it ends. Until then they may claim what only the published catalog lets them. It is nil if there is no other.
+func (e *Engine) Published(ctx context.Context, mine uint64) (*pool.Catalog, error) {
+	if e.Others == nil {
+		return nil, nil
+	}
+	recs, err := e.Others.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
+	if err != nil || recs[0].Rev == mine {
+		return nil, err
+	}
+	return pool.DecodeRooted(recs[0], recs[1])
+}

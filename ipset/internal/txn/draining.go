@@ -2,7 +2,10 @@ package txn
 
 import (
 	"net/netip"
+	"slices"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
 )
@@ -24,7 +27,7 @@ func (t *Txn) Occupied(cat *CatalogEntry, i int, block netip.Prefix) (next netip
 		if size < block.Bits() {
 			next, taken, err = t.insideOne(cat.Pools[i].Prefix, size, block)
 		} else {
-			next, taken, err = t.aroundSome(size, block)
+			next, taken, err = t.aroundSome(cat, size, block)
 		}
 		if taken || err != nil {
 			return next, taken, err
@@ -50,9 +53,16 @@ func (t *Txn) insideOne(pool netip.Prefix, size int, block netip.Prefix) (netip.
 }
 
 // aroundSome reports whether blocks of the given smaller size lie in the block.
-func (t *Txn) aroundSome(size int, block netip.Prefix) (netip.Prefix, bool, error) {
+func (t *Txn) aroundSome(cat *CatalogEntry, size int, block netip.Prefix) (netip.Prefix, bool, error) {
 	next := record.After(block, record.LastAddr(block))
 	if size-block.Bits() > space.Bits {
+		others, err := t.E.Published(t.Ctx, cat.Rev)
+		if err == nil && others != nil && slices.ContainsFunc(others.Pools, func(p pool.Pool) bool { return p.BlockBits == size && p.Prefix.Overlaps(block) }) {
+			err = cause.Invalid("store", "not in store.Together with a change of the pool: others still claim blocks of /%d there", size)
+		}
+		if err != nil {
+			return next, true, err
+		}
 		r := record.BlockRange(record.KindBlock, block)
 		r.Limit = 1
 		recs, err := t.List(r)
