@@ -144,6 +144,33 @@ func TestStickySweepCost(t *testing.T) {
 	w.check()
 }
 
+// TestSweepKeepsStickyHandlesInUse: a sweep that one failed call of the store ends returns that error, and no handle that holds an
+// address is forgotten by it.
+func TestSweepKeepsStickyHandlesInUse(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		a := want("h", 1, "vm")
+		a.Sticky = true
+		w.assign(a)
+		w.clock.add(40 * 24 * time.Hour)
+		s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{})
+		w.check()
+		if n := w.records(record.KindSticky); got.Sticky != 0 || n != 1 {
+			t.Errorf("call %d fails: %+v, %v; %d sticky handles are left", k, got, err, n)
+		}
+		if s.Counts().Calls() < k {
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) {
+			t.Errorf("call %d fails: %v", k, err)
+		}
+	}
+}
+
 // TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
 func TestStaleAgesAreRepaired(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))

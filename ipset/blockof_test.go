@@ -40,26 +40,28 @@ func TestBlockOf(t *testing.T) {
 
 // BlockOf fails with ErrCorrupt on a block and address records that do not belong together.
 func TestBlockOfDamagedRecords(t *testing.T) {
-	for name, damage := range map[string]func(block, address store.Record) store.Op{
-		"a block cut short": func(b, _ store.Record) store.Op {
-			b.Value = b.Value[:1]
-			return store.Op{Kind: store.Put, Key: b.Key, Value: b.Value}
-		},
-		"an address too many": func(_, a store.Record) store.Op {
-			at, _ := record.ParseAddressKey(a.Key)
-			return store.Op{Kind: store.Put, Key: record.AddressKey(at.Next()), Value: a.Value}
-		},
-		"an address written alone":  func(_, a store.Record) store.Op { return store.Op{Kind: store.Put, Key: a.Key, Value: a.Value} },
-		"an address cut short":      func(_, a store.Record) store.Op { return store.Op{Kind: store.Put, Key: a.Key, Value: ""} },
-		"an address that is missed": func(_, a store.Record) store.Op { return store.Op{Kind: store.Delete, Key: a.Key} },
-		"a key that is no address":  func(_, a store.Record) store.Op { return store.Op{Kind: store.Put, Key: a.Key + "x", Value: a.Value} },
+	put := func(key, value string) store.Op { return store.Op{Kind: store.Put, Key: key, Value: value} }
+	next := func(a store.Record) string {
+		at, _ := record.ParseAddressKey(a.Key)
+		return record.AddressKey(at.Next())
+	}
+	type ops []store.Op
+	for name, damage := range map[string]func(block, address store.Record) ops{
+		"a block cut short":         func(b, _ store.Record) ops { return ops{put(b.Key, b.Value[:1])} },
+		"an address too many":       func(_, a store.Record) ops { return ops{put(next(a), a.Value)} },
+		"an address of another":     func(_, a store.Record) ops { return ops{put(next(a), a.Value), {Kind: store.Delete, Key: a.Key}} },
+		"an address written alone":  func(_, a store.Record) ops { return ops{put(a.Key, a.Value)} },
+		"an address cut short":      func(_, a store.Record) ops { return ops{put(a.Key, "")} },
+		"an address that is missed": func(_, a store.Record) ops { return ops{{Kind: store.Delete, Key: a.Key}} },
+		"a key that is no address":  func(_, a store.Record) ops { return ops{put(a.Key+"x", a.Value)} },
+		"no address in its place":   func(_, a store.Record) ops { return ops{put(a.Key+"x", a.Value), {Kind: store.Delete, Key: a.Key}} },
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 		at := w.assign(want("h", 1, "p")).V4[0]
 		b := w.list(record.BlockRange(record.KindBlock, at.Block))[0]
-		ops := []store.Op{damage(b, w.list(record.AddressRange(at.Block))[0])}
+		ops := damage(b, w.list(record.AddressRange(at.Block))[0])
 		if name != "an address written alone" && ops[0].Key != b.Key {
-			ops = append(ops, store.Op{Kind: store.Put, Key: b.Key, Value: b.Value}) // as every commit does
+			ops = append(ops, put(b.Key, b.Value)) // as every commit does
 		}
 		for i := range ops {
 			ops[i].Expect = store.AnyRevision

@@ -184,6 +184,27 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 	}
 }
 
+// A release of all or none writes what has ended in its blocks first where one commit does not take both.
+func TestWholeReleaseAfterEnds(t *testing.T) {
+	p := poolOf("p", "10.0.0.0/26", 29)
+	p.Cooldown = 5 * time.Second
+	w := newWorld(t, Config{}, p)
+	endedWorlds["both in many blocks"](w)
+	w.clock.add(time.Hour)
+	var args ReleaseArgs
+	for _, handle := range []string{"p3", "p31"} {
+		als, err := w.IPsByHandle(bg, handle)
+		if err != nil || len(als) != 1 {
+			t.Fatal(als, err)
+		}
+		args.Addresses = append(args.Addresses, Release{Address: als[0].Address})
+	}
+	if got, err := w.engine(limited(w.store, 48)).Release(bg, args); err != nil || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	w.check()
+}
+
 // A lease that has ended is not given to its holder again: two callers never have one address.
 func TestEndedLeaseIsNotKept(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))

@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -203,6 +204,85 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			}
 			w.check()
 		}
+	}
+}
+
+// TestOwnerWhoseBlocksCannotBeListed: whichever call of the store fails, and where one of the owner's records has a key that cannot
+// be read, no call goes by a part of the blocks: the limit of a pool holds, and the number of blocks stays right.
+func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
+	h, first := alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/32")
+	for name, call := range map[string]func(e *Engine) error{
+		"take": func(e *Engine) error {
+			_, err := e.DisownBlocks(bg, DisownArgs{Owner: h, Prefix: first})
+			return err
+		},
+		"limit": func(e *Engine) error {
+			_, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/32"), h)
+			if err == nil && (len(failed) != 1 || !errors.Is(failed[0].Err, ipalloc.ErrLimit)) {
+				t.Errorf("claimed beyond the limit: %v", failed)
+			}
+			return err
+		},
+	} {
+		limited := poolOf("a", "10.0.0.0/23", 32)
+		limited.MaxBlocksPerHost = record.MaxListed + 1
+		build := func() *world {
+			w := newWorld(t, Config{}, limited)
+			for i := range limited.MaxBlocksPerHost {
+				if _, failed, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), h); err != nil || len(failed) > 0 {
+					t.Fatal(failed, err)
+				}
+			}
+			return w
+		}
+		for k := 1; ; k++ {
+			w := build()
+			s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+			err := call(w.engine(s))
+			w.check()
+			if s.Counts().Calls() < k {
+				if err != nil || k < 4 {
+					t.Errorf("%s: %v, %d calls", name, err, k-1)
+				}
+				break
+			}
+			if !errors.Is(err, errDown) {
+				t.Errorf("%s: call %d fails: %v", name, k, err)
+			}
+		}
+		w := build()
+		bad := record.OwnerKey(h) + "no block"
+		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: bad}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(w.engine(w.store)); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%s: %v beside a key that cannot be read", name, err)
+		}
+		w.remove(bad)
+		w.check()
+	}
+}
+
+// TestGivingUpABlockReadsLittle: the blocks of an owner are listed when they become few, and not while they are few or many.
+func TestGivingUpABlockReadsLittle(t *testing.T) {
+	for n, lists := range map[int]int{3: 0, record.MaxListed: 0, record.MaxListed + 1: 1, 100: 0} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+		for i := range n {
+			if _, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), alloc.HostOwner("h")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at, owner, listed := netip.MustParsePrefix("10.0.0.2/32"), record.CodeRange(record.KindOwner, alloc.HostOwner("h")), 0
+		s := scripted(w.store, func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.List && c.Range.From == owner.From && c.Range.To == owner.To {
+				listed++
+			}
+			return faults.Outcome{}
+		})
+		if gone, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at}); err != nil || len(gone) != 1 || listed != lists {
+			t.Errorf("one of %d: %v, %v; all listed %d times, want %d", n, gone, err, listed, lists)
+		}
+		w.check()
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -93,4 +96,95 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 		t.Errorf("after it got another owner: %v, %v", res, err)
 	}
 	w.check()
+}
+
+// TestReleaseWhoseStoreFails: a release that one failed call of the store ends returns that error and changes nothing: of the last
+// address of a block without owner, and beside an address that was declined for longer than the pool's addresses cool.
+func TestReleaseWhoseStoreFails(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/24", 28)
+	for name, build := range map[string]func(w *world) netip.Addr{
+		"orphan": func(w *world) netip.Addr {
+			at := w.assign(want("h", 1, "p")).V4[0]
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
+				t.Fatal(err)
+			}
+			return at.Address
+		},
+		"declined": func(w *world) netip.Addr {
+			p := p
+			p.Cooldown = time.Minute
+			if err := w.UpdatePool(bg, p); err != nil {
+				t.Fatal(err)
+			}
+			als := w.assign(want("h", 3, "p")).V4
+			for i, d := range []time.Duration{time.Hour, time.Minute} {
+				if _, err := w.Decline(bg, DeclineArgs{Address: als[i].Address, Guard: alloc.Guard{Handle: "p"}, For: d}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return als[2].Address
+		},
+	} {
+		for k := 1; ; k++ {
+			w := newWorld(t, Config{}, p)
+			at := build(w)
+			rev := w.rev()
+			s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+			got, err := w.engine(s).ReleaseIPs(bg, Release{Address: at})
+			w.check()
+			if s.Counts().Calls() < k {
+				if err != nil || len(got) != 1 || k < 4 {
+					t.Errorf("%s: %v, %v, %d calls", name, got, err, k-1)
+				}
+				break
+			}
+			if !errors.Is(err, errDown) || w.rev() != rev {
+				t.Errorf("%s: call %d fails: %v, %v; revision %d, was %d", name, k, got, err, w.rev(), rev)
+			}
+		}
+	}
+}
+
+// TestOrphanThatCoolsIsKept: a block without owner stays while its last address cools, however short that is.
+func TestOrphanThatCoolsIsKept(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/24", 28)
+	p.Cooldown = 1
+	w := newWorld(t, Config{}, p)
+	w.assign(want("h", 1, "p"))
+	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
+		t.Fatal(err)
+	}
+	w.releaseHandle("p")
+	w.check()
+	if n := w.records(record.KindBlock); n != 1 {
+		t.Errorf("%d blocks", n)
+	}
+}
+
+// TestReleaseReadsNoCoolingAddresses: a release does not read the addresses that cool if it knows that its own cools longest, or does
+// not cool at all.
+func TestReleaseReadsNoCoolingAddresses(t *testing.T) {
+	for name, change := range map[string]func(w *world, p Pool){
+		"later":            func(w *world, _ Pool) { w.clock.add(time.Second) },
+		"at the same time": func(*world, Pool) {},
+		"without cooldown": func(w *world, p Pool) {
+			p.Cooldown = 0
+			if err := w.UpdatePool(bg, p); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		p := poolOf("a", "10.0.0.0/24", 26)
+		p.Cooldown = time.Hour
+		w := newWorld(t, Config{}, p)
+		w.assign(want("h", 40, "p"))
+		last := w.assign(want("h", 1, "q")).V4[0]
+		w.releaseHandle("p")
+		change(w, p)
+		s := faults.NewFaulty(w.store)
+		if got, err := w.engine(s).ReleaseIPs(bg, Release{Address: last.Address}); err != nil || len(got) != 1 || touched(s) > 20 {
+			t.Errorf("%s: %v, %v, %d records", name, got, err, touched(s))
+		}
+		w.check()
+	}
 }

@@ -70,23 +70,17 @@ func (t *Txn) BlocksOf(o alloc.Owner) ([]netip.Prefix, error) {
 	if owned.Listed() {
 		return owned.Blocks, nil
 	}
-	return t.listOwned(o, oe, owned)
+	return t.listOwned(o, owned)
 }
 
 // listOwned lists the blocks of an owner: those in the store, with what the transaction has changed.
-func (t *Txn) listOwned(o alloc.Owner, oe *OwnerEntry, owned record.Owned) ([]netip.Prefix, error) {
+func (t *Txn) listOwned(o alloc.Owner, owned record.Owned) ([]netip.Prefix, error) {
 	recs, err := t.ListStored(record.CodeRange(record.KindOwner, o))
 	if err != nil {
 		return nil, err
 	}
 	own, _, err := record.BlocksOf(o, recs)
-	if err != nil {
-		return nil, err
-	}
-	if own = owned.All(own); len(own) != owned.N {
-		err = t.Read(oe.Key) // a conflict if the cell is behind; else records are damaged
-	}
-	return own, err
+	return owned.All(own), err
 }
 
 // Give adds a block to those of an owner, who has not had it. Nobody has no number of blocks.
@@ -103,16 +97,13 @@ func (t *Txn) Give(o alloc.Owner, p netip.Prefix) error {
 
 // Take removes a block from those of an owner, who has had it. When few are left they are listed again.
 func (t *Txn) Take(o alloc.Owner, p netip.Prefix) error {
-	if o.Kind == alloc.Nobody {
-		return nil
-	}
 	oe, err := t.Owner(o)
 	if err != nil {
 		return err
 	}
 	owned := oe.Get().Without(p)
 	if owned.N <= record.MaxListed && !owned.Listed() {
-		blocks, err := t.listOwned(o, oe, owned)
+		blocks, err := t.listOwned(o, owned)
 		if err != nil {
 			return err
 		}
