@@ -228,13 +228,20 @@ func TestChangesFail(t *testing.T) {
 	if err := last(ctx, 1); !errors.Is(err, ipalloc.ErrOutOfRange) {
 		t.Error(err)
 	}
-	for _, key := range []string{"a4\n\x00\x00\x01", "a5", "b4\n\x00\x00\x00\x1d", "b4", "cp"} {
-		before := revision(t, f)
-		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: "?", Expect: store.AnyRevision}}); err != nil {
+	for _, bad := range []struct {
+		key, value string
+		want       error
+	}{
+		{"a4\n\x00\x00\x01", "\x01", ipalloc.ErrCorrupt}, {"a4\n\x00\x00\x01", "?", ipalloc.ErrVersion}, {"a5", "?", ipalloc.ErrCorrupt},
+		{"b4\n\x00\x00\x00\x1d", "\x01", ipalloc.ErrCorrupt}, {"b4\n\x00\x00\x00\x1d", "?", ipalloc.ErrVersion}, {"b4", "?", ipalloc.ErrCorrupt},
+		{"cp", "\x01", ipalloc.ErrCorrupt}, {"cp", "?", ipalloc.ErrVersion},
+	} {
+		before, key := revision(t, f), bad.key
+		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: bad.value, Expect: store.AnyRevision}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, after := range []uint64{0, before} {
-			if err := last(ctx, after); !errors.Is(err, ipalloc.ErrCorrupt) {
+			if err := last(ctx, after); !errors.Is(err, bad.want) {
 				t.Errorf("%q after %d: %v", key, after, err)
 			}
 		}

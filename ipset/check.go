@@ -94,6 +94,9 @@ func Check(recs []store.Record, uses iter.Seq[InUse]) *Report {
 // not agree with it is read once more, so nothing assigned or released meanwhile is a problem. A list that was made before the
 // check lacks what has been assigned since, which counts as unused: do not repair by it while others assign. A lease that has ended
 // holds nothing.
+//
+// Where a later release has written a block, an address, an answer to a request or the pools in a form that this one does not read,
+// the report says so and has no Repair: only that release knows what they hold.
 func (o Operator) Check(ctx context.Context, uses iter.Seq[InUse]) (*Report, error) {
 	r, err := o.e.check.Check(ctx, usesOf(uses))
 	return reportOf(r), err

@@ -304,9 +304,12 @@ func TestDamagedPageOfAPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := w.list(store.Range{From: record.KindPage, To: record.EndOf(record.KindPage)})[0]
-	for _, value := range []string{"", page.Value[:len(page.Value)-1], page.Value + "x", "\x09" + page.Value[1:]} {
+	for value, want := range map[string]error{
+		"": ipalloc.ErrCorrupt, page.Value[:len(page.Value)-1]: ipalloc.ErrCorrupt, page.Value + "x": ipalloc.ErrCorrupt,
+		"\x00" + page.Value[1:]: ipalloc.ErrCorrupt, "\x09" + page.Value[1:]: ipalloc.ErrVersion,
+	} {
 		w.restore([]store.Record{{Key: page.Key, Value: value}}, page.Key)
-		if err := w.engine(w.store).UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if err := w.engine(w.store).UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); !errors.Is(err, want) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

@@ -192,14 +192,14 @@ func TestWholeReleaseAfterEnds(t *testing.T) {
 	endedWorlds["both in many blocks"](w)
 	w.clock.add(time.Hour)
 	var args ReleaseArgs
-	for _, handle := range []string{"p3", "p31"} {
+	for _, handle := range []string{"p3", "p11", "p19"} {
 		als, err := w.IPsByHandle(bg, handle)
 		if err != nil || len(als) != 1 {
 			t.Fatal(als, err)
 		}
 		args.Addresses = append(args.Addresses, Release{Address: als[0].Address})
 	}
-	if got, err := w.engine(limited(w.store, 48)).Release(bg, args); err != nil || len(got) != 2 {
+	if got, err := w.engine(limited(w.store, 48)).Release(bg, args); err != nil || len(got) != 3 {
 		t.Errorf("%v, %v", got, err)
 	}
 	w.check()

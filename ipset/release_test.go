@@ -116,13 +116,13 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 			if err := w.UpdatePool(bg, p); err != nil {
 				t.Fatal(err)
 			}
-			als := w.assign(want("h", 3, "p")).V4
-			for i, d := range []time.Duration{time.Hour, time.Minute} {
+			als := w.assign(want("h", 4, "p")).V4
+			for i, d := range []time.Duration{time.Hour, time.Minute, 2 * time.Minute} { // the block knows the first and the last
 				if _, err := w.Decline(bg, DeclineArgs{Address: als[i].Address, Guard: alloc.Guard{Handle: "p"}, For: d}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return als[2].Address
+			return als[3].Address
 		},
 	} {
 		for k := 1; ; k++ {

@@ -160,7 +160,7 @@ func (p *provider) work(ctx context.Context, fail context.CancelCauseFunc) bool 
 	switch {
 	case err == nil:
 		p.queue.Forget(k)
-	case errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt):
+	case errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrVersion):
 		fail(err)
 	case ctx.Err() == nil:
 		p.log.Warn("not served yet", "resource", k.resource.Resource, "name", k.String(), "err", err)

@@ -1,14 +1,12 @@
 package admin
 
 import (
-	"fmt"
 	"math/bits"
 	"net/netip"
 	"slices"
 
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -220,10 +218,10 @@ func hasBlocks(t *txn.Txn, p netip.Prefix, inner pool.AddrRanges, size int) (boo
 			return false, err
 		}
 		for _, rec := range recs {
-			id, ok := record.ParsePageKey(rec.Key)
+			id, _ := record.ParsePageKey(rec.Key)
 			pg, err := record.DecodePage(rec)
-			if err != nil || !ok {
-				return false, fmt.Errorf("%w: page of a pool %q", ipalloc.ErrCorrupt, rec.Key)
+			if err != nil {
+				return false, err
 			}
 			if hasBlock(id, pg.Word, first, last, from, to, inner) {
 				return true, nil

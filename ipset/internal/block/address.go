@@ -117,9 +117,7 @@ func (a *Address) Append(dst []byte, length int) []byte {
 // DecodeAddress reads an address record and the prefix length of its block. The strings are parts of s.
 func DecodeAddress(s string) (a Address, length int, err error) {
 	r := wire.Reader{S: s}
-	if v := r.Byte(); v != addressVersion {
-		r.Fail("version")
-	}
+	r.Version(addressVersion)
 	flags := r.Uvarint()
 	if flags&^addressFlags != 0 {
 		r.Fail("flags")

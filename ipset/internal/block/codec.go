@@ -157,7 +157,7 @@ func (b *Block) appendSpans(dst []byte) []byte {
 
 // Decode reads what [Block.Append] writes for the block of a prefix. None of its addresses is loaded.
 //
-// It returns an error that is [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
+// It returns [ipalloc.ErrVersion] for a later version and [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
 func Decode(p netip.Prefix, s string) (*Block, error) {
 	b := new(Block)
 	if err := b.Decode(p, s); err != nil {
@@ -169,9 +169,7 @@ func Decode(p netip.Prefix, s string) (*Block, error) {
 // Decode is the function Decode into a block whose memory is used again. After an error the block is of no use but for that.
 func (b *Block) Decode(p netip.Prefix, s string) error {
 	r := wire.Reader{S: s}
-	if v := r.Byte(); v != blockVersion {
-		r.Fail("version")
-	}
+	r.Version(blockVersion)
 	flags := r.Byte()
 	if flags&^flagsKnown != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
 		r.Fail("flags")
@@ -192,8 +190,11 @@ func (b *Block) Decode(p netip.Prefix, s string) error {
 			r.Fail("reserved ends")
 		}
 	}
-	if err := b.reset(p, head, tail); err != nil || r.Err != nil {
-		return fmt.Errorf("%w: block header", ipalloc.ErrCorrupt)
+	if b.reset(p, head, tail) != nil {
+		r.Fail("reserved ends")
+	}
+	if r.Err != nil {
+		return fmt.Errorf("%w: block header", r.Err)
 	}
 	b.owner = owner
 	b.claimed = r.Varint()

@@ -32,8 +32,11 @@ type stray struct {
 }
 
 // take adds the record of an address unless it names a block of another size.
-func (m *remake) take(p netip.Prefix, at netip.Addr, r store.Record) {
+func (m *remake) take(c *checker, p netip.Prefix, at netip.Addr, r store.Record) {
 	a, length, err := block.DecodeAddress(r.Value)
+	if err != nil {
+		c.unreadable(err)
+	}
 	if err != nil || length <= at.BitLen() && netip.PrefixFrom(at, length).Masked() == p {
 		m.addrs = append(m.addrs, stray{r, a, at, err != nil})
 	}
@@ -42,12 +45,6 @@ func (m *remake) take(p netip.Prefix, at netip.Addr, r store.Record) {
 // stands reports whether there is a block: its record says so, or an address that names it.
 func (m *remake) stands() bool {
 	return m.block.Rev != 0 || slices.ContainsFunc(m.addrs, func(s stray) bool { return !s.damaged })
-}
-
-// isNewer reports whether the record of a block is one of a later version.
-func isNewer(value string) bool {
-	b, err := block.New(netip.PrefixFrom(netip.IPv4Unspecified(), 32), block.Options{})
-	return err == nil && value != "" && value[0] > b.Append(nil)[0]
 }
 
 // lost reports the addresses of a block that have no record, or an unreadable one. The repair writes records without holder: the

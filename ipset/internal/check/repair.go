@@ -46,7 +46,7 @@ func (e *Checker) isRefusal(s Step, err error) bool {
 	if errors.Is(err, ipalloc.ErrLimit) {
 		return len(s.Releases) > 0 || errors.Is(store.CheckOps("ipset", s.Ops, e.Limits), ipalloc.ErrLimit)
 	}
-	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrInvalid)
+	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrVersion) || errors.Is(err, ipalloc.ErrInvalid)
 }
 
 // repair carries out a step and reports whether it changed something.

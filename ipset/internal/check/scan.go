@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"iter"
@@ -12,6 +13,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -96,6 +98,8 @@ type checker struct {
 	last uint64                   // the highest generation of a sequence number
 	lost bool                     // marks are lost: new blocks must begin above all sequence numbers
 	gone map[netip.Prefix]*remake // blocks to be made again
+
+	later bool // a record that others follow from is of a later version
 }
 
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
@@ -128,8 +132,16 @@ func (c *checker) run(uses iter.Seq[InUse]) error {
 	}
 	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
-	c.raise()
+	if c.raise(); c.later {
+		c.rep.Repair = nil // only the release that wrote the record knows what it says
+	}
 	return nil
+}
+
+// unreadable notes why a record that others follow from cannot be read, and returns that as a text.
+func (c *checker) unreadable(err error) string {
+	c.later = c.later || errors.Is(err, ipalloc.ErrVersion)
+	return err.Error()
 }
 
 func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
@@ -331,8 +343,11 @@ func (c *checker) strays(addrs *cursor, before string) {
 			continue
 		}
 		_, length, err := block.DecodeAddress(r.Value)
-		if err != nil || length > at.BitLen() {
-			c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Detail: fmt.Sprint(err)})
+		if err == nil && length > at.BitLen() {
+			err = fmt.Errorf("%w: address in a block of /%d", ipalloc.ErrCorrupt, length)
+		}
+		if err != nil {
+			c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Detail: c.unreadable(err)})
 			c.step(fmt.Sprintf("remove the record of %s, in no block", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
 			continue
 		}

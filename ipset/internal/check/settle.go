@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
@@ -31,7 +32,7 @@ func (c *checker) readCatalog() error {
 	}
 	c.root, c.pools = recs[0].Rev, recs[1].Rev
 	if cat, err := pool.DecodeRooted(recs[0], recs[1]); err != nil {
-		c.add(Problem{Kind: Damaged, Key: record.PoolsKey, Detail: err.Error()})
+		c.add(Problem{Kind: Damaged, Key: record.PoolsKey, Detail: c.unreadable(err)})
 	} else {
 		c.cat = cat
 	}
@@ -148,9 +149,7 @@ func (v *view) block() (bool, error) {
 	}
 	b, err := block.Decode(p, recs[0].Value)
 	if err != nil && recs[0].Rev != 0 {
-		if c.add(Problem{Kind: Damaged, Key: v.name, Block: p, Detail: err.Error()}); isNewer(recs[0].Value) {
-			return true, nil // another version of this package reads it, and what follows from it
-		}
+		c.add(Problem{Kind: Damaged, Key: v.name, Block: p, Detail: c.unreadable(err)})
 	}
 	again := &remake{block: recs[0], leaf: []store.Op{v.guard(leaf.Key()), v.guard(leaf.Floor().Key())}}
 	var unreadable []netip.Addr
@@ -165,7 +164,7 @@ func (v *view) block() (bool, error) {
 				unreadable = append(unreadable, at)
 			}
 		} else {
-			again.take(p, at, r)
+			again.take(c, p, at, r)
 		}
 	}
 	sources := []string{v.name}
@@ -222,7 +221,7 @@ func (v *view) address(b *block.Block, at netip.Addr, r store.Record) bool {
 	}
 	err := b.LoadRecord(x, r.Value)
 	if err != nil {
-		v.c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: err.Error()})
+		v.c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: v.c.unreadable(err)})
 	}
 	return err == nil
 }
@@ -240,10 +239,8 @@ func (v *view) aged() (bool, error) {
 	}
 	for _, r := range recs {
 		if m, err := record.DecodeMemo(r.Key, r.Value, r.Rev != 0); err != nil {
-			v.c.add(Problem{Kind: Damaged, Key: r.Key, Detail: err.Error()})
-			if r.Value == "" || r.Value[0] <= record.MemoVersion { // what it says is held stays held
-				v.c.step(fmt.Sprintf("forget %q", r.Key), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
-			}
+			v.c.add(Problem{Kind: Damaged, Key: r.Key, Detail: v.c.unreadable(err)})
+			v.c.step(fmt.Sprintf("forget %q", r.Key), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}) // what it says is held stays held
 		} else if r.Rev != 0 {
 			v.want[record.AgedKey(m.At, r.Key)] = ""
 		}
@@ -349,8 +346,17 @@ func (v *view) page() (bool, error) {
 		return false, err
 	}
 	is, bad := record.DecodePage(was[0])
+	if id.Level == record.FloorLevel && bad == nil && is.Word != 0 {
+		bad = fmt.Errorf("%w: it has blocks", ipalloc.ErrCorrupt)
+	}
+	says := fmt.Sprintf("says %016x", is.Word)
+	if bad != nil {
+		says = bad.Error()
+	}
 	if id.Level == record.FloorLevel {
-		v.floor(was[0], bad != nil || is.Word != 0)
+		if bad != nil {
+			v.floor(was[0], says)
+		}
 		return true, nil
 	}
 	keys := []string{v.name}
@@ -384,15 +390,15 @@ func (v *view) page() (bool, error) {
 	case was[0].Rev == 0 && want.Word != 0:
 		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: "missing"}, "write page of a pool %q", recs[0], want.Encode())
 	case was[0].Rev != 0 && want.Word == 0:
-		return true, v.removePage(id, is, want)
+		return true, v.removePage(id, says, want)
 	case was[0].Rev != 0 && (bad != nil || is.Word != want.Word):
-		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, blocks say %016x", is.Word, want.Word)}, "rewrite page of a pool %q", recs[0], want.Encode())
+		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("%s, blocks say %016x", says, want.Word)}, "rewrite page of a pool %q", recs[0], want.Encode())
 	}
 	return true, nil
 }
 
 // removePage reports a page without blocks. The repair leaves its mark to its floor.
-func (v *view) removePage(id record.PageID, is, want record.Page) error {
+func (v *view) removePage(id record.PageID, says string, want record.Page) error {
 	ops := []store.Op{{Kind: store.Delete, Key: v.name, Expect: v.from[v.name]}}
 	if id.Level == 0 {
 		recs, err := v.get(id.Floor().Key())
@@ -403,18 +409,15 @@ func (v *view) removePage(id record.PageID, is, want record.Page) error {
 			ops = append(ops, store.Op{Kind: store.Put, Key: recs[0].Key, Value: record.Page{Mark: want.Mark}.Encode(), Expect: recs[0].Rev})
 		}
 	}
-	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("says %016x, there are no blocks", is.Word)})
+	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: says + ", there are no blocks"})
 	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), ops...)
 	return nil
 }
 
 // floor reports a floor that cannot be read. The repair raises the generation in its place.
-func (v *view) floor(r store.Record, bad bool) {
-	if !bad {
-		return
-	}
+func (v *view) floor(r store.Record, why string) {
 	v.c.lost = true
-	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: "cannot be read"})
+	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: why})
 	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), store.Op{Kind: store.Delete, Key: v.name, Expect: r.Rev})
 }
 

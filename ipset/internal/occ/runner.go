@@ -330,7 +330,7 @@ func (r *Runner[T]) run(ctx context.Context, batch []*call[T]) {
 				}
 				continue
 			}
-			if n > 1 && errors.Is(err, ipalloc.ErrCorrupt) {
+			if n > 1 && (errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrVersion)) {
 				single = true
 				continue
 			}

@@ -128,9 +128,7 @@ func DecodeCatalog(s string) (*Catalog, error) {
 		return c, c.Prepare()
 	}
 	r := &wire.Coder{Reader: wire.Reader{S: s}}
-	if v := r.Reader.Byte(); v != CatalogVersion {
-		return nil, fmt.Errorf("%w: catalog of version %d", ipalloc.ErrCorrupt, v)
-	}
+	r.Version(CatalogVersion)
 	if c.code(r); r.Err == nil && r.S != "" {
 		r.Fail("bytes after the catalog")
 	}

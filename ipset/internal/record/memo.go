@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -25,10 +24,10 @@ type Memo struct {
 	Seqs []uint64
 }
 
-const MemoVersion = 1
+const memoVersion = 1
 
 func (m *Memo) Encode() string {
-	b := binary.AppendVarint([]byte{MemoVersion}, m.At)
+	b := binary.AppendVarint([]byte{memoVersion}, m.At)
 	b = wire.AppendString(b, m.Digest)
 	b = binary.AppendUvarint(b, uint64(len(m.Ids)))
 	for i, id := range m.Ids {
@@ -44,9 +43,7 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 		return m, nil
 	}
 	r := &wire.Reader{S: value}
-	if v := r.Byte(); v != MemoVersion {
-		r.Fail("version")
-	}
+	r.Version(memoVersion)
 	m.At, m.Digest = r.Varint(), r.Bytes(r.Uvarint())
 	for n := r.Uvarint(); n > 0 && r.Err == nil; n-- {
 		size := uint64(18)
@@ -59,8 +56,8 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 		}
 		m.Ids, m.Seqs = append(m.Ids, id), append(m.Seqs, r.Uvarint())
 	}
-	if r.Err != nil || r.S != "" {
-		return Memo{}, fmt.Errorf("%w: what was given under a request key or to a sticky handle", ipalloc.ErrCorrupt)
+	if err := r.End(); err != nil {
+		return Memo{}, fmt.Errorf("%w: what was given under a request key or to a sticky handle", err)
 	}
 	return m, nil
 }

@@ -70,9 +70,7 @@ func DecodeOwned(rec store.Record) (o Owned, err error) {
 		return o, nil
 	}
 	r := &wire.Reader{S: rec.Value}
-	if v := r.Byte(); v != ownerVersion {
-		r.Fail("version")
-	}
+	r.Version(ownerVersion)
 	n := r.Uvarint()
 	if n == 0 || n > 1<<48 {
 		r.Fail("number")

@@ -131,10 +131,15 @@ func DecodePage(rec store.Record) (Page, error) {
 		return Page{}, nil
 	}
 	r := &wire.Reader{S: rec.Value}
-	v, word := r.Byte(), r.Bytes(8)
+	r.Version(pageVersion)
+	word := r.Bytes(8)
 	p := Page{Mark: r.Uvarint()}
-	if r.Err != nil || v != pageVersion || r.S != "" {
-		return Page{}, fmt.Errorf("%w: page of a pool", ipalloc.ErrCorrupt)
+	err := r.End()
+	if _, ok := ParsePageKey(rec.Key); err == nil && !ok {
+		err = ipalloc.ErrCorrupt
+	}
+	if err != nil {
+		return Page{}, fmt.Errorf("%w: page of a pool %q", err, rec.Key)
 	}
 	p.Word = binary.BigEndian.Uint64([]byte(word))
 	return p, nil

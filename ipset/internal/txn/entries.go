@@ -152,8 +152,8 @@ type pageEntry struct{ occ.Var[record.Page] }
 // readPage makes the entry of a page.
 func readPage(id record.PageID, r store.Record) (*pageEntry, error) {
 	p, err := record.DecodePage(r)
-	if _, ok := record.ParsePageKey(r.Key); err != nil || !ok {
-		return nil, fmt.Errorf("%w: page of a pool %q", ipalloc.ErrCorrupt, r.Key)
+	if err != nil {
+		return nil, err
 	}
 	return &pageEntry{occ.NewVar(r, p)}, nil
 }

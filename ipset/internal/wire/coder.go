@@ -2,11 +2,9 @@ package wire
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"strings"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
@@ -105,11 +103,10 @@ func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 
 // Version codes the version of a form. A later one fails with [ipalloc.ErrVersion].
 func (c *Coder) Version(v byte) {
-	got := v
-	if Byte(c, &got); got > v && c.Err == nil {
-		c.Err, c.S = fmt.Errorf("%w: version %d", ipalloc.ErrVersion, got), ""
-	} else if got != v {
-		c.Fail("version")
+	if c.Writes {
+		c.B = append(c.B, v)
+	} else {
+		c.Reader.Version(v)
 	}
 }
 

@@ -65,6 +65,15 @@ func (r *Reader) Byte() byte {
 	return c
 }
 
+// Version reads the version of a form. A later one fails with [ipalloc.ErrVersion].
+func (r *Reader) Version(v byte) {
+	if got := r.Byte(); got > v {
+		r.Err, r.S = fmt.Errorf("%w: version %d", ipalloc.ErrVersion, got), ""
+	} else if got != v {
+		r.Fail("version")
+	}
+}
+
 // Fail notes the first failure and reads nothing more.
 func (r *Reader) Fail(what string) {
 	if r.Err == nil {
