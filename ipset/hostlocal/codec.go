@@ -1,9 +1,12 @@
 package hostlocal
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -24,12 +27,15 @@ func encode[T any, P coded[T]](v T) string {
 	return string(c.B)
 }
 
-// decode returns the content of a record, the zero T with an error.
+// decode returns the content of a record, the zero T with an error: ErrVersion for a later version, else ErrCorrupt.
 func decode[T any, P coded[T]](key, value string) (v T, err error) {
 	c := wire.Read(value)
 	c.Version(codecVersion)
 	if P(&v).code(c); c.End() != nil {
 		var none T
+		if errors.Is(c.Err, ipalloc.ErrVersion) {
+			return none, fault(ipalloc.ErrVersion, "", fmt.Sprintf("record %q: %v", key, c.Err))
+		}
 		return none, corrupt(key, "damaged: %v", c.Err)
 	}
 	return v, nil

@@ -42,22 +42,24 @@ func TestGoldenRecords(t *testing.T) {
 	}
 	// Another version is refused, not misread.
 	for _, r := range recs {
-		v := "\x01" + r.Value[1:]
-		var err error
-		switch kind, _ := w.split(r.Key); kind {
-		case kindAddress:
-			_, err = decode[Attachment](r.Key, v)
-		case kindCursor:
-			_, err = decode[place](r.Key, v)
-		case kindHeader:
-			_, err = decode[header](r.Key, v)
-		case kindPage:
-			_, err = decode[word](r.Key, v)
-		case kindAttachment:
-			_, err = decode[holding](r.Key, v)
-		}
-		if !errors.Is(err, ipalloc.ErrCorrupt) {
-			t.Errorf("%q of version 1: %v", r.Key, err)
+		for version, want := range map[string]error{"\x01": ipalloc.ErrCorrupt, "\x04": ipalloc.ErrVersion} {
+			v := version + r.Value[1:]
+			var err error
+			switch kind, _ := w.split(r.Key); kind {
+			case kindAddress:
+				_, err = decode[Attachment](r.Key, v)
+			case kindCursor:
+				_, err = decode[place](r.Key, v)
+			case kindHeader:
+				_, err = decode[header](r.Key, v)
+			case kindPage:
+				_, err = decode[word](r.Key, v)
+			case kindAttachment:
+				_, err = decode[holding](r.Key, v)
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("%q of version %q: %v", r.Key, version, err)
+			}
 		}
 	}
 }

@@ -104,8 +104,8 @@ func asError(err error) *types.Error {
 		code = types.ErrInvalidEnvironmentVariables
 	case invalid:
 		code = types.ErrInvalidNetworkConfig
-	case errors.As(err, &own) && own.Package == "hostlocal" && own.Err == ipalloc.ErrCorrupt: // not one of the store
-		code = types.ErrInternal
+	case errors.As(err, &own) && own.Package == "hostlocal" && (own.Err == ipalloc.ErrCorrupt || own.Err == ipalloc.ErrVersion):
+		code = types.ErrInternal // an error of the store is one of input and output
 	}
 	return types.NewError(uint(code), err.Error(), "")
 }
