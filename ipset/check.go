@@ -14,23 +14,23 @@ type ProblemKind string
 
 // The kinds of problems that [Check] finds.
 const (
-	ProblemDamaged       = ProblemKind(check.Damaged)
-	ProblemOverlapping   = ProblemKind(check.Overlapping)
-	ProblemWrongSize     = ProblemKind(check.WrongSize)
-	ProblemNoPool        = ProblemKind(check.NoPool)
-	ProblemStrayAddress  = ProblemKind(check.StrayAddress)
-	ProblemLostAddress   = ProblemKind(check.LostAddress)
-	ProblemLostBlock     = ProblemKind(check.LostBlock)
-	ProblemStaleIndex    = ProblemKind(check.StaleIndex)
-	ProblemMissingIndex  = ProblemKind(check.MissingIndex)
-	ProblemWrongOwner    = ProblemKind(check.WrongOwner)
-	ProblemWrongPage     = ProblemKind(check.WrongPage)
-	ProblemOldGeneration = ProblemKind(check.OldGeneration)
-	ProblemUnused        = ProblemKind(check.Unused)
-	ProblemNotHeld       = ProblemKind(check.NotHeld)
-	ProblemOtherHandle   = ProblemKind(check.OtherHandle)
-	ProblemUsedTwice     = ProblemKind(check.UsedTwice)
-	ProblemOutsideOfPool = ProblemKind(check.OutsideOfPool)
+	ProblemDamaged       = ProblemKind(check.Damaged)       // a record that cannot be read
+	ProblemOverlapping   = ProblemKind(check.Overlapping)   // two blocks share addresses
+	ProblemWrongSize     = ProblemKind(check.WrongSize)     // a block of a size that its pool neither has nor drains
+	ProblemNoPool        = ProblemKind(check.NoPool)        // a block outside every pool
+	ProblemStrayAddress  = ProblemKind(check.StrayAddress)  // an address record whose block does not hold the address
+	ProblemLostAddress   = ProblemKind(check.LostAddress)   // an address that a block holds and that has no record
+	ProblemLostBlock     = ProblemKind(check.LostBlock)     // address records whose block is missing
+	ProblemStaleIndex    = ProblemKind(check.StaleIndex)    // an index record that does not agree with the blocks and addresses
+	ProblemMissingIndex  = ProblemKind(check.MissingIndex)  // an index record that a block or an address should have
+	ProblemWrongOwner    = ProblemKind(check.WrongOwner)    // an owner's record whose number of blocks is wrong
+	ProblemWrongPage     = ProblemKind(check.WrongPage)     // a page of a pool that does not agree with the blocks
+	ProblemOldGeneration = ProblemKind(check.OldGeneration) // sequence numbers above those that new blocks would start with
+	ProblemUnused        = ProblemKind(check.Unused)        // an address that is held and not in use
+	ProblemNotHeld       = ProblemKind(check.NotHeld)       // an address of a pool that is in use and not held
+	ProblemOtherHandle   = ProblemKind(check.OtherHandle)   // an address in use under another handle than its holder's
+	ProblemUsedTwice     = ProblemKind(check.UsedTwice)     // an address that is in use twice
+	ProblemOutsideOfPool = ProblemKind(check.OutsideOfPool) // an address that is in use and lies in no pool
 )
 
 // Problem is one thing that [Check] found.

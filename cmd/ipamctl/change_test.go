@@ -231,3 +231,37 @@ func TestChangesBesideOthers(t *testing.T) {
 		}
 	}
 }
+
+// An address whose handle holds another one that stays is no puzzle: gc says why it is not released.
+func TestGCSaysWhatItKeeps(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	dir := t.TempDir()
+	writeLists(t, dir)
+	used := ""
+	for n := 33; n <= 50; n++ { // those of the handle batch
+		used += fmt.Sprintf("10.1.0.%d\n", n)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "used.txt"), []byte(used+"# end\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"gc", "--in-use", filepath.Join(dir, "used.txt"), "--candidates", filepath.Join(dir, "c.json"), "--grace", "0s", "--max", "100%", "--yes"}
+	why := "the handle also holds an address that is in use, not in these pools or not yet due"
+	status, out, stderr := call(t, env, append(args, "--pool", "pods")...) // web-0 has an address in pods6, too
+	if status != exitOK || !strings.Contains(out, "candidate  web-0") || !strings.Contains(stderr, "1 address past the grace period not released: "+why) {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	status, out, stderr = call(t, env, append(args, "--all-pools")...)
+	if status != exitOK || !strings.Contains(out, "released  web-0") || strings.Contains(stderr, "grace") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+}
+
+func TestRangeRefused(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	for _, r := range []string{"10.1.0.9-10.1.0.5", "10.1.0.9"} {
+		status, _, stderr := call(t, env, "pool", "set", "pods", "--range", r)
+		if status != exitUsage || !strings.Contains(stderr, r+": want the first and the last address") {
+			t.Errorf("%s: status %d, %s", r, status, stderr)
+		}
+	}
+}

@@ -122,6 +122,8 @@ func (a *app) sweepCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sweep", Args: cobra.NoArgs,
 		Short: "End leases and cooldowns, give back idle blocks, forget old request keys",
+		Long: "sweep writes what time has ended: leases and cooldowns. It forgets old request keys and sticky handles, and with --idle-after\n" +
+			"or --unselected it gives back blocks. It is not needed beside a service that calls Operator.Sweep every minute.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.loadLabels(cmd.Context()); err != nil {
 				return err
@@ -359,11 +361,19 @@ func (a *app) collect(ctx context.Context, e *ipset.Engine, leaked *leaks, limit
 		delete(leaked.seen, k)
 	}
 	var after []candidate
+	due := 0
 	for _, k := range leaked.order {
 		if c, still := leaked.seen[k]; still {
 			after = append(after, c)
 			a.addCandidate(l, c, "candidate")
+			if leaked.now.Sub(c.Since) >= leaked.grace {
+				due++
+			}
 		}
+	}
+	if err == nil && due > 0 {
+		a.note("%s past the grace period not released: the handle also holds an address that is in use, not in these pools or not yet due",
+			plural(due, "address"))
 	}
 	return after, a.printThen(l, err)
 }

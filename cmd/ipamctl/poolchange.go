@@ -65,7 +65,7 @@ func (f *poolFlags) apply(flags *pflag.FlagSet, p *ipset.Pool) (err error) {
 			}
 			r, err := netipx.ParseIPRange(text)
 			if err != nil {
-				return fail(exitUsage, "--range %s: not of the form 10.0.0.1-10.0.0.9", text)
+				return fail(exitUsage, "--range %s: want the first and the last address, as in 10.0.0.1-10.0.0.9", text)
 			}
 			p.Ranges = append(p.Ranges, r)
 		}
@@ -114,6 +114,7 @@ func (a *app) poolAddCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "add NAME PREFIX", Args: cobra.ExactArgs(2),
 		Short: "Add a pool; a store that does not exist is made",
+		Long:  "add adds a pool. Host bits of PREFIX are cleared. A store that does not exist is made.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix, err := parsePrefix(args[1])
 			if err != nil {

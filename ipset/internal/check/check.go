@@ -26,19 +26,19 @@ const (
 	Overlapping   ProblemKind = "overlapping"    // two blocks share addresses
 	WrongSize     ProblemKind = "wrong size"     // a block of a size that its pool neither has nor drains
 	NoPool        ProblemKind = "no pool"        // a block outside every pool
-	StrayAddress  ProblemKind = "stray address"  // an address record that no block stands behind
-	LostAddress   ProblemKind = "lost address"   // an address that a block holds, without a record
-	LostBlock     ProblemKind = "lost block"     // addresses without a block
-	StaleIndex    ProblemKind = "stale index"    // an index record that no block or address stands behind
+	StrayAddress  ProblemKind = "stray address"  // an address record whose block does not hold the address
+	LostAddress   ProblemKind = "lost address"   // an address that a block holds and that has no record
+	LostBlock     ProblemKind = "lost block"     // address records whose block is missing
+	StaleIndex    ProblemKind = "stale index"    // an index record that does not agree with the blocks and addresses
 	MissingIndex  ProblemKind = "missing index"  // an index record that a block or an address should have
-	WrongOwner    ProblemKind = "wrong owner"    // a number of blocks that is not what the blocks say
-	WrongPage     ProblemKind = "wrong page"     // a page of a pool that is not what the blocks say
+	WrongOwner    ProblemKind = "wrong owner"    // an owner's record whose number of blocks is wrong
+	WrongPage     ProblemKind = "wrong page"     // a page of a pool that does not agree with the blocks
 	OldGeneration ProblemKind = "old generation" // sequence numbers above those that new blocks would start with
 	Unused        ProblemKind = "unused"         // an address that is held and not in use
 	NotHeld       ProblemKind = "not held"       // an address of a pool that is in use and not held
 	OtherHandle   ProblemKind = "other handle"   // an address in use under another handle than its holder's
 	UsedTwice     ProblemKind = "used twice"     // an address that is in use twice
-	OutsideOfPool ProblemKind = "outside a pool" // an address in use in no pool
+	OutsideOfPool ProblemKind = "outside a pool" // an address that is in use and lies in no pool
 )
 
 // Problem is the type of that name of the engine, which documents it.

@@ -273,7 +273,7 @@ func (v *view) compare(sources []string, behind func(key string) string) (bool, 
 		case wanted && r.Rev == 0:
 			v.put(Problem{Kind: MissingIndex, Key: r.Key}, "write index record %q", r, want, v.guard(behind(r.Key)))
 		case wanted && r.Value != want:
-			v.put(Problem{Kind: StaleIndex, Key: r.Key, Detail: "value"}, "rewrite index record %q", r, want, v.guard(behind(r.Key)))
+			v.put(Problem{Kind: StaleIndex, Key: r.Key, Detail: "wrong value"}, "rewrite index record %q", r, want, v.guard(behind(r.Key)))
 		}
 	}
 	return true, nil
