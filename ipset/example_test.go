@@ -48,13 +48,13 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(a.Handle, "has", a.Prefix())
+	fmt.Println(a.Handle, "has", a.Address, "of block", a.Block)
 	again, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	fmt.Println(again == a, err)
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	fmt.Println("released", len(released), err)
 	// Output:
-	// pod-1 has 10.0.0.152/29
+	// pod-1 has 10.0.0.152 of block 10.0.0.152/29
 	// true <nil>
 	// released 1 <nil>
 }

@@ -25,7 +25,8 @@ import (
 type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
-	// BlockBits is the prefix length of a block, /26 or /122 by default. A block may hold up to 2^64 addresses.
+	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold up to
+	// 2^64 addresses.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -111,7 +112,8 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
 // Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing is written,
-// so a program may add its pools at each start.
+// so a program may add its pools at each start. A pool that has been changed since, for example by ipamctl, is [ipalloc.ErrExists]:
+// ignore the error to keep the change, or call [Engine.UpdatePool] to undo it.
 //
 // It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for a
 // nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
@@ -121,9 +123,8 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
-// resizes: blocks of the
-// old size drain, that is, keep their addresses, give none to automatic assignment, and go when they are empty. A call that names an
-// address still gets it from such a block, because the block is where its record is. Draining is kept by the
+// resizes: blocks of the old size drain, that is, keep their addresses, give none to automatic assignment, and go when they are empty.
+// A call that names an address still gets it from such a block, because the block is where its record is. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
 // If nothing differs, nothing is written.

@@ -80,7 +80,7 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 		return nil, Grant{}, &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Addr: foreign.addr(), Port: foreign.port().Number,
 			Holder: r.holderName(foreign), Err: ipalloc.ErrOccupied}
 	case !replace && req.Generation != now.Generation:
-		return nil, Grant{}, ownerError(op, owner, "the owner holds something else", ipalloc.ErrMismatch)
+		return nil, Grant{}, ownerError(op, owner, "the owner holds something else; name the generation of its grant to replace it", ipalloc.ErrMismatch)
 	}
 	if err := wellFormed(op, owner, req); err != nil {
 		return nil, Grant{}, err

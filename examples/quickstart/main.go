@@ -30,5 +30,5 @@ func main() {
 		log.Fatal(err)
 	}
 	released, err := engine.ReleaseByHandle(ctx, "pod-1")
-	fmt.Println(a.Prefix(), released, err)
+	fmt.Println(a.Address, released, err)
 }

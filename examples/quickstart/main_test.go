@@ -9,7 +9,7 @@ import (
 // The quickstart prints what the README says it prints.
 func Example() {
 	main()
-	// Output: 10.0.36.192/26 [10.0.36.192] <nil>
+	// Output: 10.0.36.192 [10.0.36.192] <nil>
 }
 
 // The program of README.md is this one.

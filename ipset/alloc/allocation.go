@@ -83,7 +83,8 @@ func (a Allocation) Holder() string {
 	return a.Host.String()
 }
 
-// Prefix returns the address with its block's prefix length, unmasked, the form an interface is configured with.
+// Prefix returns the address with its block's prefix length, unmasked. An interface is configured with it only if the block is a subnet
+// of its own. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
 // The attributes of an address that was declined.

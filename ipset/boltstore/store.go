@@ -16,7 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Store is an store.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
+// Store is a store.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
 // All methods are safe for concurrent use.
 type Store struct {
 	path string

@@ -47,7 +47,8 @@
 // # Addresses below
 //
 // A holding becomes a pool of addresses by ipset's AddPool. [store.Together] makes one commit of
-// that and of the call that assigns the holding.
+// that and of the call that assigns the holding. Make the pool Manual, so that it serves only calls
+// that name it, or set its Nodes. Otherwise it serves every host.
 //
 // To take both back, first remove the pool by itself, because that takes several commits. Then
 // release the holding, in a commit that verifies that the pool has not come back:
@@ -57,7 +58,7 @@
 //		return err // such as ErrInUse: an address is held, and both stay
 //	}
 //	return store.Together(ctx, db, func(tx store.Store) error {
-//		// allocator and engine are made on tx
+//		allocator, engine := ... // of prefixes and of ipset, on tx
 //		pools, err := engine.Pools(ctx)
 //		if err != nil || slices.ContainsFunc(pools, func(p ipset.Pool) bool { return p.Name == name }) {
 //			return cmp.Or(err, ipalloc.ErrInUse)

@@ -43,5 +43,5 @@
 // O(k log n); a list copies what it returns. A snapshot takes O(n).
 //
 // Concurrency: every store is safe for concurrent use. Restart: [Memory] keeps nothing;
-// [Memory.AppendBinary] and [RestoreMemory] save and load all of it.
+// [Memory.MarshalBinary] and [RestoreMemory] save and load all of it.
 package store

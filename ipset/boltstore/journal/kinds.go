@@ -204,7 +204,8 @@ func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r serviceal
 }
 
 // OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. A change of its ranges writes a snapshot. A
-// transaction that is open when the program ends has left the owner both the old and the new.
+// servicealloc.Tx is begun and ended within [Journal.Do], as a rule in two calls. If the program ends between them, the owner holds both
+// the old and the new.
 func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
 	k := services("servicealloc.Registry", opts, func(opts ...servicealloc.Option) (*servicealloc.Registry, error) {
 		return servicealloc.NewRegistry(ports, opts...)
