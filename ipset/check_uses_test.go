@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -119,6 +120,26 @@ func TestUsesBesideALostRecord(t *testing.T) {
 			}
 		}
 		w.keeps(r.Key, uses)
+	}
+}
+
+// TestCheckOnAFailingStore: a check that one failed call of the store ends returns that error, also where only a use shows what is wrong.
+func TestCheckOnAFailingStore(t *testing.T) {
+	w := busy(t)
+	uses := append(w.used()[1:], InUse{Address: ip("10.0.0.3"), Handle: "nobody"})
+	w.remove(w.list(store.Range{From: record.KindHandle, To: record.EndOf(record.KindHandle), Limit: 1})[0].Key)
+	for k := 1; ; k++ {
+		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		rep, err := w.engine(f).Operator().Check(bg, slices.Values(uses))
+		if f.Counts().Calls() < k {
+			if err != nil || len(rep.Problems) < 3 || k < 6 {
+				t.Errorf("%+v, %v, %d calls", rep, err, k-1)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) {
+			t.Errorf("call %d fails: %+v, %v", k, rep, err)
+		}
 	}
 }
 

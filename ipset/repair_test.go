@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -86,6 +89,47 @@ func TestRepairGoesOn(t *testing.T) {
 	w.check()
 	if err := (*ipalloc.Error)(nil); !errors.As(e.mustFail(large), &err) || err.Op != "repair" || err.Text != large.Text {
 		t.Errorf("%+v", err)
+	}
+}
+
+// TestRepairGoesOnAfterARelease: a step that is malformed, a release that no commit takes, and releases in blocks that have become
+// unreadable are reported, and the one that follows is done.
+func TestRepairGoesOnAfterARelease(t *testing.T) {
+	var pairs []string
+	p := poolOf("a", "10.0.0.0/24", 28)
+	for i := range 8 {
+		p.Index, pairs = append(p.Index, fmt.Sprint("k", i)), append(pairs, fmt.Sprint("k", i), "v")
+	}
+	w := newWorld(t, Config{}, p)
+	at := make(map[string]netip.Prefix)
+	for _, host := range []string{"large", "damaged", "later", "good"} {
+		a := want(host, 1, host)
+		if host == "large" {
+			a.Attributes = attributes(t, pairs...)
+		}
+		at[host] = w.assign(a).V4[0].Block
+	}
+	rep, err := w.Operator().Check(bg, slices.Values([]InUse{}))
+	if err != nil || len(rep.Repair) != 4 {
+		t.Fatal(rep, err)
+	}
+	steps := []Step{{Text: "malformed", Ops: []store.Op{{Kind: 7, Key: "A"}}}}
+	for _, host := range []string{"large", "damaged", "later", "good"} {
+		i := slices.IndexFunc(rep.Repair, func(s Step) bool { return strings.HasSuffix(s.Text, " "+host) })
+		steps = append(steps, rep.Repair[i])
+	}
+	for host, version := range map[string]string{"damaged": "\x00", "later": "\x7f"} {
+		key := record.BlockKey(record.KindBlock, at[host])
+		w.restore([]store.Record{{Key: key, Value: version}}, key)
+	}
+	n, err := w.engine(limited(w.store, 10)).Operator().Repair(bg, steps)
+	for _, want := range []error{ipalloc.ErrInvalid, ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrVersion} {
+		if n != 1 || !errors.Is(err, want) {
+			t.Errorf("%d steps, want %v: %v", n, want, err)
+		}
+	}
+	if als, err := w.IPsByHandle(bg, "good"); err != nil || len(als) != 0 {
+		t.Errorf("%v, %v", als, err)
 	}
 }
 

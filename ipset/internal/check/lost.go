@@ -37,7 +37,7 @@ func (m *remake) take(c *checker, p netip.Prefix, at netip.Addr, r store.Record)
 	if err != nil {
 		c.unreadable(err)
 	}
-	if err != nil || length <= at.BitLen() && netip.PrefixFrom(at, length).Masked() == p {
+	if err != nil || netip.PrefixFrom(at, length).Masked() == p {
 		m.addrs = append(m.addrs, stray{r, a, at, err != nil})
 	}
 }
