@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// Allocation is one address that is held, or that is cooling. Of an address with several holders it is what one of them has:
-// queries by address return that of the first, queries by handle or host that of the holder asked for.
+// Allocation is one address that is held or cooling. An address with several holders has an allocation for each: queries by address
+// return that of the first holder, queries by handle or host that of the holder asked for.
 type Allocation struct {
 	Address netip.Addr
 	// Block is the prefix of the block that the address is in.
@@ -18,13 +18,13 @@ type Allocation struct {
 	// the zero Owner if an import did not name one.
 	Host   Owner
 	Handle string
-	// Attributes are those of the active owner; Alternate those of the owner that may take over.
+	// Attributes belong to the active owner, Alternate to the owner that may take over.
 	Attributes Attributes
 	Alternate  Attributes
 	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
 	Seq uint64
-	// Since is when the holder got the address; for a cooling address it is when that began to cool. It is to the second, and zero if
-	// it is not known, as of an import that does not say.
+	// Since is when the holder got the address, or when a cooling address began to cool. It is exact to the second, and zero if it is
+	// unknown, for example after an import that lacks it.
 	Since time.Time
 	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
 	Until   time.Time
@@ -32,14 +32,14 @@ type Allocation struct {
 	shared  string // coded Share and all holders, this one among them; "" for an address that allows no others
 }
 
-// Share returns what the first holder allows, the zero Share if it allows no others.
+// Share returns the Share of the first holder, the zero Share if that allows no others.
 func (a Allocation) Share() (s Share) {
 	s.Max, s.Key, _ = wire.Coded(a.shared).Share()
 	return s
 }
 
-// Holders yields the allocation of every holder of the address, the first one first. It is this one alone unless the address
-// is shared.
+// Holders yields the allocation of every holder of the address, the first one first. For an address that is not shared it yields this
+// allocation alone.
 func (a Allocation) Holders() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
 		_, _, rest := wire.Coded(a.shared).Share()
@@ -75,7 +75,7 @@ func (a Allocation) WithHolders(code wire.Coded) Allocation {
 	return a
 }
 
-// Holder names who has the address: the handle, or the host if it has none.
+// Holder returns the handle, or the host if there is no handle.
 func (a Allocation) Holder() string {
 	if a.Handle != "" || a.Host.Kind == Nobody {
 		return a.Handle

@@ -10,19 +10,19 @@ import (
 
 // Claim describes the holder of an address.
 type Claim struct {
-	// Handle is the caller's key; addresses without one can only be released by address.
+	// Handle is the caller's key. An address without one is released by address or with its host.
 	Handle     string
 	Attributes Attributes
 	// TTL is the time the address is held for; 0 is until it is released.
 	TTL time.Duration
-	// Share, if it is not zero, lets the address have other holders beside the first, who is then in need of a handle. Each
-	// holder has its own host, attributes and lease. The address is free when the last is gone.
+	// Share, if it is not zero, lets the address have other holders beside the first. It needs a Handle. Each holder has its own
+	// host, attributes and lease. The address is free when the last holder has released it.
 	Share Share
-	// Since is when the holder got the address, of one that is brought from elsewhere. Zero, and a time to come, are now.
+	// Since is when the holder got an address that is imported. Zero and future times mean now.
 	Since time.Time
 }
 
-// Share lets an address have several holders. The zero value allows no other than the first.
+// Share lets an address have several holders. The zero value allows only the first.
 type Share struct {
 	// Max is the largest number of holders, 2 to 256.
 	Max int
@@ -30,10 +30,10 @@ type Share struct {
 	Key string
 }
 
-// MaxHolders bounds the holders of one address, because a change of one of them writes the record with all.
+// MaxHolders bounds the holders of one address, because each change writes the record of all holders.
 const MaxHolders = 256
 
-// Check refuses a share that allows no second holder, or too many.
+// Check returns [ipalloc.ErrInvalid] for a Max that is not 2 to [MaxHolders] and for an impossible Key. The zero Share is valid.
 func (s Share) Check() error {
 	switch {
 	case s.Key != "":
@@ -51,7 +51,7 @@ func (s Share) Check() error {
 
 // Guard is the condition on which an address is released. Zero fields are no condition.
 type Guard struct {
-	// Handle, if not empty, must be the one that has the address.
+	// Handle, if not empty, must be the handle that holds the address.
 	Handle string
 	// Seq, if not 0, must be the sequence number of the allocation.
 	Seq uint64
@@ -61,8 +61,8 @@ type Guard struct {
 type Outcome uint8
 
 const (
-	// Released means that the address was held and is free now, or cooling. An address with other holders than the one that
-	// the guard names stays theirs.
+	// Released means that the address was held and is now free or cooling. If it has other holders than the one that the guard
+	// names, they keep it.
 	Released Outcome = iota
 	// WasFree means that the address was not held.
 	WasFree

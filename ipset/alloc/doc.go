@@ -1,6 +1,6 @@
-// Package alloc has the values by which package ipset says who has an address: the host and the handle that it is for, what is kept with
-// it, on which condition it is given back, and what became of that. They stand beside the engine because every package behind it, and
-// blocks that a program keeps itself, take and return them as they are.
+// Package alloc has the values with which package ipset describes an address: its host and handle, its attributes, the condition of its
+// release and the outcome of that. They are a package of their own because the engine, the packages below it, and blocks that a program
+// keeps itself share them.
 //
 //	alloc.HostOwner("node-a")               the host that an address is for, or the owner of a block
 //	alloc.Claim{Handle: "pod-1"}            what a caller asks for, with attributes, lease and sharing

@@ -27,7 +27,7 @@ type Owner struct {
 	Name string
 }
 
-// HostOwner returns the owner that stands for the machine of that name.
+// HostOwner returns the owner of kind [Host] with that name.
 func HostOwner(name string) Owner { return Owner{Host, name} }
 
 // ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
@@ -56,7 +56,7 @@ func (o Owner) String() string {
 	return ""
 }
 
-// Check refuses an owner that cannot own.
+// Check returns [ipalloc.ErrInvalid] for the zero owner, an unknown kind and an impossible name.
 func (o Owner) Check() error {
 	if o == (Owner{}) {
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: "it is the zero value; name a host or a virtual owner", Err: ipalloc.ErrInvalid})

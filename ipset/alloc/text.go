@@ -169,7 +169,7 @@ type allocationForm struct {
 	Share      string       `json:"share,omitempty"`
 }
 
-// MarshalJSON writes all of the allocation; what holders share is base64, and [Allocation.Holders] reads it.
+// MarshalJSON writes all of the allocation. Share and holders are one base64 string, which [Allocation.Holders] reads again.
 func (a Allocation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(allocationForm{
 		a.Address, a.Block, a.Host, quote(a.Handle), a.Attributes, a.Alternate, a.Seq, a.Since, a.Until, a.Cooling, base64.StdEncoding.EncodeToString([]byte(a.shared)),

@@ -14,7 +14,7 @@ import (
 type Address struct {
 	// Prefix is the address with the length of its range's subnet.
 	Prefix netip.Prefix
-	// Gateway is that of its range.
+	// Gateway is the gateway of its range.
 	Gateway netip.Addr
 }
 
@@ -26,8 +26,8 @@ type Address struct {
 // one it gave last, wrapping. A request does not move that position.
 //
 // It returns ErrExists if the attachment holds an address of a set, whatever is
-// requested; ErrFull; ErrOccupied, with Holder, or ErrReserved for the gateway, if a
-// request cannot be had; ErrOutOfRange for requests that no set took; ErrInvalid for a
+// requested; ErrFull; ErrOccupied, with Holder, for a requested address that is held, and
+// ErrReserved for one that is the gateway; ErrOutOfRange for requests that no set took; ErrInvalid for a
 // name, an address, or an engine without sets; ErrCorrupt; ErrConflict and the store's
 // errors. What the attachment holds outside the sets stays held. After an error nothing
 // has changed, except that after ErrUnknownOutcome the addresses may be held: call

@@ -1,6 +1,7 @@
 // Package hostlocal hands out addresses to the containers of one node, or of several that
-// share a store, from ranges that come with every call. It does what the CNI plugin host-local does, with records in a
-// store in place of a file per address. cmd/cni-ipam is the plugin built on it.
+// share a store, from ranges that come with every call. It does what the CNI plugin
+// host-local does, with records in a store in place of a file per address. cmd/cni-ipam is
+// the plugin built on it.
 //
 // Terms: a network is a name space of its own in the store. A range is a run of addresses
 // of one subnet, with a gateway that is never handed out. A set is a list of ranges of
@@ -26,8 +27,8 @@
 //	c<set>                  the address that the set gave last without a request; in a scope,
 //	                        c<first address of the set>
 //
-// Records of kind t are the truth. Those of kind a and p are functions of them and change
-// in the same commit. The pages form a 64-ary tree over all addresses of a family, so the
+// Records of kind t are authoritative. Records of kinds a and p are derived from them and
+// change in the same commit. The pages form a 64-ary tree over all addresses of a family, so the
 // next free address is found in a few reads however large and full the ranges are.
 //
 // # Commits
@@ -36,12 +37,12 @@
 // number of engines and processes may share a store; an engine that loses a race retries.
 //
 // Engines of several nodes that share a network have a scope each ([Config.Scope]): a boot,
-// leases and GC of their own. The commits of one scope name its header; those of two
-// scopes meet only in the records of the addresses that they touch.
+// leases and GC of their own. Every commit in a scope verifies its header. Commits in
+// two scopes conflict only over the records of addresses that both touch.
 //
-// A scope is a part of one network: an address is held once in all scopes together. Networks
-// that must not see each other at all, of tenants whose attachments and network names may be
-// the same, get a space of the store each: New(in, config) with in from [store.Space].
+// A scope is a part of one network: all its scopes together hold an address once. If tenants
+// may use the same names for networks and attachments, give each tenant a space of the store:
+// New(in, config) with in from [store.Space].
 //
 // Import, GC, Remove and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state. [Engine.Remove] deletes what an empty network leaves: its headers and cursors.
@@ -50,14 +51,14 @@
 //
 // A commit with an unknown outcome may be made after the call has returned. The next
 // operation of the same engine settles it: it first writes the header, whose revision every
-// commit names, so the lost commit fails if it has not been made by then. An operation of
-// another engine does not, except Del and GC of an engine with the same Scope.
+// commit names, so the lost commit fails if it has not been made by then. Operations
+// of other engines do not settle it, except Del and GC of an engine with the same Scope.
 //
 // # Errors
 //
 // Every error is, or wraps, an [*ipalloc.Error] of this package, and matches one sentinel
-// or the error of the context. The state after an
-// error is the state before the call, unless the method says otherwise.
+// or the error of the context. The state after an error is the state before the call,
+// unless the method says otherwise.
 //
 // # Limits
 //

@@ -13,18 +13,18 @@ import (
 
 // Config is what an engine serves. Network is required.
 type Config struct {
-	// Network is the name of the network. What other networks hold in the same store is
-	// out of reach.
+	// Network is the name of the network. The engine neither sees nor changes what other
+	// networks hold in the same store.
 	Network string
 	// Sets are the ranges to allocate from: an Add takes one address of each set. They
 	// may differ in every call; what was handed out before stays held. Without sets,
 	// Add and Status fail and everything else works.
 	Sets []RangeSet
-	// Scope names the part of the network that this engine answers for, when engines of
-	// several nodes share its addresses, such as the name of the node. Boot, Leases and
-	// GC concern the attachments that were added in the scope. Sets with the same first
-	// address share a cursor, whatever their numbers. Del writes a record of the scope,
-	// so that a commit that a killed process left in flight cannot be made later.
+	// Scope, such as the name of the node, names the engine's part of the network when
+	// engines of several nodes share its addresses. Boot, Leases and GC concern the
+	// attachments that were added in the scope. Sets with the same first address share a
+	// cursor, whatever their numbers. Del writes a record of the scope, so that a commit
+	// that a killed process left in flight cannot be made later.
 	Scope string
 	// Boot identifies the time since the node was started, such as the content of
 	// /proc/sys/kernel/random/boot_id. It is recorded if it is not empty.
@@ -33,8 +33,8 @@ type Config struct {
 	// another Boot is released. It needs Boot. Without it, an attachment holds its
 	// addresses until they are released, as in host-local.
 	Leases bool
-	// Attempts bounds how often a call tries to commit when other engines change what it
-	// rests on; the default is 16.
+	// Attempts bounds how often a call tries to commit when other engines change
+	// records that it depends on; the default is 16.
 	Attempts int
 	// Wait sleeps before the retry that follows an attempt, counted from 1. The default
 	// sleeps up to a random 100 ms, from the second retry on.
@@ -57,8 +57,8 @@ type Engine struct {
 
 // New returns an engine. It reads nothing.
 //
-// It returns ErrInvalid, with Field, for a network name, a boot, a store or Attempts that
-// cannot be, and for Leases without Boot; and the errors of [Canonical] for the sets.
+// It returns ErrInvalid, with Field, for an impossible network name, boot, store or
+// Attempts, and for Leases without Boot; and the errors of [Canonical] for the sets.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
 	if err == nil && c.Scope != "" {

@@ -56,8 +56,8 @@ func (s RangeSet) Contains(a netip.Addr) bool { return s.RangeOf(a) >= 0 }
 
 // Canonical returns a copy of the sets in which every field of every range is filled.
 //
-// It returns an error that wraps a [SetError]: ErrInvalid, with Field, for a range that
-// cannot be, a set without ranges or with both families; ErrExists for two ranges that
+// It returns an error that wraps a [SetError]: ErrInvalid, with Field, for an
+// impossible range, a set without ranges or with both families; ErrExists for two ranges that
 // overlap, first within one set, then between two. Sets are checked in order.
 func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	out := make([]RangeSet, len(sets))

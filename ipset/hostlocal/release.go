@@ -79,8 +79,8 @@ func (t *txn) records(as []netip.Addr) (need []string) {
 // empty list releases everything.
 //
 // It works in steps of one commit each. After an error the earlier steps are done, and
-// their result is returned with the error: ErrInvalid for an attachment of valid that
-// cannot exist, before anything is released; ErrCorrupt, ErrConflict and the store's
+// their result is returned with the error: ErrInvalid for an impossible attachment in
+// valid, before anything is released; ErrCorrupt, ErrConflict and the store's
 // errors. An attachment that is added while GC runs may be released. Cost: linear in the
 // attachments.
 func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) {
@@ -111,7 +111,7 @@ func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) 
 type Holding struct {
 	Attachment Attachment
 	Addresses  []netip.Addr
-	// Scope is that of the engine that added it. Import does not read it.
+	// Scope is the scope of the engine that added it. Import does not read it.
 	Scope string
 }
 

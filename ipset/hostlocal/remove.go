@@ -17,7 +17,7 @@ import (
 //
 // It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if
 // other engines were faster each time; and the store's errors. After an error positions of sets may be forgotten; repeat the
-// call. [store.Together] cannot have it: ErrInvalid. Cost: linear in the scopes and sets, two commits for those that fit one.
+// call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets, two commits for those that fit one.
 func (e *Engine) Remove(ctx context.Context) error {
 	var err error
 	if _, deferred := store.Published(e.store); deferred { // no Add would see the marks

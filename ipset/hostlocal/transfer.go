@@ -54,8 +54,8 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 }
 
 // Import adds what another allocator of the network has handed out, whatever the sets
-// are. Cursors replace those that are there. What cannot be taken over is left out and
-// returned, one error for each, with Owner and Addr: ErrOccupied, with Holder, for an
+// are. Cursors replace those that are there. Addresses that cannot be taken over are left
+// out and returned, one error for each, with Owner and Addr: ErrOccupied, with Holder, for an
 // address that another attachment holds, ErrInvalid for an address or a name. What the
 // attachment holds already is no error.
 //

@@ -11,11 +11,11 @@ import (
 )
 
 // Allocate hands out a prefix. It takes the first part of the smallest free prefix that
-// the length fits into, of several such the lowest.
+// the length fits into, and the lowest of several such.
 //
 // Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool
 // nor a holding with Children; ErrOutOfRange if Pool does not hand out that length;
-// ErrFull if no free prefix of that length is left, and Reason names the largest that is.
+// ErrFull if no free prefix of that length is left, and Reason names the largest free one.
 // Nothing is changed then.
 //
 // It makes one commit: the holding, its index entry, and for each 6 bits between the pool

@@ -1,6 +1,5 @@
-// Package prefixes hands out prefixes of several sizes to owners, and keeps who holds
-// what in a store: regions from a block of the company's, clusters from a region, nodes
-// from a cluster.
+// Package prefixes hands out prefixes of several sizes to owners, and records the owners in
+// a store: regions from a company's prefix, clusters from a region, nodes from a cluster.
 //
 //	db := store.NewMemory() // or boltstore, etcdstore, sqlstore, kubestore
 //	a, err := prefixes.New(db, prefixes.Options{})
@@ -11,32 +10,31 @@
 //	cluster, err := a.Assign(ctx, prefixes.Request{Pool: region.Prefix, Owner: "eu-west/a", Bits: 20})
 //	path, err := a.Path(ctx, netip.MustParsePrefix("10.0.3.7/32")) // eu-west, eu-west/a
 //
-// Terms: a pool is a prefix from which longer ones are handed out; it says which lengths.
-// A root pool is added by [Allocator.AddPool]. A holding is a prefix with an owner, held
+// Terms: a pool is a prefix from which longer prefixes of certain lengths are handed out.
+// [Allocator.AddPool] adds a root pool. A holding is a prefix with an owner, held
 // from one pool; with Children it is a pool itself. The level of a holding is the number
 // of pools that it lies in. An owner is any text: a node's name, a tenant and a cluster.
 // It may hold any number of prefixes.
 //
 // Policy: best fit. A prefix comes from the smallest free prefix that it fits into, and
-// from the lowest if there are several, as with cidrset.Set.AllocatePrefix. Neighbours
-// that are free count as one free prefix at once, so what has been released is whole
-// again.
+// from the lowest if there are several, as with cidrset.Set.AllocatePrefix. Free
+// neighbours merge into one free prefix at once, so releases restore the larger prefixes.
 //
 // [Allocator.Assign] is the call for a controller: it returns what the owner holds or
 // allocates it, however often it is repeated. [Allocator.Occupy] takes a prefix that the
-// caller names; [Allocator.Fits] says what the next call would return. [Request].New tells
-// whether it was there.
+// caller names; [Allocator.Fits] returns what the next call would return. With
+// [Request].New, Assign and Occupy fail with ErrExists if the owner holds the prefix already.
 //
-// A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] say what is handed out
-// from now on, and what is held stays held. [Allocator.ReleaseTree] releases a holding with all
-// that is held from it.
+// A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] set the lengths that are
+// handed out from now on, and holdings stay as they are. [Allocator.ReleaseTree] releases a holding
+// with everything that is held from it.
 //
-// # Records of yours
+// # Your own records
 //
-// A call that changes a holding takes operations on records of yours into its commit. So a rule
-// that spans two packages holds across processes, such as that a prefix gives addresses or
-// children and never both. Write the use of the prefix with the revision that you have read, here
-// and in the Also of package ipset:
+// A call that changes a holding can change records of yours in the same commit. This enforces rules
+// that span two packages, also across processes: for example, a prefix gives either addresses or
+// children. Write the use of the prefix with the revision that you have read, here and in the Also
+// of package ipset:
 //
 //	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
 //	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
@@ -70,24 +68,24 @@
 //
 // # Records
 //
-// Every key begins with X. Such records and those of an ipset.Engine do not meet in one
-// store, but neither package knows that the other uses the same addresses. <prefix> is the
-// family, the address and the length.
+// Every key begins with X. An ipset.Engine in the same store has other keys, but neither
+// package knows that the other uses the same addresses. <prefix> is the family, the address
+// and the length.
 //
 //	Xr                              the root pools with their sizes; none without a root pool
 //	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes
 //	Xo<owner>\0<prefix>             the owner has that holding
 //	Xf<pool><depth><address>        a page of a pool: which of 64 parts are free, held, or divided further
 //
-// Holdings are the truth. The other two kinds follow from them and change in the same
-// commit. The pages of a pool form a tree with 6 bits a level; a page says of each part
-// which lengths are free under it, so the root page alone answers whether a /14 fits.
+// Holdings are authoritative. Index entries and pages are derived from them and change in
+// the same commit. The pages of a pool form a tree with 6 bits a level. A page records for
+// each part which lengths are free under it, so the root page alone tells whether a /14 fits.
 //
 // # Commits
 //
-// A call that changes something is one commit, which names the revision of every record
-// that its answer rests on. So any number of allocators and processes may share a store,
-// and the answer is the one of a single allocator that serves one call at a time. A call
+// A call that changes something is one commit, which verifies the revision of every record
+// that its answer depends on. Any number of allocators and processes may therefore share a
+// store: the answers are those of a single allocator that serves one call at a time. A call
 // that loses a race is planned again.
 //
 // After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or

@@ -55,8 +55,8 @@ type Request struct {
 
 // Options configure an [Allocator]. The zero Options are the defaults.
 type Options struct {
-	// Attempts is how many commits a call tries when other writers are faster; 0 is 16.
-	// From the third on it waits before, at most 100 ms each time.
+	// Attempts bounds the commits that a call tries when other writers are faster; 0 is 16.
+	// The call waits before the third and each later one, at most 100 ms.
 	Attempts int
 }
 
@@ -90,7 +90,7 @@ var errNoRoots = errors.New("prefixes: no record of the root pools")
 //
 // Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
 // shorter than the prefix; ErrExists for a prefix that overlaps a root pool, which
-// InTheWay names, or, with the Field, that is one with other sizes.
+// InTheWay names, and with Field for a root pool that has other sizes.
 func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
 	if err := checkPrefix("Prefix", pool.Prefix); err != nil {

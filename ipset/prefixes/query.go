@@ -137,8 +137,8 @@ func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) 
 
 // All yields the holdings in a prefix, itself included, in address order; of two that
 // begin at the same address the larger one comes first. The zero Prefix yields all. It
-// reads 1,000 holdings at a time, each time at one moment. An error ends the loop. No lock
-// is held while the body runs.
+// reads 1,000 holdings at a time, each time in one consistent view. An error ends the loop.
+// No lock is held while the body runs.
 func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {
 		call := ipalloc.Error{Op: "all", Prefix: within}
@@ -165,8 +165,9 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 	}
 }
 
-// State returns the holdings in a prefix, itself included, in address order, at one moment, and the store's revision of that
-// moment, after which Changes goes on. The zero Prefix has all. It reads everything into memory, some 500 bytes a holding.
+// State returns the holdings in a prefix, itself included, in address order, as one consistent view, and the revision of the store
+// that it shows. Pass that revision to Changes to continue from there. The zero Prefix means all holdings. State reads everything into
+// memory, some 500 bytes a holding.
 func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Holding, rev uint64, err error) {
 	call := ipalloc.Error{Op: "state", Prefix: within}
 	if within != (netip.Prefix{}) {
@@ -225,21 +226,22 @@ func decodeRecord(rec store.Record) (record, error) {
 	return decodeHolding(at, rec.Value)
 }
 
-// Change is a commit that changed the holding of a prefix.
+// Change is one change of the holding of a prefix.
 type Change struct {
-	// Rev is that of the commit; 0 while a part of the present state is still to come.
+	// Rev is the revision of the commit. The changes that deliver the present state have Rev 0, but for the last of them, which has the
+	// revision of that state.
 	Rev    uint64
 	Prefix netip.Prefix
-	// Holding is what is held from now on; the zero Holding means that the prefix was released.
+	// Holding is the holding after the commit. The zero Holding means that the prefix was released.
 	Holding Holding
 }
 
 // Changes yields the changes of holdings after a revision of the store, in their order,
-// until ctx ends or the caller breaks the loop. A prefix that was handed out, given to
-// another owner or given other attributes or children is a change with a Holding. After 0 the
-// present state comes first, as State returns it, and the last of it has its revision. An error
-// ends the loop; ipalloc.ErrOutOfRange means that the store no longer has all commits after that
-// revision: begin again with 0, and forget what was held and is not in the state.
+// until ctx ends or the caller breaks the loop. A change has a Holding if the prefix was handed
+// out, or got another owner, other attributes or other children. With after 0 the present state
+// comes first, as State returns it. An error ends the loop. ipalloc.ErrOutOfRange means that the
+// store no longer has all commits after that revision: begin again with 0, and drop each holding
+// that is not in the state.
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		call := ipalloc.Error{Op: "changes"}

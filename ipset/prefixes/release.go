@@ -12,7 +12,7 @@ import (
 )
 
 // Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
-// owner does not hold exactly that prefix, and Holder says if another owner does; with
+// owner does not hold exactly that prefix, and Holder names another one that does; with
 // ErrInUse while a prefix is held from it, and InTheWay and Holder name one. Nothing is
 // changed then. also is as in Allocate.
 func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
@@ -26,7 +26,7 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, 
 	}), also...)
 }
 
-// ReleaseTree releases a holding with all that is held from it, whoever holds that, the deepest first, and returns what it has
+// ReleaseTree releases a holding with everything that is held from it, of any owner, the deepest first, and returns what it has
 // released. It needs a commit for each part of the holdings that fits one; an error ends it, what has been released before stays
 // released, and repeating the call continues. What is handed out from the tree meanwhile is released too. It fails with
 // ErrNotHeld if the owner does not hold exactly that prefix.
@@ -181,8 +181,8 @@ func (t *txn) fits(n int) bool {
 func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells) }
 
 // Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
-// unless from holds exactly that prefix, and Holder says if another owner does. What is
-// held from the prefix keeps its owners. It makes one commit, with the operations of also as in Allocate. After an unknown outcome
+// unless from holds exactly that prefix, and Holder names another owner that does. The
+// holdings from the prefix keep their owners. It makes one commit, with the operations of also as in Allocate. After an unknown outcome
 // repeat it: ErrNotHeld with to as the Holder means that it was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}

@@ -7,7 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Cause is what the *ipalloc.Error of a store wraps when its database, or the way to it, failed.
+// Cause is the error that the *ipalloc.Error of a store wraps if its database, or the connection to it, failed.
 type Cause struct {
 	// Kind is a sentinel that the error matches, such as ipalloc.ErrUnknownOutcome, or nil.
 	Kind error
@@ -33,11 +33,11 @@ func (c *Cause) Unwrap() []error {
 	return []error{c.Kind, c.Err}
 }
 
-// Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadline that was too short,
-// and errors that a store has marked so in a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's
+// Retryable reports whether the same call can succeed later without a repair: after a conflict, after a deadline that was too short,
+// and after errors that a store marks with Retry of a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's
 // call with its request key. A cancelled context is not retryable.
 //
-// err is what a store returned, or what an engine on it returned.
+// err is an error of a store, or of an engine on it.
 func Retryable(err error) bool {
 	var c *Cause
 	if errors.As(err, &c) {

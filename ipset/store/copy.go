@@ -31,13 +31,14 @@ const (
 // why. After an error dst is in that state, or the roots of some spaces are there and Copy
 // writes the others when called again.
 //
-// Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src has not, or another value of it,
-// or was written to meanwhile. ipalloc.ErrMismatch if src changed meanwhile: stop its
-// users, and copy into an empty store. ipalloc.ErrInUse if src is itself a copy that is not
-// complete. ipalloc.ErrLimit if a record of src is larger than
-// dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
+// Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src
+// does not have, or with another value, or was written to meanwhile. ipalloc.ErrMismatch if
+// src changed meanwhile: stop its users, and copy into an empty store. ipalloc.ErrInUse if
+// src is itself a copy that is not complete. ipalloc.ErrLimit if a record of src is larger
+// than dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
 //
-// It lists src three times and dst twice, and holds a page of each and the root records.
+// It lists src three times and dst twice, and keeps a page of each and the root records in
+// memory.
 func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	for field, db := range map[string]Store{"dst": dst, "src": src} {
 		if db == nil {
@@ -68,11 +69,11 @@ func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
 	return c.report, c.end(ctx)
 }
 
-// CopyMark is the value of a root of a store that is being copied into. It is the root of no catalog; engines refuse it with
-// ipalloc.ErrInUse.
+// CopyMark is the value of the record [RootKey] in a store while [Copy] writes into it. It is no catalog, so engines refuse the store
+// with ipalloc.ErrInUse.
 const CopyMark = "being copied into"
 
-// Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, that a [Copy] which has not ended copies into. It reads one record.
+// Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, into which a [Copy] has begun and not ended. It reads one record.
 // Engines refuse such a store by themselves, with the same error.
 func Complete(ctx context.Context, db Store) error {
 	if db == nil {

@@ -8,10 +8,10 @@
 //		{Kind: store.Delete, Key: "c", Expect: store.AnyRevision},
 //	})
 //
-// Terms: a record is a key with a value; its revision is the one of the commit that last
-// wrote it, and 0 means that it does not exist. A commit writes several records, each on
-// the revision that its caller expects, all or nothing, and may guard records that it
-// does not write. It ends in one of four ways:
+// Terms: a record is a key with a value. Its revision is that of the commit that last wrote
+// it; 0 means that it does not exist. A commit writes several records, all or none, if each
+// has the revision that the caller expects. It may guard records that it does not write. It
+// ends in one of four ways:
 //
 //	nil                          made, and as durable as the store
 //	ipalloc.ErrConflict          not made: a record has another revision; [ConflictKey] names it
@@ -27,12 +27,11 @@
 // and run the suite of package storetest. README.md compares the stores, and describes the
 // records that package ipset keeps in them.
 //
-// [Space] is a part of a store that is a store of its own, for one of several tenants, VRFs
-// or networks. Keys that begin with an upper-case letter are left to other programs, in a
+// [Space] returns a part of a store as a store of its own, for a tenant, a VRF or a network. Keys that begin with an upper-case letter are left to other programs, in a
 // store and in each space of it: package ipset does not read, report or remove such records.
 //
 // [NewOverlay] shows a store with commits that are kept in memory only, for what-if questions.
-// [Together] makes the commits of calls of several packages one.
+// [Together] combines the commits of calls of several packages in one.
 //
 // Errors: every error is, or wraps, an *ipalloc.Error. Errors of a context and of a
 // backend match no sentinel of package ipalloc; the cause is wrapped.

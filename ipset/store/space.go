@@ -20,13 +20,13 @@ const (
 	maxSpace  = 255
 )
 
-// Space returns the space of that name in db: a store of its own, whose records no other
-// space and no reader of db's other records sees. A space exists while it holds a record;
-// making one writes nothing.
+// Space returns the space of that name in db as a store of its own. Other spaces, and readers
+// of db's other records, do not see its records. A space exists while it holds a record;
+// Space itself writes nothing.
 //
-// Two spaces share nothing but the revisions of db, its limits and its watch history. The
-// records of a space are those of db whose keys begin with "x", the name and a NUL byte,
-// which is taken off and put on. [Limits] are smaller by what that takes.
+// Two spaces share nothing but the revisions of db, its limits and its watch history. In db
+// each key of a space begins with "x", the name and a NUL byte; calls on the space leave that
+// out, and its [Limits] are smaller by it.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else Space returns ipalloc.ErrInvalid.
 // It returns ipalloc.ErrLimit if db's keys have no room for the name. A commit allocates

@@ -9,8 +9,8 @@ import (
 // exist.
 const AnyRevision = ^uint64(0)
 
-// RootKey is the key of the record without which the other records of its [Space] are of
-// no use to their reader: the catalog of package ipset. [Copy] writes it last.
+// RootKey is the key of the catalog of package ipset. [Copy] writes it last, because the
+// other records of its [Space] mean nothing without it.
 const RootKey = "c"
 
 // Record is one key with its value.
@@ -36,7 +36,7 @@ const (
 	Delete
 )
 
-// Op is one record's part of a commit.
+// Op is what a commit does with one record.
 type Op struct {
 	Kind  Kind
 	Key   string
@@ -76,7 +76,7 @@ type Limits struct {
 }
 
 // Store keeps records. It is all that package ipset asks of a database: one table of
-// ordered keys with a revision per key. Package storetest verifies what is said here.
+// ordered keys with a revision per key. Package storetest verifies this contract.
 //
 // Every method returns an error that wraps ctx.Err() soon after ctx ends. Except as
 // said for Commit, an error leaves no trace in the store. Reads are current: one that
