@@ -180,7 +180,7 @@ func histories() *proof {
 		method: "Engines work at the same time, and the recorded history is explained by one allocator that does one thing at a time (porcupine). The program stores does it on every store while processes and servers are killed; see storms.",
 		claims: []claim{neverTwice,
 			{ipsetPage, "An [Engine] and a store are safe for concurrent use; a [block.Block] is not."},
-			{prefixPage, "So any number of allocators and processes may share a store, and the answer is the one of a single allocator that serves one call at a time."},
+			{prefixPage, "Any number of allocators and processes may therefore share a store: the answers are those of a single allocator that serves one call at a time."},
 			{setPage, "All methods are safe for concurrent use."},
 			{nodePage, "All methods are safe for concurrent use."},
 			{ipsetPage, "[Engine.Changes] delivers what every commit did, whole and in order, for an audit log."},

@@ -34,7 +34,7 @@ func fuzzed(r *repo) *proof {
 		id:     "fuzz",
 		method: "Every fuzz target goes on from the inputs that earlier runs found to reach new code.",
 		claims: []claim{neverTwice,
-			{"ipset/prefixes/doc.go", "Neighbours that are free count as one free prefix at once, so what has been released is whole again."},
+			{"ipset/prefixes/doc.go", "Free neighbours merge into one free prefix at once, so releases restore the larger prefixes."},
 		},
 	}
 	for _, t := range r.fuzz {
