@@ -37,13 +37,13 @@ type blockReplay struct {
 	b        *block.Block
 	m        *model.IPSetBlock
 	reserved netip.Prefix
-	seen     map[ipset.Release]bool
+	seen     map[alloc.Release]bool
 }
 
 // replayBlock runs a trace on a block and on its twin and compares every answer, and the state after every step.
 func replayBlock(t testing.TB, data []byte) {
 	tr := model.NewTrace(data)
-	r := &blockReplay{t: t, p: netip.MustParsePrefix(blockPrefixes[tr.Op(len(blockPrefixes))]), now: ipsetStart, seen: make(map[ipset.Release]bool)}
+	r := &blockReplay{t: t, p: netip.MustParsePrefix(blockPrefixes[tr.Op(len(blockPrefixes))]), now: ipsetStart, seen: make(map[alloc.Release]bool)}
 	r.size = 1 << (r.p.Addr().BitLen() - r.p.Bits())
 	head, tail := int(tr.Below(3)), int(tr.Below(2))
 	b, err := block.New(r.p, block.Options{Head: uint64(head), Tail: uint64(tail), Claimed: r.now})
@@ -162,7 +162,7 @@ func (r *blockReplay) claim(tr *model.Trace) (alloc.Claim, model.IPSetHold) {
 
 // fresh verifies that an address never has a sequence number twice.
 func (r *blockReplay) fresh(al alloc.Allocation) {
-	k := ipset.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
+	k := alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 	if r.seen[k] {
 		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -43,7 +44,7 @@ type ipamReplay struct {
 	store store.Store
 	e     []*ipset.Engine // all on one store, each with a cache of its own that it keeps over the trace
 	m     *model.IPSet
-	seen  map[ipset.Release]bool
+	seen  map[alloc.Release]bool
 	asked int
 	steps int
 	// offering makes Offer of the next AutoAssign.
@@ -60,7 +61,7 @@ func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
 			}
 			return ipset.StartOf(alloc.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
-	}, seen: make(map[ipset.Release]bool), rows: make(map[string]string)}
+	}, seen: make(map[alloc.Release]bool), rows: make(map[string]string)}
 	for _, keep := range ipamCaches {
 		r.e = append(r.e, r.engine(keep))
 	}
@@ -146,7 +147,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		} else if r.m.Release(a) {
 			want = alloc.Released
 		}
-		if res, err := e.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: g}); err != nil || res[0].Outcome != want {
+		if res, err := e.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: g}); err != nil || res[0].Outcome != want {
 			r.t.Fatalf("release %s: %v, %v, want %v", a, res, err, want)
 		}
 	case 7, 8:
@@ -399,7 +400,7 @@ func onlyReason(short []ipset.Shortage) string {
 
 // fresh verifies that an address never has a sequence number twice.
 func (r *ipamReplay) fresh(al alloc.Allocation) {
-	k := ipset.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
+	k := alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 	if r.seen[k] {
 		r.t.Fatalf("%s has sequence number %d again", al.Address, al.Seq)
 	}
@@ -431,7 +432,7 @@ func (r *ipamReplay) compare(op int) {
 		r.t.Fatal(err)
 	}
 	for _, p := range rep.Problems {
-		if p.Kind != ipset.ProblemNoPool {
+		if p.Kind != audit.NoPool {
 			r.t.Fatalf("after op %d: %s", op, p)
 		}
 	}
@@ -467,7 +468,7 @@ func (r *ipamReplay) compareUse(op int) {
 		u := use[i]
 		all, held, cooling := r.m.Use(p)
 		sum := u.Used.Add(u.Cooling).Add(u.Reserved).Add(u.Available)
-		if want := (ipset.Count{Lo: uint64(all)}); u.Pool != p.Name || u.Capacity != want || sum != want || u.Used.Lo != uint64(held) || u.Cooling.Lo != uint64(cooling) {
+		if want := (alloc.Count{Lo: uint64(all)}); u.Pool != p.Name || u.Capacity != want || sum != want || u.Used.Lo != uint64(held) || u.Cooling.Lo != uint64(cooling) {
 			r.t.Fatalf("after op %d: pool %s has %d addresses, %d held, %d cooling; says %+v", op, p.Name, all, held, cooling, u)
 		}
 	}

@@ -36,7 +36,7 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 			}
 		}
 		want := map[string]alloc.Outcome{"released": alloc.WasFree, "given to another": alloc.OwnerChanged, "moved": alloc.Released}[change]
-		res, err := e.ReleaseIPs(bg, Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}})
+		res, err := e.ReleaseIPs(bg, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}})
 		if err != nil || res[0].Outcome != want {
 			t.Errorf("%s: %v, %v, want %v", change, res, err, want)
 		}
@@ -56,7 +56,7 @@ func TestAddressRecordThatDoesNotFit(t *testing.T) {
 		al := w.assign(want("h", 1, "p")).V4[0]
 		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.AddressKey(al.Address), Value: string(a.Append(nil, 28)), Expect: store.AnyRevision}})
 		e := w.engine(w.store)
-		if _, err := e.ReleaseIPs(bg, Release{Address: al.Address}); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := e.ReleaseIPs(bg, alloc.Release{Address: al.Address}); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%s: release: %v", name, err)
 		}
 		for i := range 15 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -88,10 +89,10 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 		}
 	}
 	us, err := w.Utilization(bg)
-	if err != nil || len(us) != 1 || us[0].Pool != "" || len(us[0].Blocks) != 2 || us[0].Used != (Count{Lo: 2}) || us[0].Available != (Count{Lo: 126}) {
+	if err != nil || len(us) != 1 || us[0].Pool != "" || len(us[0].Blocks) != 2 || us[0].Used != (alloc.Count{Lo: 2}) || us[0].Available != (alloc.Count{Lo: 126}) {
 		t.Errorf("%+v, %v", us, err)
 	}
-	w.check(ProblemNoPool)
+	w.check(audit.NoPool)
 	if as := w.releaseHandle("p"); len(as) != 2 {
 		t.Errorf("released %v", as)
 	}

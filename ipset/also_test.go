@@ -56,7 +56,7 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 		return err
 	},
 	"Release": func(e *Engine, handle string, ops ...store.Op) error {
-		_, err := e.Release(bg, ReleaseArgs{Handle: handle, Addresses: []Release{{Address: ip("10.0.0.9")}}, Also: ops})
+		_, err := e.Release(bg, ReleaseArgs{Handle: handle, Addresses: []alloc.Release{{Address: ip("10.0.0.9")}}, Also: ops})
 		return err
 	},
 }
@@ -259,7 +259,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 	got := w.assign(a)
 	other := w.assign(want("h", 1, "other")).V4[0].Address
 	state, _ := w.store.MarshalBinary()
-	_, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []Release{{other, alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
+	_, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: other, Guard: alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
 	if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrMismatch) || !errors.As(err, &e) || e.Holder != "other" || e.Addr != other {
 		t.Errorf("another's: %v", err)
 	}
@@ -267,7 +267,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 		t.Error("a refusal changed the store")
 	}
 	rev := w.revision()
-	released, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []Release{{Address: got.V4[0].Address}, {Address: other}, {Address: ip("10.0.0.200")}, {Address: ip("192.0.2.1")}}, Also: []store.Op{remove("vm")}})
+	released, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: got.V4[0].Address}, {Address: other}, {Address: ip("10.0.0.200")}, {Address: ip("192.0.2.1")}}, Also: []store.Op{remove("vm")}})
 	if err != nil || len(released) != 9 || w.revision() != rev+1 || w.row("vm").Rev != 0 || !slices.Contains(released, other) {
 		t.Errorf("%v, %v, %d commits, row %+v", released, err, w.revision()-rev, w.row("vm"))
 	}
@@ -276,7 +276,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 	}
 	for what, a := range map[string]ReleaseArgs{
 		"handle":  {Handle: "a\x00b"},
-		"address": {Addresses: []Release{{}}},
+		"address": {Addresses: []alloc.Release{{}}},
 	} {
 		if _, err := w.Release(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -62,7 +63,7 @@ func TestAssign(t *testing.T) {
 	if a, err := w.Assign(bg, h, "pod"); err != nil || a.Seq <= first.Seq {
 		t.Errorf("after a release: %+v, %v", a, err)
 	}
-	w.check(ProblemNoPool)
+	w.check(audit.NoPool)
 }
 
 // TestAssignOfOneHandleAtTheSameTime: two engines that serve one handle at the same time, and callers of one engine, give it one
@@ -166,7 +167,7 @@ func TestSubnetPools(t *testing.T) {
 		}
 		w.releaseHandle("p")
 		for _, s := range tt.spared {
-			w.ReleaseIPs(bg, Release{Address: ip(s)})
+			w.ReleaseIPs(bg, alloc.Release{Address: ip(s)})
 		}
 		if err := w.Operator().SplitPool(bg, "a", 1); err != nil {
 			t.Fatal(err)
@@ -212,7 +213,7 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 		w := newWorld(t, Config{}, p)
 		w.assign(want("stays", 8, "p"))
 		w.assign(want("gone", 6, "q"))
-		w.ReleaseIPs(bg, Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
+		w.ReleaseIPs(bg, alloc.Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
 		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
 			t.Fatal(err)
 		}

@@ -229,7 +229,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			case 4:
 				_, err = e.ReleaseByHandle(ctx, handle)
 			case 5:
-				_, err = e.ReleaseIPs(ctx, Release{Address: at})
+				_, err = e.ReleaseIPs(ctx, alloc.Release{Address: at})
 			case 6:
 				now = now.Add(30 * time.Second)
 				_, err = e.Operator().Sweep(ctx, SweepArgs{IdleAfter: time.Minute})

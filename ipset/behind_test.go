@@ -22,9 +22,9 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return counted(len(as), n, err)
 		},
 		"ReleaseIPs": func(ctx context.Context, e *Engine, at []netip.Addr) error {
-			var rs []Release
+			var rs []alloc.Release
 			for _, a := range at {
-				rs = append(rs, Release{Address: a})
+				rs = append(rs, alloc.Release{Address: a})
 			}
 			as, err := e.ReleaseIPs(ctx, rs...)
 			return counted(len(as), n, err)
@@ -32,7 +32,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 		"Release": func(ctx context.Context, e *Engine, at []netip.Addr) error {
 			var a ReleaseArgs
 			for _, x := range at[:n/4] {
-				a.Addresses = append(a.Addresses, Release{Address: x})
+				a.Addresses = append(a.Addresses, alloc.Release{Address: x})
 			}
 			as, err := e.Release(ctx, a)
 			return counted(len(as), n/4, err)
@@ -68,7 +68,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i%3 == 0 {
-						if _, err := e.ReleaseIPs(bg, Release{Address: at[i], Guard: alloc.Guard{Handle: "nobody"}}, Release{Address: at[i].Next(), Guard: alloc.Guard{Handle: "nobody"}}); err != nil {
+						if _, err := e.ReleaseIPs(bg, alloc.Release{Address: at[i], Guard: alloc.Guard{Handle: "nobody"}}, alloc.Release{Address: at[i].Next(), Guard: alloc.Guard{Handle: "nobody"}}); err != nil {
 							t.Fatal(err)
 						}
 					}

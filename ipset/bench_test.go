@@ -28,7 +28,7 @@ func BenchmarkEngine(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
+				if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -94,7 +94,7 @@ func BenchmarkBorrow(b *testing.B) {
 	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/16", "10.0.0.0/10"} {
 		b.Run("pool="+prefix[9:], func(b *testing.B) {
 			w := full(b, prefix)
-			if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.77")}); err != nil {
+			if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.77")}); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
@@ -102,7 +102,7 @@ func BenchmarkBorrow(b *testing.B) {
 				if err != nil || len(got.V4) != 1 {
 					b.Fatal(got, err)
 				}
-				if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address}); err != nil {
+				if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -165,7 +165,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 			w.assign(want("h", 64, ""))
 		}
 		for _, bl := range w.blocksOf("h")[:free] {
-			if _, err := w.ReleaseIPs(bg, Release{Address: bl.Addr()}); err != nil {
+			if _, err := w.ReleaseIPs(bg, alloc.Release{Address: bl.Addr()}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -175,7 +175,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 		w := owner(b, 2000, 1)
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := w.ReleaseIPs(bg, Release{Address: w.assign(want("h", 1, "p")).V4[0].Address}); err != nil {
+			if _, err := w.ReleaseIPs(bg, alloc.Release{Address: w.assign(want("h", 1, "p")).V4[0].Address}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -240,7 +240,7 @@ func BenchmarkSpaces(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := engines[side][i].ReleaseIPs(bg, Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
+			if _, err := engines[side][i].ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Seq: got.V4[0].Seq}}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // TestListsDoNotFollowThePools: a host that finds no free block borrows with as many lists, however many pools lie side by side,
@@ -29,7 +30,7 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 			}
 			if room >= 0 { // of the second block of the pool, one address
 				a := netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", 4*room+2))
-				if _, err := w.ReleaseIPs(bg, Release{Address: a}); err != nil {
+				if _, err := w.ReleaseIPs(bg, alloc.Release{Address: a}); err != nil {
 					t.Fatal(err)
 				}
 				w.clock.add(time.Hour)

@@ -47,7 +47,7 @@ func BenchmarkPools(b *testing.B) {
 		run("assign and release", func() error {
 			got, err := w.AutoAssign(bg, a)
 			if err == nil {
-				_, err = w.ReleaseIPs(bg, Release{Address: got.V4[0].Address})
+				_, err = w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address})
 			}
 			return err
 		})

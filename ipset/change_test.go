@@ -268,7 +268,7 @@ func TestStaleCacheDoesNotClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: got.V4[1].Address}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[1].Address}); err != nil {
 		t.Fatal(err)
 	}
 	if next, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || next.V4[0].Address != got.V4[1].Address {
@@ -278,7 +278,7 @@ func TestStaleCacheDoesNotClaim(t *testing.T) {
 		t.Errorf("%d blocks", n)
 	}
 	e.AutoAssign(bg, want("h", 4, "r"))
-	w.ReleaseIPs(bg, Release{Address: got.V4[2].Address})
+	w.ReleaseIPs(bg, alloc.Release{Address: got.V4[2].Address})
 	if next, err := e.AutoAssign(bg, want("h", 1, "s")); err != nil || len(next.V4) != 1 {
 		t.Errorf("reported short: %+v, %v", next, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
@@ -63,7 +64,7 @@ func TestDamageOfEveryRecord(t *testing.T) {
 				continue
 			}
 			// Without its root the catalog is one that a copy has not finished, and the blocks are outside of every pool.
-			if !(kind == record.KindCatalog && op.Key == r.Key) && !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
+			if !(kind == record.KindCatalog && op.Key == r.Key) && !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool { return strings.HasSuffix(p.Key, op.Key) }) {
 				t.Errorf("%s: not named by %v", at, rep.Problems)
 			}
 			e := w.engine(w.store)
@@ -82,10 +83,10 @@ func TestDamageOfEveryRecord(t *testing.T) {
 				w.restore(before, record.CatalogKey, record.PoolsKey)
 			} else {
 				for _, p := range rep.Problems {
-					if kind == record.KindAddress && op.Key == r.Key && p.Kind == ProblemOtherHandle {
+					if kind == record.KindAddress && op.Key == r.Key && p.Kind == audit.OtherHandle {
 						continue // nothing tells which handle it was
 					}
-					if p.Kind != ProblemDamaged || len(rep.Repair) > 0 || op.Key == r.Key {
+					if p.Kind != audit.Damaged || len(rep.Repair) > 0 || op.Key == r.Key {
 						t.Errorf("%s: left %s", at, p)
 					}
 				}
@@ -113,7 +114,7 @@ func (w *world) restore(was []store.Record, keys ...string) {
 }
 
 // holds fails the test if the records of an address in use and of its block do not both say that it is held.
-func (w *world) holds(what string, uses []InUse) {
+func (w *world) holds(what string, uses []audit.InUse) {
 	w.t.Helper()
 	for _, u := range uses {
 		recs := w.list(store.Range{From: record.AddressKey(u.Address), To: record.AddressKey(u.Address) + "\x00"})
@@ -166,13 +167,13 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 		op   store.Op
 		want []string
 	}{
-		"the address of no handle":     {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", ProblemLostAddress, first)}},
-		"the number of no owner":       {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
-		"a number of nobody":           {store.Op{Kind: store.Put, Key: nobody, Value: "\x02\x00"}, []string{fmt.Sprintf("%s %q", ProblemWrongOwner, nobody)}},
-		"a key that names no owner":    {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", ProblemStaleIndex, noOwner)}},
-		"no address before":            {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"\x01")}},
-		"an address of a block of /33": {store.Op{Kind: store.Put, Key: outside, Value: string(stray.Append(nil, 33))}, []string{fmt.Sprintf("%s %q", ProblemDamaged, outside)}},
-		"no address behind":            {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", ProblemDamaged, record.KindAddress+"6zz")}},
+		"the address of no handle":     {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", audit.LostAddress, first)}},
+		"the number of no owner":       {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", audit.WrongOwner, nobody)}},
+		"a number of nobody":           {store.Op{Kind: store.Put, Key: nobody, Value: "\x02\x00"}, []string{fmt.Sprintf("%s %q", audit.WrongOwner, nobody)}},
+		"a key that names no owner":    {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", audit.StaleIndex, noOwner)}},
+		"no address before":            {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", audit.Damaged, record.KindAddress+"\x01")}},
+		"an address of a block of /33": {store.Op{Kind: store.Put, Key: outside, Value: string(stray.Append(nil, 33))}, []string{fmt.Sprintf("%s %q", audit.Damaged, outside)}},
+		"no address behind":            {store.Op{Kind: store.Put, Key: record.KindAddress + "6zz"}, []string{fmt.Sprintf("%s %q", audit.Damaged, record.KindAddress+"6zz")}},
 	} {
 		c.op.Expect = store.AnyRevision
 		if _, err := w.store.Commit(bg, []store.Op{c.op}); err != nil {
@@ -232,8 +233,8 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 	}
 	var got []string
 	for _, p := range rep.Problems {
-		if p.Kind == ProblemStrayAddress || p.Kind == ProblemOverlapping {
-			got = append(got, fmt.Sprint(p.Kind, " ", p.Block, " ", p.Addr))
+		if p.Kind == audit.StrayAddress || p.Kind == audit.Overlapping {
+			got = append(got, fmt.Sprint(p.Kind, " ", p.Prefix, " ", p.Addr))
 		}
 	}
 	if want := []string{"overlapping 10.0.0.32/28 invalid IP", "stray address 10.0.0.0/26 10.0.0.5", "stray address 10.0.0.32/28 10.0.0.33"}; !slices.Equal(got, want) || rep.Blocks != 2 || rep.Allocations != 0 {
@@ -285,7 +286,7 @@ func TestPlaceOfABlockThatLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range rep.Problems {
-			if p.Kind == ProblemNoPool && p.Block == lost.Prefix() {
+			if p.Kind == audit.NoPool && p.Prefix == lost.Prefix() {
 				kinds++
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -130,7 +131,7 @@ func TestCheckWhileOthersCommit(t *testing.T) {
 		switch {
 		case !damaged && len(rep.Problems) > 0:
 			t.Fatalf("round %d: %v", round, rep.Problems)
-		case damaged && !(len(rep.Problems) == 1 && rep.Problems[0].Kind == ProblemMissingIndex && rep.Problems[0].Key == key):
+		case damaged && !(len(rep.Problems) == 1 && rep.Problems[0].Kind == audit.MissingIndex && rep.Problems[0].Key == key):
 			t.Fatalf("round %d: %v, want %q missing", round, rep.Problems, key)
 		}
 		if damaged {

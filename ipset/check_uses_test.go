@@ -11,14 +11,15 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // used returns the addresses that are held, each in use by its holders.
-func (w *world) used() []InUse {
+func (w *world) used() []audit.InUse {
 	w.t.Helper()
-	var uses []InUse
+	var uses []audit.InUse
 	for al, err := range w.Allocations(bg, netip.Prefix{}) {
 		if err != nil {
 			w.t.Fatal(err)
@@ -27,14 +28,14 @@ func (w *world) used() []InUse {
 			continue
 		}
 		for h := range al.Holders() {
-			uses = append(uses, InUse{Address: al.Address, Handle: h.Handle})
+			uses = append(uses, audit.InUse{Address: al.Address, Handle: h.Handle})
 		}
 	}
 	return uses
 }
 
 // keeps fails the test if one of the addresses in use is not held by its handle.
-func (w *world) keeps(what string, uses []InUse) {
+func (w *world) keeps(what string, uses []audit.InUse) {
 	w.t.Helper()
 	for _, u := range uses {
 		al, err := w.Lookup(bg, u.Address)
@@ -73,7 +74,7 @@ func assignBeside(t *testing.T, n int, live bool) (more bool) {
 	})
 	list := slices.Values(uses)
 	if live {
-		list = func(yield func(InUse) bool) { slices.Values(w.used())(yield) }
+		list = func(yield func(audit.InUse) bool) { slices.Values(w.used())(yield) }
 	}
 	rep, err := w.engine(f).Operator().Check(bg, list)
 	if err != nil {
@@ -82,7 +83,7 @@ func assignBeside(t *testing.T, n int, live bool) (more bool) {
 	if live && len(rep.Problems) > 0 {
 		t.Fatalf("assignment before call %d: %v", n, rep.Problems)
 	}
-	uses = slices.DeleteFunc(uses, func(u InUse) bool { return u.Handle == "ends" })
+	uses = slices.DeleteFunc(uses, func(u audit.InUse) bool { return u.Handle == "ends" })
 	if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestUsesBesideALostRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range rep.Problems {
-				if p.Kind == ProblemUnused || p.Kind == ProblemNotHeld {
+				if p.Kind == audit.Unused || p.Kind == audit.NotHeld {
 					t.Fatalf("%q lost: %s", r.Key, p)
 				}
 			}
@@ -126,7 +127,7 @@ func TestUsesBesideALostRecord(t *testing.T) {
 // TestCheckOnAFailingStore: a check that one failed call of the store ends returns that error, also where only a use shows what is wrong.
 func TestCheckOnAFailingStore(t *testing.T) {
 	w := busy(t)
-	uses := append(w.used()[1:], InUse{Address: ip("10.0.0.3"), Handle: "nobody"})
+	uses := append(w.used()[1:], audit.InUse{Address: ip("10.0.0.3"), Handle: "nobody"})
 	w.remove(w.list(store.Range{From: record.KindHandle, To: record.EndOf(record.KindHandle), Limit: 1})[0].Key)
 	for k := 1; ; k++ {
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
@@ -147,7 +148,7 @@ func TestCheckOnAFailingStore(t *testing.T) {
 func TestStepOfAnUnusedAddress(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
 	at := w.assign(want("h", 1, "p")).V4[0].Address
-	rep, err := w.Operator().Check(bg, slices.Values([]InUse{}))
+	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{}))
 	if err != nil || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p", at) {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -168,11 +169,11 @@ func TestUsesOfLeases(t *testing.T) {
 	w.releaseHandle("cooling")
 	w.clock.add(90 * time.Minute)
 	for _, tt := range []struct {
-		uses []InUse
+		uses []audit.InUse
 		want []string
 	}{
 		{nil, []string{"unused " + plain.String()}},
-		{[]InUse{{end, "ended"}, {cool, "cooling"}, {plain, ""}}, []string{"not held " + end.String(), "not held " + cool.String()}},
+		{[]audit.InUse{{Address: end, Handle: "ended"}, {Address: cool, Handle: "cooling"}, {Address: plain, Handle: ""}}, []string{"not held " + end.String(), "not held " + cool.String()}},
 	} {
 		rep, err := w.Operator().Check(bg, slices.Values(tt.uses))
 		if err != nil {
@@ -190,7 +191,7 @@ func TestUsesOfLeases(t *testing.T) {
 
 // TestUsesOfLostRecords: an address whose record is lost has an unknown holder, so no use contradicts it and none is missed.
 func TestUsesOfLostRecords(t *testing.T) {
-	for _, uses := range [][]InUse{{}, nil} {
+	for _, uses := range [][]audit.InUse{{}, nil} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if uses == nil {
@@ -202,7 +203,7 @@ func TestUsesOfLostRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range rep.Problems {
-			if p.Kind != ProblemLostAddress && p.Kind != ProblemStaleIndex {
+			if p.Kind != audit.LostAddress && p.Kind != audit.StaleIndex {
 				t.Errorf("%d uses: %s", len(uses), p)
 			}
 		}
@@ -232,7 +233,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
-		rep, err := w.Operator().Check(bg, func(func(InUse) bool) {})
+		rep, err := w.Operator().Check(bg, func(func(audit.InUse) bool) {})
 		if err != nil || len(rep.Repair) != 1 {
 			t.Fatal(rep, err)
 		}

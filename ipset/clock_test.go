@@ -29,7 +29,7 @@ func TestClockOutOfRange(t *testing.T) {
 			return err
 		},
 		"ReleaseByHandle": func() error { _, err := w.ReleaseByHandle(bg, "p"); return err },
-		"ReleaseIPs":      func() error { _, err := w.ReleaseIPs(bg, Release{Address: a}); return err },
+		"ReleaseIPs":      func() error { _, err := w.ReleaseIPs(bg, alloc.Release{Address: a}); return err },
 		"Decline":         func() error { _, err := w.Decline(bg, DeclineArgs{Address: a, For: time.Hour}); return err },
 		"RemoveHost":      func() error { _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); return err },
 		"Lookup":          func() error { _, err := w.Lookup(bg, a); return err },

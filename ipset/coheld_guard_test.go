@@ -126,11 +126,11 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			return err
 		}, func(h *alloc.Allocation) { h.Until = t0.Add(5 * time.Hour) }, nil},
 		"ReleaseIPs": {func(e *Engine, h alloc.Allocation) error {
-			_, err := e.ReleaseIPs(bg, Release{vip, alloc.Guard{Handle: h.Handle}})
+			_, err := e.ReleaseIPs(bg, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: h.Handle}})
 			return err
 		}, nil, nil},
 		"Release": {func(e *Engine, h alloc.Allocation) error {
-			_, err := e.Release(bg, ReleaseArgs{Addresses: []Release{{vip, alloc.Guard{Seq: h.Seq}}}})
+			_, err := e.Release(bg, ReleaseArgs{Addresses: []alloc.Release{{Address: vip, Guard: alloc.Guard{Seq: h.Seq}}}})
 			return err
 		}, nil, nil},
 		"Decline": {func(e *Engine, h alloc.Allocation) error {

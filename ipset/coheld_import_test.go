@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -22,13 +23,13 @@ func TestHoldersInOrphan(t *testing.T) {
 		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
-		first, second := Release{Address: vip, Guard: alloc.Guard{Handle: "p"}}, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}
+		first, second := alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "p"}}, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}
 		if together {
 			if res, err := w.ReleaseIPs(bg, first, second); err != nil || res[0].Outcome != alloc.Released || res[1].Outcome != alloc.Released {
 				t.Fatal(res, err)
 			}
 		} else {
-			for _, r := range []Release{first, second} {
+			for _, r := range []alloc.Release{first, second} {
 				if got := w.holders(); len(got) == 0 {
 					t.Fatalf("held by %v before %+v", got, r)
 				}
@@ -89,7 +90,7 @@ func TestImportHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		rep, err := to.Operator().Check(bg, nil)
-		if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != ProblemMissingIndex {
+		if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != audit.MissingIndex {
 			t.Fatalf("%q lost: %+v, %v", r.Key, rep, err)
 		}
 		if _, err := to.Operator().Repair(bg, rep.Repair); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -143,7 +144,7 @@ func TestHoldersExhaustively(t *testing.T) {
 						t.Fatalf("sequence %d, most %d: another key: %v, want %v", n, most, err, want)
 					}
 				case op == 7:
-					res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}, Release{Address: vip, Guard: alloc.Guard{Handle: "q"}})
+					res, err := e.ReleaseIPs(bg, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "q"}})
 					want, held := []alloc.Outcome{alloc.WasFree, alloc.WasFree}, len(m.handles) > 0
 					left := m.leave("q")
 					if held && !left {
@@ -158,7 +159,7 @@ func TestHoldersExhaustively(t *testing.T) {
 						t.Fatalf("sequence %d, most %d: release of q: %v, %v, want %v", n, most, res, err, want)
 					}
 				default:
-					res, err := e.ReleaseIPs(bg, Release{Address: vip})
+					res, err := e.ReleaseIPs(bg, alloc.Release{Address: vip})
 					if err != nil || (res[0].Outcome == alloc.Released) != (len(m.handles) > 0) {
 						t.Fatalf("sequence %d, most %d: release: %v, %v", n, most, res, err)
 					}
@@ -254,7 +255,7 @@ func TestHolderCostsOneCommit(t *testing.T) {
 	}
 	for _, h := range []string{"p", "q", "r"} {
 		f.Reset()
-		if res, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: h}}); err != nil || res[0].Outcome != alloc.Released {
+		if res, err := e.ReleaseIPs(bg, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: h}}); err != nil || res[0].Outcome != alloc.Released {
 			t.Fatal(res, err)
 		}
 		if c := f.Counts(); c.Commits != 1 {
@@ -270,7 +271,7 @@ func TestHoldersWithFaults(t *testing.T) {
 	share := alloc.Share{Max: 3, Key: "web"}
 	release := func(h string) func(e *Engine) error {
 		return func(e *Engine) error {
-			_, err := e.ReleaseIPs(bg, Release{Address: vip, Guard: alloc.Guard{Handle: h}})
+			_, err := e.ReleaseIPs(bg, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: h}})
 			return err
 		}
 	}
@@ -333,14 +334,14 @@ func TestUnusedHolders(t *testing.T) {
 				t.Errorf("collected %+v, %v", als, err)
 			}
 		} else {
-			rep, err := w.Operator().Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}}))
-			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != ProblemUnused {
+			rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: vip, Handle: "p"}, {Address: vip, Handle: "r"}}))
+			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != audit.Unused {
 				t.Fatalf("%+v, %v", rep, err)
 			}
 			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 				t.Fatal(err)
 			}
-			rep, _ = w.Operator().Check(bg, slices.Values([]InUse{{vip, "p"}, {vip, "r"}, {vip, "r"}, {vip, "s"}}))
+			rep, _ = w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: vip, Handle: "p"}, {Address: vip, Handle: "r"}, {Address: vip, Handle: "r"}, {Address: vip, Handle: "s"}}))
 			var got []string
 			for _, p := range rep.Problems {
 				got = append(got, p.String())
@@ -372,7 +373,7 @@ func TestChangesOfHolders(t *testing.T) {
 	for _, h := range []string{"p", "r"} {
 		w.releaseHandle(h)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: vip}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: vip}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -462,7 +463,7 @@ func TestIPsByShare(t *testing.T) {
 		finds("web", "10.0.0.4 one", "10.0.0.4 two", "10.0.0.6 one")
 		finds("we", "10.0.0.7 other")
 		finds("w")
-		if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
+		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.4"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
 			t.Fatal(err)
 		}
 		finds("web", "10.0.0.4 two", "10.0.0.6 one")

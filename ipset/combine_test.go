@@ -207,15 +207,15 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 		t.Errorf("released %d, %v", len(as), err)
 	}
 	w.check()
-	var rs []Release
+	var rs []alloc.Release
 	for al, err := range e.Allocations(bg, w.blocksOf("h0")[0]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rs = append(rs, Release{Address: al.Address})
+		rs = append(rs, alloc.Release{Address: al.Address})
 	}
 	for al := range e.Allocations(bg, poolOf("", "10.0.0.0/22", 0).Prefix) {
-		rs = append(rs, Release{Address: al.Address})
+		rs = append(rs, alloc.Release{Address: al.Address})
 	}
 	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != len(rs) {
 		t.Errorf("%d of %d, %v", len(res), len(rs), err)

@@ -138,9 +138,9 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(limited(w.store, 127))
 	close(g.open)
-	var rs []Release
+	var rs []alloc.Release
 	for _, al := range w.assign(want("h", 100, "p")).V4 {
-		rs = append(rs, Release{Address: al.Address})
+		rs = append(rs, alloc.Release{Address: al.Address})
 	}
 	e := w.engine(g)
 	e.core.Limits.Ops = 127
@@ -165,7 +165,7 @@ func TestPairAllocates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := Release{Address: got.V4[0].Address}
+			r := alloc.Release{Address: got.V4[0].Address}
 			if i++; i%2 > 0 {
 				r.Guard = alloc.Guard{Handle: "pod", Seq: got.V4[0].Seq}
 			}
@@ -195,7 +195,7 @@ func TestSpacePairAllocates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.ReleaseIPs(bg, Release{Address: got.V4[0].Address}); err != nil {
+		if _, err := e.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,7 +241,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	e := w.engine(s)
 	release := func(k int) netip.Addr {
 		t.Helper()
-		if _, err := e.ReleaseIPs(bg, Release{Address: all[k].Address}); err != nil {
+		if _, err := e.ReleaseIPs(bg, alloc.Release{Address: all[k].Address}); err != nil {
 			t.Fatal(err)
 		}
 		return all[k].Address
@@ -268,7 +268,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	if _, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
 		t.Errorf("full: %v", err)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: all[2000].Address}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: all[2000].Address}); err != nil {
 		t.Fatal(err)
 	}
 	assign(all[2000].Address)

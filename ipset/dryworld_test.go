@@ -136,7 +136,7 @@ func (w *dryWorld) release() dryCall {
 	a, o, handle := w.address(), w.host(), w.handle()
 	switch w.r.IntN(6) {
 	case 0:
-		rs := []ipset.Release{{Address: a}, {Address: w.address(), Guard: alloc.Guard{Handle: handle}}, {Address: w.address(), Guard: alloc.Guard{Seq: 3}}}
+		rs := []alloc.Release{{Address: a}, {Address: w.address(), Guard: alloc.Guard{Handle: handle}}, {Address: w.address(), Guard: alloc.Guard{Seq: 3}}}
 		return dryCall{"ReleaseIPs", func(ctx context.Context, e *ipset.Engine) string {
 			res, err := e.ReleaseIPs(ctx, rs...)
 			return answer(err, res)

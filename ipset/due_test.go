@@ -90,10 +90,10 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 		},
 		"Lookup": func(ctx context.Context, e *Engine) string { return answered(e.Lookup(ctx, at)) },
 		"ReleaseIPs": func(ctx context.Context, e *Engine) string {
-			return answered(e.ReleaseIPs(ctx, Release{Address: at}, Release{Address: last}, Release{Address: ip("10.0.0.3")}))
+			return answered(e.ReleaseIPs(ctx, alloc.Release{Address: at}, alloc.Release{Address: last}, alloc.Release{Address: ip("10.0.0.3")}))
 		},
 		"Release": func(ctx context.Context, e *Engine) string {
-			return answered(e.Release(ctx, ReleaseArgs{Handle: "p3", Addresses: []Release{{Address: at}}}))
+			return answered(e.Release(ctx, ReleaseArgs{Handle: "p3", Addresses: []alloc.Release{{Address: at}}}))
 		},
 		"ReleaseByHandle": func(ctx context.Context, e *Engine) string { return answered(e.ReleaseByHandle(ctx, "p7")) },
 		"RemoveHost": func(ctx context.Context, e *Engine) string {
@@ -197,7 +197,7 @@ func TestWholeReleaseAfterEnds(t *testing.T) {
 		if err != nil || len(als) != 1 {
 			t.Fatal(als, err)
 		}
-		args.Addresses = append(args.Addresses, Release{Address: als[0].Address})
+		args.Addresses = append(args.Addresses, alloc.Release{Address: als[0].Address})
 	}
 	if got, err := w.engine(limited(w.store, 48)).Release(bg, args); err != nil || len(got) != 3 {
 		t.Errorf("%v, %v", got, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -123,7 +124,7 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 	if err != nil || len(als) != 3 || als[0].Address != got.V4[0].Address {
 		t.Fatalf("by handle: %v, %v", als, err)
 	}
-	res, err := w.ReleaseIPs(bg, Release{Address: got.V4[0].Address}, Release{Address: got.V4[0].Address}, Release{Address: ip("10.0.255.255")})
+	res, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address}, alloc.Release{Address: got.V4[0].Address}, alloc.Release{Address: ip("10.0.255.255")})
 	if err != nil || res[0].Outcome != alloc.Released || res[1].Outcome != alloc.WasFree || res[2].Outcome != alloc.WasFree {
 		t.Fatalf("release: %v, %v", res, err)
 	}
@@ -192,7 +193,7 @@ func TestAutoAssignTwoHostsShareNothing(t *testing.T) {
 }
 
 // check fails the test if any record is not what the blocks say. kinds may occur.
-func (w *world) check(kinds ...ProblemKind) {
+func (w *world) check(kinds ...audit.Kind) {
 	w.t.Helper()
 	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {

@@ -138,7 +138,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 	<-g.arrived // it has the turn
 	a := want("h", 1, "second")
 	a.Namespace, a.Pools = map[string]string{"k": "v"}, []string{"a"}
-	rs := []Release{{Address: ip("10.0.0.1")}}
+	rs := []alloc.Release{{Address: ip("10.0.0.1")}}
 	ctx, cancel := context.WithCancel(bg)
 	left := make(chan struct{}, 2)
 	go func() {

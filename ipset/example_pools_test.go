@@ -53,7 +53,7 @@ func ExamplePool_order() {
 		a := ipset.AssignArgs{Owner: alloc.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
 		first, err := e.AutoAssign(ctx, a)
 		must(err)
-		_, err = e.ReleaseIPs(ctx, ipset.Release{Address: first.V4[1].Address})
+		_, err = e.ReleaseIPs(ctx, alloc.Release{Address: first.V4[1].Address})
 		must(err)
 		a.Num4 = 1
 		next, err := e.AutoAssign(ctx, a)

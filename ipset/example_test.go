@@ -100,7 +100,7 @@ func ExampleEngine_ReleaseIPs() {
 	addr := netip.MustParseAddr("10.0.0.7")
 	old, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "old"}})
 	must(err)
-	late := ipset.Release{Address: addr, Guard: alloc.Guard{Seq: old.Seq}}
+	late := alloc.Release{Address: addr, Guard: alloc.Guard{Seq: old.Seq}}
 	for range 2 {
 		res, err := e.ReleaseIPs(ctx, late)
 		must(err)
@@ -170,7 +170,7 @@ func ExampleRestoreMemory() {
 
 // Counts of addresses print and divide, also above 2^64.
 func ExampleCount() {
-	all, used := ipset.Count{Hi: 1}, ipset.Count{Lo: 1 << 62}
+	all, used := alloc.Count{Hi: 1}, alloc.Count{Lo: 1 << 62}
 	fmt.Println(all, "addresses,", all.Sub(used), "free,", all.Div(64), "in each of 64 parts")
 	fmt.Printf("%.0f %% used\n", 100*used.Ratio(all))
 	// Output:

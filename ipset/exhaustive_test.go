@@ -30,7 +30,7 @@ func TestEngineExhaustively(t *testing.T) {
 				case 2, 3:
 					w.assign(want(fmt.Sprint("h", op-2), 3, "q"))
 				case 4:
-					w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.2")})
+					w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.1")}, alloc.Release{Address: ip("10.0.0.2")})
 				case 5:
 					w.releaseHandle("p")
 				case 6, 7:

@@ -77,7 +77,7 @@ func TestExplainSaysWhy(t *testing.T) {
 		if x.Reason != reasons[x.Pool] || len(x.Gives) > 0 {
 			t.Errorf("%+v, want %v", x, reasons[x.Pool])
 		}
-		if none := us[i].Available == (Count{}); none != slices.Contains([]string{"full", "cooling", "reserved", "subnet"}, x.Pool) {
+		if none := us[i].Available == (alloc.Count{}); none != slices.Contains([]string{"full", "cooling", "reserved", "subnet"}, x.Pool) {
 			t.Errorf("%s: %v and %v available", x.Pool, x.Reason, us[i].Available)
 		}
 	}

@@ -22,7 +22,7 @@ type HostReport struct {
 	Owner alloc.Owner
 	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
 	Blocks                   int
-	Used, Cooling, Available Count
+	Used, Cooling, Available alloc.Count
 	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
 	Borrowed, Lent int
 	// Limits are the limits of blocks that apply to it, that of the [Config] first.
@@ -55,7 +55,7 @@ func (e *Engine) Hosts(ctx context.Context) ([]HostReport, error) {
 	var hosts []HostReport
 	for _, h := range found {
 		r := HostReport{
-			Owner: h.Owner, Blocks: h.Blocks, Used: Count(h.Used), Cooling: Count(h.Cooling), Available: Count(h.Available),
+			Owner: h.Owner, Blocks: h.Blocks, Used: h.Used, Cooling: h.Cooling, Available: h.Available,
 			Borrowed: h.Borrowed, Lent: h.Lent,
 		}
 		for _, l := range h.Limits {

@@ -211,7 +211,7 @@ func TestDeclined(t *testing.T) {
 		t.Errorf("the rest is cooling: %v", err)
 	}
 	us, err := w.Utilization(bg)
-	if err != nil || us[0].Cooling != (Count{Lo: 1}) || us[0].Used != (Count{Lo: 2}) {
+	if err != nil || us[0].Cooling != (alloc.Count{Lo: 1}) || us[0].Used != (alloc.Count{Lo: 2}) {
 		t.Errorf("%+v, %v", us, err)
 	}
 	w.check()
@@ -234,7 +234,7 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.engine(w.store).ReleaseIPs(bg, Release{Address: als[3].Address}); err != nil {
+	if _, err := w.engine(w.store).ReleaseIPs(bg, alloc.Release{Address: als[3].Address}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("p")

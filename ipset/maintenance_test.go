@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -231,19 +232,19 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []ProblemKind
+	var kinds []audit.Kind
 	for _, p := range rep.Problems {
 		if p.String() == "" {
 			t.Error("nothing to read")
 		}
 		kinds = append(kinds, p.Kind)
 	}
-	for _, k := range []ProblemKind{ProblemWrongSize, ProblemNoPool, ProblemDamaged} {
+	for _, k := range []audit.Kind{audit.WrongSize, audit.NoPool, audit.Damaged} {
 		if !slices.Contains(kinds, k) {
 			t.Errorf("%s is not among %v", k, kinds)
 		}
 	}
-	if overlaps := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, ProblemOverlapping) {
+	if overlaps := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, audit.Overlapping) {
 		t.Errorf("overlap found: %v", !overlaps)
 	}
 }
@@ -278,20 +279,20 @@ func TestGarbageInTheStore(t *testing.T) {
 func TestCheckAgainstUses(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	held := w.assign(want("h", 4, "p")).V4
-	uses := []InUse{
-		{held[0].Address, "p"}, {held[1].Address, ""}, {held[2].Address, "other"},
-		{ip("10.0.0.63"), "nobody"}, {ip("192.0.2.1"), ""}, {held[0].Address, "twice"},
+	uses := []audit.InUse{
+		{Address: held[0].Address, Handle: "p"}, {Address: held[1].Address, Handle: ""}, {Address: held[2].Address, Handle: "other"},
+		{Address: ip("10.0.0.63"), Handle: "nobody"}, {Address: ip("192.0.2.1"), Handle: ""}, {Address: held[0].Address, Handle: "twice"},
 	}
 	rep, err := w.Operator().Check(bg, slices.Values(uses))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[ProblemKind]netip.Addr{}
+	got := map[audit.Kind]netip.Addr{}
 	for _, p := range rep.Problems {
 		got[p.Kind] = p.Addr
 	}
-	for k, a := range map[ProblemKind]netip.Addr{
-		ProblemOtherHandle: held[2].Address, ProblemUnused: held[3].Address, ProblemNotHeld: ip("10.0.0.63"), ProblemOutsideOfPool: ip("192.0.2.1"), ProblemUsedTwice: held[0].Address,
+	for k, a := range map[audit.Kind]netip.Addr{
+		audit.OtherHandle: held[2].Address, audit.Unused: held[3].Address, audit.NotHeld: ip("10.0.0.63"), audit.OutsideOfPool: ip("192.0.2.1"), audit.UsedTwice: held[0].Address,
 	} {
 		if got[k] != a {
 			t.Errorf("%s: %v, want %v", k, got[k], a)
@@ -312,7 +313,7 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	key := string(record.AppendNameKey(nil, record.KindHandle, "p", al.Prefix()))
 	w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
 	rep, _ := w.Operator().Check(bg, nil)
-	w.ReleaseIPs(bg, Release{Address: al.Address})
+	w.ReleaseIPs(bg, alloc.Release{Address: al.Address})
 	if n, err := w.Operator().Repair(bg, rep.Repair); n != 0 || err != nil {
 		t.Errorf("%d steps on old revisions, %v", n, err)
 	}

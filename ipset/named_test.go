@@ -45,7 +45,7 @@ func TestNamedBesideAutomatic(t *testing.T) {
 	if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
 		t.Errorf("repeated: %+v, %v", again, err)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: got.V6[0].Address}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V6[0].Address}); err != nil {
 		t.Fatal(err)
 	}
 	again, err = w.AutoAssign(bg, a)

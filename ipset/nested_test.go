@@ -78,7 +78,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 			}
 		}
 		us, err := w.Utilization(bg)
-		if err != nil || us[0].Capacity != (Count{Lo: 64}) || us[1].Capacity != (Count{Lo: 192}) || us[1].Used.Lo != 192 || len(us[1].Blocks) != 3 {
+		if err != nil || us[0].Capacity != (alloc.Count{Lo: 64}) || us[1].Capacity != (alloc.Count{Lo: 192}) || us[1].Used.Lo != 192 || len(us[1].Blocks) != 3 {
 			t.Errorf("%+v, %v", us, err)
 		}
 		if held, err := w.Operator().Drain(bg, "out"); err != nil || len(held) != 192 {

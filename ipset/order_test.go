@@ -29,8 +29,8 @@ func TestLowestFirst(t *testing.T) {
 	if got := first(10, "p"); got[0] != "10.0.0.0" || got[9] != "10.0.0.9" {
 		t.Errorf("%v", got)
 	}
-	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.5")}, Release{Address: ip("10.0.0.2")})
-	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}, Release{Address: ip("10.0.0.9")})
+	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.5")}, alloc.Release{Address: ip("10.0.0.2")})
+	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.3")}, alloc.Release{Address: ip("10.0.0.9")})
 	if got := fmt.Sprint(first(5, "q")); got != "[10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.9 10.0.0.10]" {
 		t.Error(got)
 	}
@@ -80,8 +80,8 @@ func TestRandomFollowsFromState(t *testing.T) {
 func TestOrderChanges(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 6, "p"))
-	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.4")})
-	w.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")})
+	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.4")})
+	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.1")})
 	for _, o := range []alloc.Order{alloc.Lowest, alloc.Random, alloc.FIFO} {
 		if err := w.UpdatePool(bg, ordered("a", "10.0.0.0/29", 29, o)); err != nil {
 			t.Fatal(err)

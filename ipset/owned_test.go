@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -169,15 +170,15 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 		other := string(record.AppendNameKey(nil, record.KindOwner, block.OwnerCode(alloc.HostOwner("h")), netip.MustParsePrefix("10.0.1.0/32")))
 		for name, c := range map[string]struct {
 			op   store.Op
-			want ProblemKind
+			want audit.Kind
 		}{
-			"number lost":       {store.Op{Kind: store.Delete, Key: number}, ProblemWrongOwner},
-			"number wrong":      {store.Op{Kind: store.Put, Key: number, Value: "\x02\x64"}, ProblemWrongOwner},
-			"number unreadable": {store.Op{Kind: store.Put, Key: number, Value: "\x02"}, ProblemWrongOwner},
-			"later version":     {store.Op{Kind: store.Put, Key: number, Value: "?"}, ProblemWrongOwner},
-			"block lost":        {store.Op{Kind: store.Delete, Key: first}, ProblemMissingIndex},
-			"block had":         {store.Op{Kind: store.Put, Key: first, Value: record.IndexValue(1)}, ProblemStaleIndex},
-			"block of another":  {store.Op{Kind: store.Put, Key: other}, ProblemStaleIndex},
+			"number lost":       {store.Op{Kind: store.Delete, Key: number}, audit.WrongOwner},
+			"number wrong":      {store.Op{Kind: store.Put, Key: number, Value: "\x02\x64"}, audit.WrongOwner},
+			"number unreadable": {store.Op{Kind: store.Put, Key: number, Value: "\x02"}, audit.WrongOwner},
+			"later version":     {store.Op{Kind: store.Put, Key: number, Value: "?"}, audit.WrongOwner},
+			"block lost":        {store.Op{Kind: store.Delete, Key: first}, audit.MissingIndex},
+			"block had":         {store.Op{Kind: store.Put, Key: first, Value: record.IndexValue(1)}, audit.StaleIndex},
+			"block of another":  {store.Op{Kind: store.Put, Key: other}, audit.StaleIndex},
 		} {
 			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 32))
 			for i := range n {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -49,7 +50,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 				if err := w.RemovePool(bg, "a"); err != nil {
 					t.Fatal(err)
 				}
-				w.check(ProblemNoPool)
+				w.check(audit.NoPool)
 			}
 			if _, _, err := w.RemoveHost(bg, h); err != nil {
 				t.Fatal(err)

@@ -93,7 +93,7 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 			t.Errorf("%v: second holder: %v, want occupied", anew, err)
 		}
 		w.check()
-		if out, err := w.ReleaseIPs(bg, Release{Address: held.Address}); err != nil || out[0].Outcome != alloc.Released {
+		if out, err := w.ReleaseIPs(bg, alloc.Release{Address: held.Address}); err != nil || out[0].Outcome != alloc.Released {
 			t.Errorf("%v: release: %v, %v", anew, out, err)
 		}
 		w.check()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -98,7 +99,7 @@ func TestCatalogHalvesMustAgree(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if rep, err := w.Operator().Check(bg, nil); err != nil || len(rep.Problems) == 0 || rep.Problems[0].Kind != ProblemDamaged {
+		if rep, err := w.Operator().Check(bg, nil); err != nil || len(rep.Problems) == 0 || rep.Problems[0].Kind != audit.Damaged {
 			t.Errorf("%s: %+v, %v", name, rep, err)
 		}
 	}

@@ -87,7 +87,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 		held := map[netip.Addr]bool{}
 		for i, al := range w.assign(want("old", 40, "p")).V4 {
 			if held[al.Address] = true; i%3 > 0 {
-				w.ReleaseIPs(bg, Release{Address: al.Address})
+				w.ReleaseIPs(bg, alloc.Release{Address: al.Address})
 				delete(held, al.Address)
 			}
 		}
@@ -165,7 +165,7 @@ func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 		t.Errorf("2^90 blocks: %+v", got)
 	}
 	us, err := w.Utilization(bg)
-	if err != nil || us[0].Capacity != (Count{Hi: 1 << 16}) || us[0].Used != (Count{Lo: 15}) {
+	if err != nil || us[0].Capacity != (alloc.Count{Hi: 1 << 16}) || us[0].Used != (alloc.Count{Lo: 15}) {
 		t.Errorf("%+v, %v", us, err)
 	}
 	w.check()

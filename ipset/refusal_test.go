@@ -38,10 +38,6 @@ func refuseValues(add addRow) {
 	add("Pool.MarshalJSON", "", "", nil, "", err)
 	add("Pool.UnmarshalJSON", "no object", "read", ipalloc.ErrInvalid, "Pool", p.UnmarshalJSON([]byte("7")))
 	add("Pool.UnmarshalJSON", "no time", "read", ipalloc.ErrInvalid, "Pool", p.UnmarshalJSON([]byte(`{"cooldown":"soon"}`)))
-	var n Count
-	add("Count.UnmarshalText", "no number", "read", ipalloc.ErrInvalid, "count", n.UnmarshalText([]byte("x")))
-	_, err = (Count{}).MarshalText()
-	add("Count.MarshalText", "", "", nil, "", err)
 }
 
 func refuseArguments(e *Engine, add addRow) {
@@ -75,10 +71,10 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.InSpace", "no name", "enter space", invalid, "name", second(e.InSpace("")))
 	add("Engine.Lookup", "no address", "look up", invalid, "Address", second(e.Lookup(bg, netip.Addr{})))
 	add("Engine.Lookup", "not held", "look up", ipalloc.ErrNotHeld, "", second(e.Lookup(bg, netip.MustParseAddr("10.0.0.1"))))
-	add("Engine.Release", "no address", "release", invalid, "Address", second(e.Release(bg, ReleaseArgs{Addresses: []Release{{}}})))
+	add("Engine.Release", "no address", "release", invalid, "Address", second(e.Release(bg, ReleaseArgs{Addresses: []alloc.Release{{}}})))
 	add("Engine.ReleaseAddressesOf", "no owner", "release", invalid, "Owner", second(e.ReleaseAddressesOf(bg, zero)))
 	add("Engine.ReleaseByHandle", "no handle", "release", invalid, "handle", second(e.ReleaseByHandle(bg, "")))
-	add("Engine.ReleaseIPs", "no address", "release", invalid, "Address", second(e.ReleaseIPs(bg, Release{})))
+	add("Engine.ReleaseIPs", "no address", "release", invalid, "Address", second(e.ReleaseIPs(bg, alloc.Release{})))
 	add("Engine.RemoveHost", "no host", "remove host", invalid, "Owner", third(e.RemoveHost(bg, zero)))
 	add("Engine.Renew", "no handle", "renew", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
 	add("Engine.Renew", "not held", "renew", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))

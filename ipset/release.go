@@ -9,25 +9,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Release names an address to release.
-type Release struct {
-	Address netip.Addr
-	// Guard is the condition on which it is released.
-	alloc.Guard
-}
-
-// ReleaseResult is the outcome for one address.
-type ReleaseResult struct {
-	Address netip.Addr
-	Outcome alloc.Outcome
-}
-
 // ReleaseArgs are the arguments of [Engine.Release].
 type ReleaseArgs struct {
 	// Handle, if not empty, releases all of its addresses.
 	Handle string
 	// Addresses are released if their guards hold.
-	Addresses []Release
+	Addresses []alloc.Release
 	// Also are records of yours that are written in the same commit, as in [AssignArgs].
 	Also []store.Op
 }
@@ -41,7 +28,7 @@ type ReleaseArgs struct {
 // call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
 // does not suffice.
 func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
-	return e.release.Release(ctx, release.ReleaseArgs{Handle: a.Handle, Addresses: releasesOf(nil, a.Addresses), Also: a.Also})
+	return e.release.Release(ctx, release.ReleaseArgs{Handle: a.Handle, Addresses: a.Addresses, Also: a.Also})
 }
 
 // ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses
@@ -50,11 +37,10 @@ func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, erro
 //
 // Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ipalloc.ErrInvalid] if an
 // address is not valid, nothing released; or an error of the store, and the results so far.
-func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]ReleaseResult, error) {
-	var few [4]release.Release
-	results := make([]ReleaseResult, 0, len(releases))
-	err := e.release.ReleaseIPs(ctx, releasesOf(few[:0], releases), func(a netip.Addr, o alloc.Outcome) {
-		results = append(results, ReleaseResult{a, o})
+func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]alloc.ReleaseResult, error) {
+	results := make([]alloc.ReleaseResult, 0, len(releases))
+	err := e.release.ReleaseIPs(ctx, releases, func(a netip.Addr, o alloc.Outcome) {
+		results = append(results, alloc.ReleaseResult{Address: a, Outcome: o})
 	})
 	return results, err
 }
@@ -65,12 +51,4 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...Release) ([]Release
 // It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
 	return e.release.ReleaseByHandle(ctx, handle)
-}
-
-// releasesOf appends releases to dst as the room takes them.
-func releasesOf(dst []release.Release, releases []Release) []release.Release {
-	for _, r := range releases {
-		dst = append(dst, release.Release(r))
-	}
-	return dst
 }

@@ -45,10 +45,10 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 
 func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 30))
-	var rs []Release
+	var rs []alloc.Release
 	for i := range 16 {
 		for _, al := range w.assign(want(fmt.Sprint("h", i), 4, "p")).V4 {
-			rs = append(rs, Release{Address: al.Address})
+			rs = append(rs, alloc.Release{Address: al.Address})
 		}
 	}
 	ctx, cancel := context.WithCancel(bg)
@@ -72,7 +72,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if _, err := w.ReleaseIPs(bg, Release{Address: al.Address}); err != nil {
+			if _, err := w.ReleaseIPs(bg, alloc.Release{Address: al.Address}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -84,7 +84,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 func TestSecondReleaseIsNoConflict(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("h", 1, "p")).V4[0]
-	rel := Release{al.Address, alloc.Guard{Handle: "p", Seq: al.Seq}}
+	rel := alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}}
 	for i, wantOutcome := range []alloc.Outcome{alloc.Released, alloc.WasFree, alloc.WasFree} {
 		res, err := w.ReleaseIPs(bg, rel)
 		if err != nil || res[0].Outcome != wantOutcome {
@@ -130,7 +130,7 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 			at := build(w)
 			rev := w.rev()
 			s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-			got, err := w.engine(s).ReleaseIPs(bg, Release{Address: at})
+			got, err := w.engine(s).ReleaseIPs(bg, alloc.Release{Address: at})
 			w.check()
 			if s.Counts().Calls() < k {
 				if err != nil || len(got) != 1 || k < 4 {
@@ -182,7 +182,7 @@ func TestReleaseReadsNoCoolingAddresses(t *testing.T) {
 		w.releaseHandle("p")
 		change(w, p)
 		s := faults.NewFaulty(w.store)
-		if got, err := w.engine(s).ReleaseIPs(bg, Release{Address: last.Address}); err != nil || len(got) != 1 || touched(s) > 20 {
+		if got, err := w.engine(s).ReleaseIPs(bg, alloc.Release{Address: last.Address}); err != nil || len(got) != 1 || touched(s) > 20 {
 			t.Errorf("%s: %v, %v, %d records", name, got, err, touched(s))
 		}
 		w.check()

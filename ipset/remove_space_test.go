@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -217,7 +218,7 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 				t.Errorf("%s, before call %d of %d: the record is gone", how, n, calls)
 			}
 			rep, err := in.Operator().Check(bg, nil)
-			if err != nil || slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Kind != ProblemNoPool }) {
+			if err != nil || slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool { return p.Kind != audit.NoPool }) {
 				t.Errorf("%s, before call %d of %d: %v, %v", how, n, calls, rep.Problems, err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -76,13 +77,13 @@ func TestRepairGoesOn(t *testing.T) {
 	if err != nil || len(rep.Repair) != 1 {
 		t.Fatal(rep, err)
 	}
-	large := Step{Text: "too much"}
+	large := audit.Step{Text: "too much"}
 	for i := range 20 {
 		large.Ops = append(large.Ops, store.Op{Kind: store.Put, Key: fmt.Sprint("A", i)})
 	}
-	conflict := Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: record.CatalogKey, Expect: 0}}}
+	conflict := audit.Step{Text: "changed since", Ops: []store.Op{{Kind: store.Put, Key: record.CatalogKey, Expect: 0}}}
 	e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 16}))
-	n, err := e.Operator().Repair(bg, append([]Step{large, conflict}, rep.Repair...))
+	n, err := e.Operator().Repair(bg, append([]audit.Step{large, conflict}, rep.Repair...))
 	if n != 1 || !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrConflict) {
 		t.Errorf("%d steps, %v", n, err)
 	}
@@ -109,13 +110,13 @@ func TestRepairGoesOnAfterARelease(t *testing.T) {
 		}
 		at[host] = w.assign(a).V4[0].Block
 	}
-	rep, err := w.Operator().Check(bg, slices.Values([]InUse{}))
+	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{}))
 	if err != nil || len(rep.Repair) != 4 {
 		t.Fatal(rep, err)
 	}
-	steps := []Step{{Text: "malformed", Ops: []store.Op{{Kind: 7, Key: "A"}}}}
+	steps := []audit.Step{{Text: "malformed", Ops: []store.Op{{Kind: 7, Key: "A"}}}}
 	for _, host := range []string{"large", "damaged", "later", "good"} {
-		i := slices.IndexFunc(rep.Repair, func(s Step) bool { return strings.HasSuffix(s.Text, " "+host) })
+		i := slices.IndexFunc(rep.Repair, func(s audit.Step) bool { return strings.HasSuffix(s.Text, " "+host) })
 		steps = append(steps, rep.Repair[i])
 	}
 	for host, version := range map[string]string{"damaged": "\x00", "later": "\x7f"} {
@@ -138,7 +139,7 @@ func TestRepairEndsOnAFullDisk(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
-	step := Step{Text: "small", Ops: []store.Op{{Kind: store.Put, Key: "A", Expect: 0}}}
+	step := audit.Step{Text: "small", Ops: []store.Op{{Kind: store.Put, Key: "A", Expect: 0}}}
 	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 		if c.Kind == faults.Commit {
 			return faults.Fail(fmt.Errorf("%w: no space left", ipalloc.ErrLimit))
@@ -146,15 +147,15 @@ func TestRepairEndsOnAFullDisk(t *testing.T) {
 		return faults.Outcome{}
 	})
 	f.Reset()
-	done, err := e.Operator().Repair(bg, []Step{step, step, step})
+	done, err := e.Operator().Repair(bg, []audit.Step{step, step, step})
 	if n := f.Counts().Commits; done != 0 || !errors.Is(err, ipalloc.ErrLimit) || n != 1 {
 		t.Errorf("%d steps and %d commits, %v", done, n, err)
 	}
 }
 
 // mustFail returns the error of one step.
-func (e *Engine) mustFail(s Step) error {
-	_, err := e.Operator().Repair(bg, []Step{s})
+func (e *Engine) mustFail(s audit.Step) error {
+	_, err := e.Operator().Repair(bg, []audit.Step{s})
 	return err
 }
 
@@ -166,9 +167,9 @@ func TestRepairOfUnknownOutcome(t *testing.T) {
 		if what == "index" {
 			w.remove(w.list(record.HandleRange("p"))[0].Key)
 		}
-		rep, err := w.Operator().Check(bg, func(yield func(InUse) bool) {
+		rep, err := w.Operator().Check(bg, func(yield func(audit.InUse) bool) {
 			if what == "index" {
-				yield(InUse{Address: al.Address})
+				yield(audit.InUse{Address: al.Address})
 			}
 		})
 		if err != nil || len(rep.Repair) != 1 {
@@ -253,10 +254,10 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 			if err := w.UpdatePool(bg, p); err != nil {
 				t.Fatal(err)
 			}
-			seen := make(map[Release]bool)
+			seen := make(map[alloc.Release]bool)
 			note := func(als []alloc.Allocation) {
 				for _, al := range als {
-					k := Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
+					k := alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 					if seen[k] {
 						t.Fatalf("%v again", k)
 					}

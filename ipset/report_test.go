@@ -30,7 +30,7 @@ func TestHosts(t *testing.T) {
 	for _, r := range reports {
 		got = append(got, fmt.Sprintf("%s %d %s %d %d %v %v", r.Owner.Name, r.Blocks, r.Used, r.Borrowed, r.Lent, r.Limits, r.AtLimit()))
 	}
-	sum := Count{}
+	sum := alloc.Count{}
 	borrowed, lent := 0, 0
 	for _, r := range reports {
 		als, err := w.IPsByHost(bg, r.Owner)
@@ -39,7 +39,7 @@ func TestHosts(t *testing.T) {
 		}
 		sum, borrowed, lent = sum.Add(r.Used), borrowed+r.Borrowed, lent+r.Lent
 	}
-	if sum != (Count{Lo: 19}) || borrowed != 3 || lent != 3 {
+	if sum != (alloc.Count{Lo: 19}) || borrowed != 3 || lent != 3 {
 		t.Errorf("%s used, %d borrowed, %d lent", sum, borrowed, lent)
 	}
 	if !slices.IsSortedFunc(reports, func(x, y HostReport) int { return y.Used.Cmp(x.Used) }) || len(reports) != 4 {

@@ -63,7 +63,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 	if got := w.assign(a); len(got.V4) != 0 || len(got.Short) != 1 {
 		t.Fatalf("%+v of another", got)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: other.V4[7].Address}, Release{Address: other.V4[6].Address}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: other.V4[7].Address}, alloc.Release{Address: other.V4[6].Address}); err != nil {
 		t.Fatal(err)
 	}
 	second := w.assign(a)
@@ -73,7 +73,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 	w.check()
 	// One of two is given to another.
 	gone := second.V4[0].Address
-	if _, err := w.ReleaseIPs(bg, Release{Address: gone}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: gone}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("other")
@@ -102,7 +102,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.ReleaseIPs(bg, Release{Address: gone})
+	w.ReleaseIPs(bg, alloc.Release{Address: gone})
 	if again, err := w.AssignIP(bg, named); err != nil || again.Seq <= al.Seq {
 		t.Errorf("%+v, %v", again, err)
 	}

@@ -157,7 +157,7 @@ func TestContiguousRequest(t *testing.T) {
 	if again := w.assign(a); !slices.Equal(again.V4, first.V4) {
 		t.Errorf("%v, first %v", again, first)
 	}
-	w.ReleaseIPs(bg, Release{Address: first.V4[1].Address})
+	w.ReleaseIPs(bg, alloc.Release{Address: first.V4[1].Address})
 	_, err := w.AutoAssign(bg, a)
 	w.refuses("a part is left", err, ipalloc.ErrMismatch, "a part of the addresses")
 	w.releaseHandle("p")

@@ -20,7 +20,7 @@ import (
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 8, "p"))
-	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.7")}, Release{Address: ip("10.0.0.1")}, Release{Address: ip("10.0.0.4")}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.7")}, alloc.Release{Address: ip("10.0.0.1")}, alloc.Release{Address: ip("10.0.0.4")}); err != nil {
 		t.Fatal(err)
 	}
 	if s := lastBytes(w.assign(want("h", 3, "q")).V4); s != "1 4 7" {
@@ -41,9 +41,9 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 			t.Fatalf("%s: %+v", prefix, got)
 		}
 		block := w.blocksOf("old2")[7]
-		var rs []Release
+		var rs []alloc.Release
 		for a := block.Addr(); block.Contains(a); a = a.Next() {
-			rs = append(rs, Release{Address: a})
+			rs = append(rs, alloc.Release{Address: a})
 		}
 		w.ReleaseIPs(bg, rs...)
 		if rel, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
@@ -186,12 +186,12 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 			}
 		}
 		cost("full", 9, 10, want("new", 1, "p"), 0)
-		w.ReleaseIPs(bg, Release{Address: ip("10.0.0.77")})
+		w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.77")})
 		cost("borrow", 9, 16, want("new", 1, "p"), 1)
 		w.releaseHandle("p")
 		block := w.blocksOf("old0")[0]
 		for a := block.Addr(); block.Contains(a); a = a.Next() {
-			w.ReleaseIPs(bg, Release{Address: a})
+			w.ReleaseIPs(bg, alloc.Release{Address: a})
 		}
 		w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old0"), OnlyEmpty: true})
 		cost("first block", 5, 20, want("new", 1, "p"), 1)

@@ -413,7 +413,7 @@ func TestUtilizationAddsUp(t *testing.T) {
 	a := want("h", 20, "p")
 	a.Head, a.Tail = 3, 1
 	got := w.assign(a).V4
-	w.ReleaseIPs(bg, Release{Address: got[0].Address}, Release{Address: got[5].Address})
+	w.ReleaseIPs(bg, alloc.Release{Address: got[0].Address}, alloc.Release{Address: got[5].Address})
 	us, err := w.Utilization(bg)
 	if err != nil {
 		t.Fatal(err)

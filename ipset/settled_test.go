@@ -100,7 +100,7 @@ var settling = map[string]func(e *Engine) error{
 		return err
 	},
 	"ReleaseByHandle": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "z"); return err },
-	"ReleaseIPs":      func(e *Engine) error { _, err := e.ReleaseIPs(bg, Release{Address: ip("10.0.0.1")}); return err },
+	"ReleaseIPs":      func(e *Engine) error { _, err := e.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.1")}); return err },
 	"ReleasePool": func(e *Engine) error {
 		_, err := e.DisownBlocks(bg, DisownArgs{Pool: "p", OnlyEmpty: true})
 		return err

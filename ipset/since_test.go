@@ -57,7 +57,7 @@ func TestSince(t *testing.T) {
 		since(handle, held[0], time.Duration(21+10*i)*time.Second)
 		w.clock.add(10 * time.Second)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.2"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.2"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
 		t.Fatal(err)
 	}
 	since("the one that is left", look("10.0.0.2"), 31*time.Second)

@@ -21,7 +21,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", sizes[0]))
 		e := w.engine(w.store)
 		for a := ip("10.0.0.0"); a != ip("10.0.0.64"); a = a.Next() {
-			if res, err := e.ReleaseIPs(bg, Release{Address: a}); err != nil || res[0].Outcome != alloc.WasFree {
+			if res, err := e.ReleaseIPs(bg, alloc.Release{Address: a}); err != nil || res[0].Outcome != alloc.WasFree {
 				t.Fatal(res, err)
 			}
 		}
@@ -136,7 +136,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) {
 	if _, err := e.ReleaseByHandle(bg, "r"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: held[0].Address}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: held[0].Address}); err != nil {
 		t.Fatal(err)
 	}
 	two.Num4 = 3
@@ -155,7 +155,7 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 		t.Fatal(len(got.V4), err)
 	}
 	for _, s := range []string{"10.0.0.3", "10.0.0.99"} {
-		if _, err := w.ReleaseIPs(bg, Release{Address: ip(s)}); err != nil {
+		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip(s)}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != s[len("10.0.0."):] {
@@ -209,7 +209,7 @@ func TestConflictFoundByReading(t *testing.T) {
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.ReleaseIPs(bg, Release{Address: ip("10.0.0.3")}); err != nil {
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.3")}); err != nil {
 		t.Fatal(err)
 	}
 	db.Reset()

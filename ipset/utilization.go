@@ -19,7 +19,7 @@ type Utilization struct {
 	Owner  alloc.Owner // of a block
 	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
 	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
-	Capacity, Used, Cooling, Reserved, Available Count
+	Capacity, Used, Cooling, Reserved, Available alloc.Count
 	Blocks                                       []Utilization // of a pool, in address order
 	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.
 	Nested []netip.Prefix
@@ -36,8 +36,8 @@ func (e *Engine) Utilization(ctx context.Context) ([]Utilization, error) {
 func utilizations(us []query.Utilization) (all []Utilization) {
 	for _, u := range us {
 		all = append(all, Utilization{
-			Pool: u.Pool, Prefix: u.Prefix, Owner: u.Owner, Capacity: Count(u.Capacity), Used: Count(u.Used), Cooling: Count(u.Cooling),
-			Reserved: Count(u.Reserved), Available: Count(u.Available), Blocks: utilizations(u.Blocks), Nested: u.Nested,
+			Pool: u.Pool, Prefix: u.Prefix, Owner: u.Owner, Capacity: u.Capacity, Used: u.Used, Cooling: u.Cooling,
+			Reserved: u.Reserved, Available: u.Available, Blocks: utilizations(u.Blocks), Nested: u.Nested,
 		})
 	}
 	return all

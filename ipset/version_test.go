@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -120,7 +121,7 @@ func TestCheckOfALaterVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		rep, err := w.engine(w.store).Operator().Check(bg, slices.Values(uses))
-		if err != nil || !slices.ContainsFunc(rep.Problems, func(p Problem) bool {
+		if err != nil || !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool {
 			return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key == p.Key }) && strings.Contains(p.Detail, "version")
 		}) || kind != "owner" && kind != "page" && len(rep.Repair) > 0 {
 			t.Errorf("%s: %+v, %v", kind, rep, err)

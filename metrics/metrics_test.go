@@ -246,7 +246,7 @@ func TestEngine(t *testing.T) {
 	}
 	assign("a", 64, "full")
 	assign("b", 2, "some")
-	must(e.ReleaseIPs(ctx, ipset.Release{Address: assign("b", 1, "gone").V4[0].Address}))(t)
+	must(e.ReleaseIPs(ctx, alloc.Release{Address: assign("b", 1, "gone").V4[0].Address}))(t)
 	must2claim(t)(e.ClaimAffinity(ctx, prefix("10.0.0.0/24"), alloc.HostOwner("c")))
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 2})
 	got := scrape(t, c, db)

@@ -119,7 +119,7 @@ func engines(n int) func(g int) []func() {
 			out = append(out, turning(func() netip.Addr {
 				return must(e.AutoAssign(ctx, args)).V4[0].Address
 			}, func(a netip.Addr) {
-				must(e.ReleaseIPs(ctx, ipset.Release{Address: a}))
+				must(e.ReleaseIPs(ctx, alloc.Release{Address: a}))
 			}))
 		}
 		return out

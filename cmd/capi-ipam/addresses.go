@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -96,13 +95,13 @@ func (p *provider) dropStray(ctx context.Context, k key) error {
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	var releases []ipset.Release
+	var releases []alloc.Release
 	for _, al := range held {
 		if of, ok := holderOf(al); !ok || of != k {
 			p.log.Warn("an IPAddress named the claim of another as its owner", "name", k.String(), "uid", uid)
 			return nil
 		}
-		releases = append(releases, ipset.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}})
+		releases = append(releases, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}})
 	}
 	if _, err = engine.ReleaseIPs(ctx, releases...); err != nil {
 		return err

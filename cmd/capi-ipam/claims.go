@@ -151,7 +151,7 @@ func (p *provider) adopt(ctx context.Context, k key, uid string, from *serving, 
 		} else if there, ask := p.exists(ctx, of, held.Handle); ask != nil || there {
 			return errors.Join(err, ask)
 		}
-		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: alloc.Guard{Handle: held.Handle, Seq: held.Seq}}); err != nil {
+		if _, err := from.engine.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: alloc.Guard{Handle: held.Handle, Seq: held.Seq}}); err != nil {
 			return err
 		}
 		_, err = from.engine.AssignIP(ctx, args)
@@ -169,7 +169,7 @@ func (p *provider) adopt(ctx context.Context, k key, uid string, from *serving, 
 		if al.Address == a {
 			continue
 		}
-		if _, err := from.engine.ReleaseIPs(ctx, ipset.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}}); err != nil {
+		if _, err := from.engine.ReleaseIPs(ctx, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: uid, Seq: al.Seq}}); err != nil {
 			return err
 		}
 	}

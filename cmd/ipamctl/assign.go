@@ -189,13 +189,13 @@ func (a *app) release(ctx context.Context, e *ipset.Engine, f *releaseFlags, arg
 		}
 		return a.printThen(l, err)
 	}
-	releases := make([]ipset.Release, len(args))
+	releases := make([]alloc.Release, len(args))
 	for i, arg := range args {
 		ip, err := parseAddr(arg)
 		if err != nil {
 			return err
 		}
-		releases[i] = ipset.Release{Address: ip, Guard: alloc.Guard{Handle: f.ifHandle, Seq: f.seq}}
+		releases[i] = alloc.Release{Address: ip, Guard: alloc.Guard{Handle: f.ifHandle, Seq: f.seq}}
 	}
 	results, err := e.ReleaseIPs(ctx, releases...)
 	changed := 0

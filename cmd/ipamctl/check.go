@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -22,52 +23,52 @@ type problemView struct {
 	Finding string `json:"finding"`
 }
 
-func viewProblem(p ipset.Problem) problemView {
+func viewProblem(p audit.Problem) problemView {
 	v := problemView{Kind: string(p.Kind), Finding: sentence(p)}
 	switch {
 	case p.Addr.IsValid():
 		v.Where = p.Addr.String()
-	case p.Block.IsValid():
-		v.Where = p.Block.String()
+	case p.Prefix.IsValid():
+		v.Where = p.Prefix.String()
 	}
 	return v
 }
 
 // sentences say what a finding means; what is about one record, block or address, and the detail, come
 // with it.
-var sentences = map[ipset.ProblemKind]string{
-	ipset.ProblemDamaged:       "a record cannot be read",
-	ipset.ProblemOverlapping:   "the block shares addresses with another one",
-	ipset.ProblemWrongSize:     "the block is of a size that its pool neither has nor drains",
-	ipset.ProblemNoPool:        "the block is outside of every pool",
-	ipset.ProblemStrayAddress:  "the address has a record and its block does not hold it",
-	ipset.ProblemLostAddress:   "the block holds the address and its record is missing",
-	ipset.ProblemLostBlock:     "addresses have records and their block is missing",
-	ipset.ProblemStaleIndex:    "an index record does not agree with the blocks and addresses",
-	ipset.ProblemMissingIndex:  "an index record is missing",
-	ipset.ProblemWrongOwner:    "the number of blocks of an owner is not what the blocks say",
-	ipset.ProblemWrongPage:     "the page that finds free blocks is not what the blocks say",
-	ipset.ProblemOldGeneration: "sequence numbers could repeat",
-	ipset.ProblemUnused:        "the address is held and not in use",
-	ipset.ProblemNotHeld:       "the address is in use and not held",
-	ipset.ProblemOtherHandle:   "the address is in use by another handle than the one that holds it",
-	ipset.ProblemUsedTwice:     "the address is in use twice",
-	ipset.ProblemOutsideOfPool: "the address is in use and in no pool",
+var sentences = map[audit.Kind]string{
+	audit.Damaged:       "a record cannot be read",
+	audit.Overlapping:   "the block shares addresses with another one",
+	audit.WrongSize:     "the block is of a size that its pool neither has nor drains",
+	audit.NoPool:        "the block is outside of every pool",
+	audit.StrayAddress:  "the address has a record and its block does not hold it",
+	audit.LostAddress:   "the block holds the address and its record is missing",
+	audit.LostBlock:     "addresses have records and their block is missing",
+	audit.StaleIndex:    "an index record does not agree with the blocks and addresses",
+	audit.MissingIndex:  "an index record is missing",
+	audit.WrongOwner:    "the number of blocks of an owner is not what the blocks say",
+	audit.WrongPage:     "the page that finds free blocks is not what the blocks say",
+	audit.OldGeneration: "sequence numbers could repeat",
+	audit.Unused:        "the address is held and not in use",
+	audit.NotHeld:       "the address is in use and not held",
+	audit.OtherHandle:   "the address is in use by another handle than the one that holds it",
+	audit.UsedTwice:     "the address is in use twice",
+	audit.OutsideOfPool: "the address is in use and in no pool",
 }
 
 // sentence says what was found: where, what, and the detail.
-func sentence(p ipset.Problem) string {
+func sentence(p audit.Problem) string {
 	text := sentences[p.Kind]
 	if text == "" {
 		return p.String()
 	}
 	switch {
-	case p.Addr.IsValid() && p.Block.IsValid():
-		text = fmt.Sprintf("%v in block %v: %s", p.Addr, p.Block, text)
+	case p.Addr.IsValid() && p.Prefix.IsValid():
+		text = fmt.Sprintf("%v in block %v: %s", p.Addr, p.Prefix, text)
 	case p.Addr.IsValid():
 		text = fmt.Sprintf("%v: %s", p.Addr, text)
-	case p.Block.IsValid():
-		text = fmt.Sprintf("%v: %s", p.Block, text)
+	case p.Prefix.IsValid():
+		text = fmt.Sprintf("%v: %s", p.Prefix, text)
 	case p.Key != "":
 		text = fmt.Sprintf("record %q: %s", p.Key, text)
 	}
@@ -155,12 +156,12 @@ func bringHere(ctx context.Context, db store.Store) (*store.Memory, error) {
 // spaceReport is what was found in a space.
 type spaceReport struct {
 	space string
-	*ipset.Report
+	*audit.Report
 }
 
 // examine runs Check, with a list of what is in use if there is one.
-func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*ipset.Report, error) {
-	var uses iter.Seq[ipset.InUse]
+func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*audit.Report, error) {
+	var uses iter.Seq[audit.InUse]
 	if v != nil {
 		if err := v.load(ctx, a, e); err != nil {
 			return nil, err
@@ -170,7 +171,7 @@ func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*ipset
 	defer a.progress("checking")()
 	r, err := e.Operator().Check(ctx, uses)
 	if v != nil && err == nil {
-		r.Problems = slices.DeleteFunc(r.Problems, func(p ipset.Problem) bool { return p.Kind == ipset.ProblemUnused && !v.covers(p.Addr) })
+		r.Problems = slices.DeleteFunc(r.Problems, func(p audit.Problem) bool { return p.Kind == audit.Unused && !v.covers(p.Addr) })
 	}
 	return r, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 )
 
 const inUseHelp = `FILE lists what is in use, in one of these forms:
@@ -36,7 +37,7 @@ type coverage struct {
 	uses  []string
 	all   bool
 
-	list []ipset.InUse
+	list []audit.InUse
 	in   []ipset.Pool // all pools
 }
 
@@ -89,7 +90,7 @@ func (v *coverage) covers(at netip.Addr) bool {
 }
 
 // readInUse reads a list of what is in use.
-func (a *app) readInUse(file string) ([]ipset.InUse, error) {
+func (a *app) readInUse(file string) ([]audit.InUse, error) {
 	text, err := a.readFile(file)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (a *app) readInUse(file string) ([]ipset.InUse, error) {
 	return list, err
 }
 
-func parseInUse(file string, text []byte) (list []ipset.InUse, err error) {
+func parseInUse(file string, text []byte) (list []audit.InUse, err error) {
 	if len(text) > 0 && text[0] == '{' {
 		return podsInUse(file, text)
 	}
@@ -119,7 +120,7 @@ func parseInUse(file string, text []byte) (list []ipset.InUse, err error) {
 		if err != nil {
 			return nil, fail(exitUsage, "%s:%d: %q is not an IP address", file, n, f[0])
 		}
-		use := ipset.InUse{Address: ip}
+		use := audit.InUse{Address: ip}
 		if len(f) > 1 {
 			use.Handle = f[1]
 		}
@@ -130,7 +131,7 @@ func parseInUse(file string, text []byte) (list []ipset.InUse, err error) {
 
 // podsInUse reads a list of pods as kubectl prints it. Pods that have ended, and those on the host's
 // network, use no address.
-func podsInUse(file string, text []byte) ([]ipset.InUse, error) {
+func podsInUse(file string, text []byte) ([]audit.InUse, error) {
 	var pods struct {
 		Kind  string
 		Items []struct {
@@ -148,7 +149,7 @@ func podsInUse(file string, text []byte) ([]ipset.InUse, error) {
 	if pods.Items == nil {
 		return nil, fail(exitUsage, "%s: not a list of pods", file)
 	}
-	var list []ipset.InUse
+	var list []audit.InUse
 	for _, p := range pods.Items {
 		if p.Spec.HostNetwork || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
 			continue
@@ -158,7 +159,7 @@ func podsInUse(file string, text []byte) ([]ipset.InUse, error) {
 			if err != nil {
 				return nil, fail(exitUsage, "%s: pod %s/%s: %q is not an IP address", file, p.Metadata.Namespace, p.Metadata.Name, ip.IP)
 			}
-			list = append(list, ipset.InUse{Address: at})
+			list = append(list, audit.InUse{Address: at})
 		}
 	}
 	return list, nil

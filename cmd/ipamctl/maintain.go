@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 )
 
 // stepView is a step of a repair in JSON.
@@ -64,7 +65,7 @@ func (a *app) repairCommand() *cobra.Command {
 // plan is what repairs a space.
 type plan struct {
 	in    *ipset.Engine
-	steps []ipset.Step
+	steps []audit.Step
 }
 
 // plans returns what repairs each space, and how many steps that is.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // mapFlags are those of map.
@@ -271,7 +272,7 @@ func cellListing(pictures []addrmap.Picture, f *mapFlags) *listing {
 				Counts: map[string]count{}, X: q.X, Y: q.Y, W: q.W, H: q.H}
 			for st, k := range q.Counts {
 				if !k.IsZero() {
-					v.Counts[addrmap.State(st).String()] = count{ipset.Count(k)}
+					v.Counts[addrmap.State(st).String()] = count{alloc.Count(k)}
 				}
 			}
 			l.add(v.Prefix, v, v.Pool, v.Prefix, v.State, fmt.Sprint(v.Level), v.Label, fmt.Sprint(v.Labels))
@@ -287,7 +288,7 @@ func fitListing(pictures []addrmap.Picture, f *mapFlags) *listing {
 			if f.fit != 0 && fit.Bits != f.fit {
 				continue
 			}
-			v := fitView{Pool: p.Space.Name, Bits: fit.Bits, Count: count{ipset.Count(fit.Count)}, InBlock: fit.InBlock}
+			v := fitView{Pool: p.Space.Name, Bits: fit.Bits, Count: count{alloc.Count(fit.Count)}, InBlock: fit.InBlock}
 			if fit.First.IsValid() {
 				v.First = fit.First.String()
 			}

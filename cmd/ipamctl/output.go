@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 var formats = []string{"table", "json", "yaml", "name", "csv"}
@@ -183,7 +183,7 @@ func printable(s string) string {
 
 // count is a number of addresses. In JSON it is a number below 2^53, which every reader of JSON keeps
 // exactly, and a string from there on.
-type count struct{ ipset.Count }
+type count struct{ alloc.Count }
 
 // String returns the number; from 2^40 on, the next power of two, with ~ before one that is not exact.
 func (c count) String() string {
@@ -209,7 +209,7 @@ func (c count) MarshalJSON() ([]byte, error) {
 }
 
 // percent returns the share of c in all. "0 %" and "100 %" are said only of none and of all.
-func percent(c, all ipset.Count) string {
+func percent(c, all alloc.Count) string {
 	switch part := 100 * c.Ratio(all); {
 	case c.IsZero() || all.IsZero():
 		return "0 %"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
@@ -176,7 +177,7 @@ func (a *app) mend(ctx context.Context, file string) (lost []string, err error) 
 			return err
 		}
 		for _, p := range r.Problems {
-			if p.Kind == ipset.ProblemLostAddress || p.Kind == ipset.ProblemLostBlock {
+			if p.Kind == audit.LostAddress || p.Kind == audit.LostBlock {
 				lost = append(lost, viewProblem(p).Where)
 			}
 		}

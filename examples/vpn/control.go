@@ -127,7 +127,7 @@ func (c *Control) Move(ctx context.Context, name string, to netip.Addr) (m Machi
 		if err != nil {
 			return err
 		}
-		results, err := e.ReleaseIPs(ctx, ipset.Release{Address: old, Guard: alloc.Guard{Handle: name}})
+		results, err := e.ReleaseIPs(ctx, alloc.Release{Address: old, Guard: alloc.Guard{Handle: name}})
 		if err != nil || results[0].Outcome != alloc.Released {
 			return fmt.Errorf("release %s of %q: %v, %w", old, name, results, err)
 		}

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -73,4 +74,17 @@ const (
 // String returns "released", "was free" or "owner changed".
 func (o Outcome) String() string {
 	return [...]string{"released", "was free", "owner changed"}[min(o, OwnerChanged)]
+}
+
+// Release names an address to release.
+type Release struct {
+	Address netip.Addr
+	// Guard is the condition on which it is released.
+	Guard
+}
+
+// ReleaseResult is the outcome for one address.
+type ReleaseResult struct {
+	Address netip.Addr
+	Outcome Outcome
 }

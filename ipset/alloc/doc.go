@@ -6,6 +6,7 @@
 //	alloc.Claim{Handle: "pod-1"}            what a caller asks for, with attributes, lease and sharing
 //	alloc.Guard{Handle: "pod-1", Seq: 17}   the condition of a release
 //	alloc.Allocation                        what calls return
+//	alloc.Count                             a number of addresses, up to all of IPv6
 //
 // All are plain values. Zero fields mean what the comment of each says, none or the default. Text and JSON forms lose nothing.
 package alloc

@@ -50,6 +50,9 @@ func TestRefusals(t *testing.T) {
 	_, err = al.MarshalJSON()
 	add("Allocation.MarshalJSON", "", "", nil, "", err)
 	add("Allocation.UnmarshalJSON", "a number", "read", invalid, "allocation", al.UnmarshalJSON([]byte("1")))
+	add("Count.UnmarshalText", "no number", "read", invalid, "count", new(Count).UnmarshalText([]byte("x")))
+	_, err = Count{}.MarshalText()
+	add("Count.MarshalText", "", "", nil, "", err)
 	refusal.Check(t, "ipset", rows)
 	if !errors.Is(al.UnmarshalJSON([]byte(`{"address":"","share":"AgAH"}`)), invalid) {
 		t.Error("half a holder is taken")

@@ -421,7 +421,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	expect("next address, with a request key", assign("a", 1, 0, "p3"), 1, 0)
 	for a := range held {
 		expect("release", step{"release", func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.ReleaseIPs(ctx, ipset.Release{Address: a})
+			_, err := e.ReleaseIPs(ctx, alloc.Release{Address: a})
 			delete(held, a)
 			return err
 		}}, 1, 0)

@@ -73,7 +73,7 @@ func TestRoundTrips(t *testing.T) {
 		expect("next address", once, func() { a = auto(t, e, "a", fmt.Sprint("p", i), "") })
 		expect("next address, with a request key", once, func() { auto(t, e, "a", fmt.Sprint("q", i), fmt.Sprint("r", i)) })
 		expect("release", once, func() {
-			if _, err := e.ReleaseIPs(limited(t), ipset.Release{Address: a}); err != nil {
+			if _, err := e.ReleaseIPs(limited(t), alloc.Release{Address: a}); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -4,43 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// ProblemKind says what is wrong.
-type ProblemKind string
-
-// The kinds of problems that [Allocator.Check] finds. Repair restores what the last three
-// concern.
-const (
-	Damaged      ProblemKind = "damaged"       // a root pool or a holding that cannot be read, or a key of no known kind
-	NoPool       ProblemKind = "no pool"       // a holding whose pool does not exist
-	Overlapping  ProblemKind = "overlapping"   // a holding that overlaps another one of its pool
-	StaleIndex   ProblemKind = "stale index"   // an index entry without a holding
-	MissingIndex ProblemKind = "missing index" // a holding whose index entry is missing or wrong
-	WrongPage    ProblemKind = "wrong page"    // a page that is not what the holdings say
-)
-
-// Problem is one thing that Check found.
-type Problem struct {
-	Kind   ProblemKind
-	Key    string       // of the record
-	Prefix netip.Prefix // of the holding, or the pool of the page
-}
-
-// String returns one line.
-func (p Problem) String() string { return fmt.Sprintf("%s %v %q", p.Kind, p.Prefix, p.Key) }
-
-// Report is what Check found.
+// Report is what Check found. The Prefix of a problem is the holding, or the pool of a page.
 type Report struct {
-	Problems []Problem
+	Problems []audit.Problem
 	Pools    int // root pools
 	Holdings int
 }
@@ -73,7 +49,7 @@ func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
 			first = &c.Report
 		}
 		for _, p := range c.Problems {
-			if p.Kind == Damaged || p.Kind == NoPool || p.Kind == Overlapping {
+			if p.Kind == audit.Damaged || p.Kind == audit.NoPool || p.Kind == audit.Overlapping {
 				return first, explain(corrupt(p.Prefix, "holdings are damaged: "+p.String()), call)
 			}
 		}
@@ -118,8 +94,8 @@ func (a *Allocator) check(ctx context.Context) (*checker, error) {
 	return c, nil
 }
 
-func (c *checker) add(kind ProblemKind, key string, p netip.Prefix) {
-	c.Problems = append(c.Problems, Problem{kind, key, p})
+func (c *checker) add(kind audit.Kind, key string, p netip.Prefix) {
+	c.Problems = append(c.Problems, audit.Problem{Kind: kind, Key: key, Prefix: p})
 }
 
 // read takes in one record. Holdings come in the order of their keys.
@@ -128,7 +104,7 @@ func (c *checker) read(rec store.Record) {
 	case rec.Key == keyRoots:
 		roots, err := decodeRoots(rec.Value)
 		if err != nil {
-			c.add(Damaged, rec.Key, netip.Prefix{})
+			c.add(audit.Damaged, rec.Key, netip.Prefix{})
 		}
 		for _, r := range roots {
 			c.pools[r.Prefix] = true
@@ -138,14 +114,14 @@ func (c *checker) read(rec store.Record) {
 		r, err := decodeRecord(rec)
 		if err != nil {
 			p, _ := parseHoldingKey(rec.Key)
-			c.add(Damaged, rec.Key, p)
+			c.add(audit.Damaged, rec.Key, p)
 			return
 		}
 		c.holdings = append(c.holdings, r)
 	case strings.HasPrefix(rec.Key, kindOwner), strings.HasPrefix(rec.Key, kindPage):
 		c.have[rec.Key] = rec
 	default:
-		c.add(Damaged, rec.Key, netip.Prefix{})
+		c.add(audit.Damaged, rec.Key, netip.Prefix{})
 	}
 }
 
@@ -164,12 +140,12 @@ func (c *checker) tree() {
 		if len(around) > 0 {
 			up := around[len(around)-1]
 			if above = up.above; up.Prefix != r.Pool {
-				c.add(Overlapping, key, r.Prefix)
+				c.add(audit.Overlapping, key, r.Prefix)
 				continue
 			}
 		}
 		if !c.pools[r.Pool] || above != r.above[:r.Level-1] {
-			c.add(NoPool, key, r.Prefix)
+			c.add(audit.NoPool, key, r.Prefix)
 		}
 		if r.Children != (Sizes{}) {
 			c.pools[r.Prefix] = true
@@ -225,13 +201,13 @@ func (c *checker) compare() {
 	var pages []string
 	note := func(key string) {
 		if id, ok := parsePageKey(key); ok {
-			c.add(WrongPage, key, id.of())
+			c.add(audit.WrongPage, key, id.of())
 			pages = append(pages, key)
 			return
 		}
-		kind := StaleIndex
+		kind := audit.StaleIndex
 		if c.from[key] != "" {
-			kind = MissingIndex
+			kind = audit.MissingIndex
 		}
 		_, p, _ := parseOwnerKey(key)
 		c.add(kind, key, p)
@@ -253,7 +229,7 @@ func (c *checker) compare() {
 		return cmp.Or(cmp.Compare(y.depth(), x.depth()), strings.Compare(a, b))
 	})
 	c.fixes = append(c.fixes, pages...)
-	slices.SortStableFunc(c.Problems, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(c.Problems, func(a, b audit.Problem) int { return strings.Compare(a.Key, b.Key) })
 }
 
 // apply restores one record. The commit verifies what it follows from: for an index entry

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -223,20 +224,20 @@ func TestReport(t *testing.T) {
 	for name, c := range map[string]struct {
 		key, value string
 		remove     bool
-		problems   []Problem
+		problems   []audit.Problem
 		holdings   int
 		mends      bool
 	}{
 		"nothing":            {key: "Z", holdings: 10, mends: true},
-		"roots":              {key: keyRoots, value: "\x01", problems: []Problem{}, holdings: 10},
-		"holding":            {key: holdingKey(p("10.0.0.0/32")), value: "\x01", problems: []Problem{{Damaged, holdingKey(p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 9},
-		"unknown key":        {key: "Xz", problems: []Problem{{Damaged, "Xz", netip.Prefix{}}}, holdings: 10},
-		"another pool":       {key: holdingKey(p("11.0.0.0/16")), value: holding(p("11.0.0.0/16"), p("11.0.0.0/8"), "\x08"), problems: []Problem{{NoPool, holdingKey(p("11.0.0.0/16")), p("11.0.0.0/16")}}, holdings: 11},
-		"overlapping inside": {key: holdingKey(p("10.0.0.128/26")), value: holding(p("10.0.0.128/26"), p("10.0.0.0/20"), "\x08\x10\x14"), problems: []Problem{{Overlapping, holdingKey(p("10.0.0.128/26")), p("10.0.0.128/26")}}, holdings: 11},
-		"stale":              {key: ownerKey("nobody", p("10.0.0.0/32")), value: "\x14", problems: []Problem{{StaleIndex, ownerKey("nobody", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
-		"missing":            {key: ownerKey("owner2", p("10.0.0.0/32")), remove: true, problems: []Problem{{MissingIndex, ownerKey("owner2", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
-		"wrong":              {key: ownerKey("owner2", p("10.0.0.0/32")), value: "\x08", problems: []Problem{{MissingIndex, ownerKey("owner2", p("10.0.0.0/32")), p("10.0.0.0/32")}}, holdings: 10, mends: true},
-		"page":               {key: in20, remove: true, problems: []Problem{{WrongPage, in20, p("10.0.0.0/20")}}, holdings: 10, mends: true},
+		"roots":              {key: keyRoots, value: "\x01", problems: []audit.Problem{}, holdings: 10},
+		"holding":            {key: holdingKey(p("10.0.0.0/32")), value: "\x01", problems: []audit.Problem{{Kind: audit.Damaged, Key: holdingKey(p("10.0.0.0/32")), Prefix: p("10.0.0.0/32")}}, holdings: 9},
+		"unknown key":        {key: "Xz", problems: []audit.Problem{{Kind: audit.Damaged, Key: "Xz", Prefix: netip.Prefix{}}}, holdings: 10},
+		"another pool":       {key: holdingKey(p("11.0.0.0/16")), value: holding(p("11.0.0.0/16"), p("11.0.0.0/8"), "\x08"), problems: []audit.Problem{{Kind: audit.NoPool, Key: holdingKey(p("11.0.0.0/16")), Prefix: p("11.0.0.0/16")}}, holdings: 11},
+		"overlapping inside": {key: holdingKey(p("10.0.0.128/26")), value: holding(p("10.0.0.128/26"), p("10.0.0.0/20"), "\x08\x10\x14"), problems: []audit.Problem{{Kind: audit.Overlapping, Key: holdingKey(p("10.0.0.128/26")), Prefix: p("10.0.0.128/26")}}, holdings: 11},
+		"stale":              {key: ownerKey("nobody", p("10.0.0.0/32")), value: "\x14", problems: []audit.Problem{{Kind: audit.StaleIndex, Key: ownerKey("nobody", p("10.0.0.0/32")), Prefix: p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"missing":            {key: ownerKey("owner2", p("10.0.0.0/32")), remove: true, problems: []audit.Problem{{Kind: audit.MissingIndex, Key: ownerKey("owner2", p("10.0.0.0/32")), Prefix: p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"wrong":              {key: ownerKey("owner2", p("10.0.0.0/32")), value: "\x08", problems: []audit.Problem{{Kind: audit.MissingIndex, Key: ownerKey("owner2", p("10.0.0.0/32")), Prefix: p("10.0.0.0/32")}}, holdings: 10, mends: true},
+		"page":               {key: in20, remove: true, problems: []audit.Problem{{Kind: audit.WrongPage, Key: in20, Prefix: p("10.0.0.0/20")}}, holdings: 10, mends: true},
 	} {
 		s, a := furnished(t)
 		op := store.Op{Kind: store.Put, Key: c.key, Value: c.value, Expect: store.AnyRevision}
@@ -252,8 +253,8 @@ func TestReport(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, rep, err)
 		}
 		// What a holding adds to the index and to the pages is missing, too.
-		got := slices.DeleteFunc(slices.Clone(rep.Problems), func(p Problem) bool {
-			return !c.mends && (p.Kind == MissingIndex || p.Kind == WrongPage || p.Kind == StaleIndex || name == "roots")
+		got := slices.DeleteFunc(slices.Clone(rep.Problems), func(p audit.Problem) bool {
+			return !c.mends && (p.Kind == audit.MissingIndex || p.Kind == audit.WrongPage || p.Kind == audit.StaleIndex || name == "roots")
 		})
 		if !slices.Equal(got, c.problems) && len(got)+len(c.problems) > 0 {
 			t.Errorf("%s: %v, want %v", name, got, c.problems)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -83,7 +84,7 @@ func TestKeysCutShort(t *testing.T) {
 			s, a := furnished(t)
 			put(t, s, key, rec.Value)
 			rep, err := a.Check(t.Context())
-			if err != nil || !slices.ContainsFunc(rep.Problems, func(p Problem) bool { return p.Key == key }) {
+			if err != nil || !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool { return p.Key == key }) {
 				t.Fatalf("%q: %v, %v", key, rep, err)
 			}
 			if strings.HasPrefix(key, kindHolding) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
@@ -48,7 +49,7 @@ func (w *world) compare() {
 		}
 	}
 	w.compareRecords(theirs)
-	if problems := must(w.engine.Operator().Check(bg, nil)).Problems; slices.ContainsFunc(problems, func(p ipset.Problem) bool { return p.Kind != ipset.ProblemNoPool }) {
+	if problems := must(w.engine.Operator().Check(bg, nil)).Problems; slices.ContainsFunc(problems, func(p audit.Problem) bool { return p.Kind != audit.NoPool }) {
 		w.fail("check: %v", problems)
 	}
 }

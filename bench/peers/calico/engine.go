@@ -59,7 +59,7 @@ func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
 }
 
 func (o *oursEngine) release(l lease, handle string) error {
-	rs, err := o.ReleaseIPs(bg, ipset.Release{Address: l.addr, Guard: alloc.Guard{Handle: handle}})
+	rs, err := o.ReleaseIPs(bg, alloc.Release{Address: l.addr, Guard: alloc.Guard{Handle: handle}})
 	if err == nil && rs[0].Outcome != alloc.Released {
 		err = fmt.Errorf("release %v: %v", l.addr, rs[0].Outcome)
 	}

@@ -19,7 +19,7 @@ type calicoBlockRecord = calicomodel.AllocationBlock
 
 // releases returns what a step releases, in both forms: addresses of one block, because Calico's goroutines for several
 // blocks race for the records of their handles.
-func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.ReleaseOptions) {
+func (w *world) releases(tr *model.Trace) (ours []alloc.Release, theirs []ipam.ReleaseOptions) {
 	seen := map[netip.Addr]bool{}
 	var block netip.Prefix
 	for range 1 + tr.Below(4) {
@@ -36,7 +36,7 @@ func (w *world) releases(tr *model.Trace) (ours []ipset.Release, theirs []ipam.R
 			continue
 		}
 		block, seen[al.Address] = w.blockAt(al.Address), true
-		o, c := ipset.Release{Address: al.Address}, ipam.ReleaseOptions{Address: al.Address.String()}
+		o, c := alloc.Release{Address: al.Address}, ipam.ReleaseOptions{Address: al.Address.String()}
 		switch tr.Below(8) {
 		case 0, 1:
 			o.Handle, c.Handle = al.Handle, al.Handle

@@ -205,7 +205,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		done, cancel := context.WithCancel(bg)
 		cancel()
 		panicked := panics(func() { _, _ = b.calico.ReleaseIPs(done, ipam.ReleaseOptions{Address: "10.0.0.1"}) })
-		_, err := b.engine.ReleaseIPs(done, ipset.Release{Address: netip.MustParseAddr("10.0.0.1")})
+		_, err := b.engine.ReleaseIPs(done, alloc.Release{Address: netip.MustParseAddr("10.0.0.1")})
 		return panicked, errors.Is(err, context.Canceled)
 	},
 	crowdedHost: func(t *testing.T) (bool, bool) {

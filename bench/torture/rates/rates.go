@@ -128,7 +128,7 @@ func pair(ctx context.Context, e *ipset.Engine, caller int) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.ReleaseIPs(ctx, ipset.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Handle: handle}})
+	_, err = e.ReleaseIPs(ctx, alloc.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Handle: handle}})
 	return err
 }
 

@@ -58,7 +58,7 @@ func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
 
 // release ends a lease; guarded by the client, as the message may be an old one.
 func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.ReleaseIPs(ctx, ipset.Release{Address: a, Guard: alloc.Guard{Handle: mac}})
+	_, err := d.engine.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: alloc.Guard{Handle: mac}})
 	return err
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/ipalloc/ipalloc/examples/internal/wording"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 )
 
 // Verify compares what the store holds with what the pods were told and with what the trace says,
@@ -35,10 +37,10 @@ func (n *Network) Verify(ctx context.Context, when string) error {
 }
 
 // uses says who uses which address, as Check wants to know it.
-func (n *Network) uses() iter.Seq[ipset.InUse] {
-	return func(yield func(ipset.InUse) bool) {
+func (n *Network) uses() iter.Seq[audit.InUse] {
+	return func(yield func(audit.InUse) bool) {
 		for a, pod := range n.holder {
-			if !yield(ipset.InUse{Address: a, Handle: pod}) {
+			if !yield(audit.InUse{Address: a, Handle: pod}) {
 				return
 			}
 		}
@@ -128,11 +130,11 @@ func (n *Network) checkEngine(ctx context.Context) (found []string, err error) {
 			continue
 		}
 		u := pools[j]
-		if n.count(i) != used || u.Used != (ipset.Count{Lo: used}) || u.Capacity.Sub(u.Used) != u.Available {
+		if n.count(i) != used || u.Used != (alloc.Count{Lo: used}) || u.Capacity.Sub(u.Used) != u.Available {
 			fault("%s: the engine counts %d used and %d available, its blocks hold %d, the pods %d", r.Name, u.Used.Lo, u.Available.Lo, used, n.count(i))
 		}
 		order := r.Pool.Addr().BitLen() - r.Pool.Bits()
-		if u.Capacity != (ipset.Count{Hi: uint64(order / 64), Lo: 1 << order}) {
+		if u.Capacity != (alloc.Count{Hi: uint64(order / 64), Lo: 1 << order}) {
 			fault("%s: the engine says that the pool has %d addresses, it has 2^%d", r.Name, u.Capacity.Lo, order)
 		}
 	}

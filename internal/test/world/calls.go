@@ -159,8 +159,8 @@ func releasing() []Call {
 		}},
 		{Method: "ReleaseIPs", May: handle("two", "three", "named"), Do: func(ctx ctx, e engine) (string, error) {
 			guard := func(handle string) alloc.Guard { return alloc.Guard{Handle: handle} }
-			got, err := e.ReleaseIPs(ctx, ipset.Release{Address: at("10.9.0.10"), Guard: guard("three")}, ipset.Release{Address: at("10.9.0.11"), Guard: guard("two")},
-				ipset.Release{Address: at("10.0.3.77"), Guard: guard("named")}, ipset.Release{Address: at("10.9.0.12"), Guard: guard("two")})
+			got, err := e.ReleaseIPs(ctx, alloc.Release{Address: at("10.9.0.10"), Guard: guard("three")}, alloc.Release{Address: at("10.9.0.11"), Guard: guard("two")},
+				alloc.Release{Address: at("10.0.3.77"), Guard: guard("named")}, alloc.Release{Address: at("10.9.0.12"), Guard: guard("two")})
 			return answer(err, got)
 		}},
 		{Method: "ReleaseAddressesOf", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // uses returns every address that is held in a space, by each of its holders.
-func (w *World) uses(t *testing.T, db store.Store, space string) (uses []ipset.InUse) {
+func (w *World) uses(t *testing.T, db store.Store, space string) (uses []audit.InUse) {
 	t.Helper()
 	for al, err := range w.Engine(t, db, space, 0).Allocations(t.Context(), netip.Prefix{}) {
 		if err != nil {
@@ -24,23 +24,23 @@ func (w *World) uses(t *testing.T, db store.Store, space string) (uses []ipset.I
 			continue
 		}
 		for h := range al.Holders() {
-			uses = append(uses, ipset.InUse{Address: h.Address, Handle: h.Handle})
+			uses = append(uses, audit.InUse{Address: h.Address, Handle: h.Handle})
 		}
 	}
 	return uses
 }
 
 // addressesOf returns uses that do not say by which handle: each address once.
-func addressesOf(uses []ipset.InUse) (only []ipset.InUse) {
+func addressesOf(uses []audit.InUse) (only []audit.InUse) {
 	for _, u := range uses {
 		if n := len(only); n == 0 || only[n-1].Address != u.Address {
-			only = append(only, ipset.InUse{Address: u.Address})
+			only = append(only, audit.InUse{Address: u.Address})
 		}
 	}
 	return only
 }
 
-func (w *World) check(t *testing.T, db store.Store, space string, uses iter.Seq[ipset.InUse]) *ipset.Report {
+func (w *World) check(t *testing.T, db store.Store, space string, uses iter.Seq[audit.InUse]) *audit.Report {
 	t.Helper()
 	r, err := w.Engine(t, db, space, 0).Operator().Check(t.Context(), uses)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestCheckIsSilent(t *testing.T) {
 		db := faults.NewLimited(w.DB, l)
 		for _, space := range Spaces {
 			uses := w.uses(t, db, space)
-			for _, uses := range []iter.Seq[ipset.InUse]{nil, slices.Values(uses), slices.Values(addressesOf(uses))} {
+			for _, uses := range []iter.Seq[audit.InUse]{nil, slices.Values(uses), slices.Values(addressesOf(uses))} {
 				if r := w.check(t, db, space, uses); len(r.Problems)+len(r.Repair)+r.Unsettled > 0 || r.Allocations == 0 {
 					t.Errorf("space %q: %+v", space, r)
 				}
@@ -113,7 +113,7 @@ func TestCheckIsSilentBesideWriters(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range r.Problems {
-				if p.Kind != ipset.ProblemUnused && p.Kind != ipset.ProblemNoPool { // the call assigned what the list cannot know, or removed the pool
+				if p.Kind != audit.Unused && p.Kind != audit.NoPool { // the call assigned what the list cannot know, or removed the pool
 					t.Errorf("%s (%d) before list %d: %v", c.Method, i, list, p)
 				}
 			}

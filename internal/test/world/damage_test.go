@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -82,7 +82,7 @@ func TestDamageIsFoundAndMended(t *testing.T) {
 
 // repair checks and repairs until there is nothing to do. It fails the test if nothing is found, if the repair does not end,
 // or if an address that is in use is not held any more, but for the one whose record was lost by the handle that had it.
-func (w *World) repair(t *testing.T, db store.Store, what string, uses []ipset.InUse, lost netip.Addr) {
+func (w *World) repair(t *testing.T, db store.Store, what string, uses []audit.InUse, lost netip.Addr) {
 	t.Helper()
 	for round := range 5 {
 		r, err := w.Engine(t, db, "", 0).Operator().Check(t.Context(), slices.Values(uses))

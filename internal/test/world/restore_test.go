@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 )
 
 // After a restore, as README.md of package store advises it: Check with what is in use, AssignIP of what is not held, Check and
@@ -24,8 +25,8 @@ func TestRestoreAsAdvised(t *testing.T) {
 	r, err := restored.Operator().Check(t.Context(), slices.Values(uses))
 	must(t, err)
 	for _, p := range r.Problems {
-		if p.Kind == ipset.ProblemNotHeld {
-			i := slices.IndexFunc(uses, func(u ipset.InUse) bool { return u.Address == p.Addr })
+		if p.Kind == audit.NotHeld {
+			i := slices.IndexFunc(uses, func(u audit.InUse) bool { return u.Address == p.Addr })
 			_, err := restored.AssignIP(t.Context(), ipset.AssignIPArgs{Address: p.Addr, Owner: host("h2"), Claim: alloc.Claim{Handle: uses[i].Handle}})
 			must(t, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -108,7 +109,7 @@ func (tr *traffic) settle(what string) {
 		}
 	}
 	for _, p := range tr.w.check(tr.T, tr.w.DB, "", nil).Problems {
-		if p.Kind != ipset.ProblemNoPool { // the blocks of a pool that was removed stay until they are empty
+		if p.Kind != audit.NoPool { // the blocks of a pool that was removed stay until they are empty
 			tr.Errorf("%s: %v", what, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -63,7 +64,7 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 		}
 		b.Load(x, &a)
 		if !slices.Contains(unreadable, at) {
-			v.c.add(Problem{Kind: LostAddress, Key: key, Addr: at, Block: b.Prefix()})
+			v.c.add(audit.Problem{Kind: audit.LostAddress, Key: key, Addr: at, Prefix: b.Prefix()})
 		}
 		ops = append(ops, store.Op{Kind: store.Put, Key: key, Value: string(a.Append(nil, b.Prefix().Bits())), Expect: v.from[key]})
 	}
@@ -86,7 +87,7 @@ func (v *view) lost(b *block.Block, unreadable []netip.Addr) {
 func (c *checker) lostBlocks() {
 	for p, m := range c.gone {
 		if key := record.BlockKey(record.KindBlock, p); m.block.Rev == 0 {
-			c.add(Problem{Kind: LostBlock, Key: key, Block: p, Detail: fmt.Sprintf("%d addresses", len(m.addrs))})
+			c.add(audit.Problem{Kind: audit.LostBlock, Key: key, Prefix: p, Detail: fmt.Sprintf("%d addresses", len(m.addrs))})
 		}
 		if b, ops, err := m.make(p, c.generation()<<pool.GenShift); err == nil && !c.overlaps(p) {
 			made := append([]store.Op{{Kind: store.Put, Key: m.block.Key, Value: string(b.Append(nil)), Expect: m.block.Rev}}, m.leaf...)

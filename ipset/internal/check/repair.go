@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -13,15 +14,8 @@ import (
 // A repair runs while callers assign and release. Each step names the revisions that the check saw, so a step whose ground has changed
 // does nothing, and the next check looks again.
 
-// Step is the type of that name of the engine, which documents it.
-type Step struct {
-	Text     string
-	Ops      []store.Op
-	Releases []release.Release
-}
-
 // Repair carries out the call of that name.
-func (e *Checker) Repair(ctx context.Context, steps []Step) (done int, err error) {
+func (e *Checker) Repair(ctx context.Context, steps []audit.Step) (done int, err error) {
 	if err := e.Run.Current(ctx); err != nil {
 		return 0, cause.Wrap(ipalloc.Error{Op: "repair", Err: err})
 	}
@@ -42,7 +36,7 @@ func (e *Checker) Repair(ctx context.Context, steps []Step) (done int, err error
 }
 
 // isRefusal reports whether an error is about a step and not about the store. A full disk is a limit as well, and no later step passes it.
-func (e *Checker) isRefusal(s Step, err error) bool {
+func (e *Checker) isRefusal(s audit.Step, err error) bool {
 	if errors.Is(err, ipalloc.ErrLimit) {
 		return len(s.Releases) > 0 || errors.Is(store.CheckOps("ipset", s.Ops, e.Limits), ipalloc.ErrLimit)
 	}
@@ -50,7 +44,7 @@ func (e *Checker) isRefusal(s Step, err error) bool {
 }
 
 // repair carries out a step and reports whether it changed something.
-func (e *Checker) repair(ctx context.Context, s Step) (bool, error) {
+func (e *Checker) repair(ctx context.Context, s audit.Step) (bool, error) {
 	if len(s.Releases) == 0 {
 		return true, e.Run.Write(ctx, s.Ops)
 	}

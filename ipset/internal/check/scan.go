@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -76,7 +77,7 @@ type group struct {
 type checker struct {
 	ctx   context.Context
 	in    reader
-	rep   *Report
+	rep   *audit.Report
 	seed  maphash.Seed
 	buf   []byte
 	index []record.IndexEntry
@@ -104,19 +105,19 @@ type checker struct {
 
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {
 	return &checker{
-		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &Report{}, cat: &pool.Catalog{}, groups: make(map[string]*group),
+		ctx: ctx, in: in, past: past, limits: limits, seed: maphash.MakeSeed(), rep: &audit.Report{}, cat: &pool.Catalog{}, groups: make(map[string]*group),
 		listed: make(map[string][]string), owners: make(map[alloc.Owner][]netip.Prefix), pages: make(map[record.PageID]record.Page), gone: make(map[netip.Prefix]*remake),
 		free: make(map[netip.Addr]bool),
 	}
 }
 
 // compareProblems orders problems by kind, then blocks and addresses as numbers, then by text.
-func compareProblems(a, b Problem) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), record.ComparePrefix(a.Block, b.Block), a.Addr.Compare(b.Addr), strings.Compare(a.String(), b.String()))
+func compareProblems(a, b audit.Problem) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), record.ComparePrefix(a.Prefix, b.Prefix), a.Addr.Compare(b.Addr), strings.Compare(a.String(), b.String()))
 }
 
 // run examines everything.
-func (c *checker) run(uses iter.Seq[InUse]) error {
+func (c *checker) run(uses iter.Seq[audit.InUse]) error {
 	c.compare = uses != nil
 	// The catalog is read after the blocks, so that it has the pools of all of them.
 	for _, step := range []func() error{c.scanBlocks, c.scanRest, c.readCatalog, c.places, c.suspects} {
@@ -131,7 +132,7 @@ func (c *checker) run(uses iter.Seq[InUse]) error {
 		}
 	}
 	slices.SortStableFunc(c.rep.Problems, compareProblems)
-	slices.SortStableFunc(c.rep.Repair, func(a, b Step) int { return strings.Compare(a.Text, b.Text) })
+	slices.SortStableFunc(c.rep.Repair, func(a, b audit.Step) int { return strings.Compare(a.Text, b.Text) })
 	if c.raise(); c.later {
 		c.rep.Repair = nil // only the release that wrote the record knows what it says
 	}
@@ -144,10 +145,10 @@ func (c *checker) unreadable(err error) string {
 	return err.Error()
 }
 
-func (c *checker) add(p Problem) { c.rep.Problems = append(c.rep.Problems, p) }
+func (c *checker) add(p audit.Problem) { c.rep.Problems = append(c.rep.Problems, p) }
 
 func (c *checker) step(text string, ops ...store.Op) {
-	c.rep.Repair = append(c.rep.Repair, Step{Text: text, Ops: ops})
+	c.rep.Repair = append(c.rep.Repair, audit.Step{Text: text, Ops: ops})
 }
 
 // cursor reads a range of records page by page.
@@ -218,7 +219,7 @@ func (c *checker) scanBlocks() error {
 	for r := range blocks.each {
 		p, ok := record.ParseBlockID(r.Key[1:])
 		if !ok {
-			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names no block"})
+			c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Detail: "a key that names no block"})
 			continue
 		}
 		c.strays(addrs, record.AddressKey(p.Addr()))
@@ -327,7 +328,7 @@ func (c *checker) records(b *block.Block) iter.Seq[*record.IndexEntry] {
 func (c *checker) addressOf(r *store.Record) (netip.Addr, bool) {
 	at, ok := record.ParseAddressKey(r.Key)
 	if !ok {
-		c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "a key that names no address"})
+		c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Detail: "a key that names no address"})
 	}
 	return at, ok
 }
@@ -347,7 +348,7 @@ func (c *checker) strays(addrs *cursor, before string) {
 			err = fmt.Errorf("%w: address in a block of /%d", ipalloc.ErrCorrupt, length)
 		}
 		if err != nil {
-			c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Detail: c.unreadable(err)})
+			c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Addr: at, Detail: c.unreadable(err)})
 			c.step(fmt.Sprintf("remove the record of %s, in no block", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev})
 			continue
 		}
@@ -398,7 +399,7 @@ func (c *checker) scanRest() error {
 		case kind != "" && strings.Contains(BlockKinds+record.KindAged+record.KindPage, kind):
 			c.stale(r.Key, r.Rev)
 		default:
-			c.add(Problem{Kind: Damaged, Key: r.Key, Detail: "unknown kind of record"})
+			c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Detail: "unknown kind of record"})
 		}
 	})
 	return err
@@ -453,6 +454,6 @@ func (c *checker) bucket(key string) []byte {
 
 // stale reports a derived record that nothing stands behind; guard is what the finding rests on.
 func (c *checker) stale(key string, rev uint64, guard ...store.Op) {
-	c.add(Problem{Kind: StaleIndex, Key: key})
+	c.add(audit.Problem{Kind: audit.StaleIndex, Key: key})
 	c.step(fmt.Sprintf("remove index record %q", key), append([]store.Op{{Kind: store.Delete, Key: key, Expect: rev}}, guard...)...)
 }

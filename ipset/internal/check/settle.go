@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -32,7 +33,7 @@ func (c *checker) readCatalog() error {
 	}
 	c.root, c.pools = recs[0].Rev, recs[1].Rev
 	if cat, err := pool.DecodeRooted(recs[0], recs[1]); err != nil {
-		c.add(Problem{Kind: Damaged, Key: record.PoolsKey, Detail: c.unreadable(err)})
+		c.add(audit.Problem{Kind: audit.Damaged, Key: record.PoolsKey, Detail: c.unreadable(err)})
 	} else {
 		c.cat = cat
 	}
@@ -42,15 +43,15 @@ func (c *checker) readCatalog() error {
 // places verifies where the blocks lie. What is wrong is reported if the blocks still exist under this catalog.
 func (c *checker) places() error {
 	for n, p := range c.blocks {
-		var wrong []Problem
+		var wrong []audit.Problem
 		if n > 0 && c.blocks[n-1].Overlaps(p) {
-			wrong = append(wrong, Problem{Kind: Overlapping, Block: p, Detail: "with " + c.blocks[n-1].String()})
+			wrong = append(wrong, audit.Problem{Kind: audit.Overlapping, Prefix: p, Detail: "with " + c.blocks[n-1].String()})
 		}
 		switch i := c.cat.Containing(p.Addr()); {
 		case i < 0:
-			wrong = append(wrong, Problem{Kind: NoPool, Block: p})
+			wrong = append(wrong, audit.Problem{Kind: audit.NoPool, Prefix: p})
 		case p.Bits() != c.cat.Pools[i].BlockBits && !slices.Contains(c.cat.Pools[i].Draining, p.Bits()):
-			wrong = append(wrong, Problem{Kind: WrongSize, Block: p, Detail: fmt.Sprintf("pool %s has /%d", c.cat.Pools[i].Name, c.cat.Pools[i].BlockBits)})
+			wrong = append(wrong, audit.Problem{Kind: audit.WrongSize, Prefix: p, Detail: fmt.Sprintf("pool %s has /%d", c.cat.Pools[i].Name, c.cat.Pools[i].BlockBits)})
 		}
 		if len(wrong) == 0 {
 			continue
@@ -59,10 +60,10 @@ func (c *checker) places() error {
 		switch {
 		case err != nil:
 			return err
-		case recs[0].Rev != c.root || recs[1].Rev == 0 || wrong[0].Kind == Overlapping && recs[2].Rev == 0:
+		case recs[0].Rev != c.root || recs[1].Rev == 0 || wrong[0].Kind == audit.Overlapping && recs[2].Rev == 0:
 			c.rep.Unsettled++
 		default:
-			if b, err := block.Decode(p, recs[1].Value); err == nil && b.Owner().Kind != alloc.Nobody && wrong[len(wrong)-1].Kind == NoPool {
+			if b, err := block.Decode(p, recs[1].Value); err == nil && b.Owner().Kind != alloc.Nobody && wrong[len(wrong)-1].Kind == audit.NoPool {
 				wrong[len(wrong)-1].Detail = "owner " + b.Owner().String()
 			}
 			c.rep.Problems = append(c.rep.Problems, wrong...)
@@ -149,7 +150,7 @@ func (v *view) block() (bool, error) {
 	}
 	b, err := block.Decode(p, recs[0].Value)
 	if err != nil && recs[0].Rev != 0 {
-		c.add(Problem{Kind: Damaged, Key: v.name, Block: p, Detail: c.unreadable(err)})
+		c.add(audit.Problem{Kind: audit.Damaged, Key: v.name, Prefix: p, Detail: c.unreadable(err)})
 	}
 	again := &remake{block: recs[0], leaf: []store.Op{v.guard(leaf.Key()), v.guard(leaf.Floor().Key())}}
 	var unreadable []netip.Addr
@@ -183,7 +184,7 @@ func (v *view) block() (bool, error) {
 			v.want[string(c.buf)] = record.IndexValue(x.Value)
 		}
 		if err := b.Check(); err != nil {
-			c.add(Problem{Kind: Damaged, Key: v.name, Block: p, Detail: err.Error()})
+			c.add(audit.Problem{Kind: audit.Damaged, Key: v.name, Prefix: p, Detail: err.Error()})
 		}
 	}
 	done, err := v.compare(sources, func(string) string { return v.name })
@@ -215,13 +216,13 @@ func (v *view) address(b *block.Block, at netip.Addr, r store.Record) bool {
 	x, _ := b.Ordinal(at)
 	if st, _ := b.Look(x); st != block.Held && st != block.Cooling {
 		v.c.free[at] = true
-		v.c.add(Problem{Kind: StrayAddress, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: "the block says that it is free"})
+		v.c.add(audit.Problem{Kind: audit.StrayAddress, Key: r.Key, Addr: at, Prefix: b.Prefix(), Detail: "the block says that it is free"})
 		v.c.step(fmt.Sprintf("remove the record of %s", at), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}, v.guard(v.name))
 		return true
 	}
 	err := b.LoadRecord(x, r.Value)
 	if err != nil {
-		v.c.add(Problem{Kind: Damaged, Key: r.Key, Addr: at, Block: b.Prefix(), Detail: v.c.unreadable(err)})
+		v.c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Addr: at, Prefix: b.Prefix(), Detail: v.c.unreadable(err)})
 	}
 	return err == nil
 }
@@ -239,7 +240,7 @@ func (v *view) aged() (bool, error) {
 	}
 	for _, r := range recs {
 		if m, err := record.DecodeMemo(r.Key, r.Value, r.Rev != 0); err != nil {
-			v.c.add(Problem{Kind: Damaged, Key: r.Key, Detail: v.c.unreadable(err)})
+			v.c.add(audit.Problem{Kind: audit.Damaged, Key: r.Key, Detail: v.c.unreadable(err)})
 			v.c.step(fmt.Sprintf("forget %q", r.Key), store.Op{Kind: store.Delete, Key: r.Key, Expect: r.Rev}) // what it says is held stays held
 		} else if r.Rev != 0 {
 			v.want[record.AgedKey(m.At, r.Key)] = ""
@@ -271,16 +272,16 @@ func (v *view) compare(sources []string, behind func(key string) string) (bool, 
 		case !wanted && r.Rev != 0 && !v.remade:
 			v.c.stale(r.Key, r.Rev, v.guard(behind(r.Key)))
 		case wanted && r.Rev == 0:
-			v.put(Problem{Kind: MissingIndex, Key: r.Key}, "write index record %q", r, want, v.guard(behind(r.Key)))
+			v.put(audit.Problem{Kind: audit.MissingIndex, Key: r.Key}, "write index record %q", r, want, v.guard(behind(r.Key)))
 		case wanted && r.Value != want:
-			v.put(Problem{Kind: StaleIndex, Key: r.Key, Detail: "wrong value"}, "rewrite index record %q", r, want, v.guard(behind(r.Key)))
+			v.put(audit.Problem{Kind: audit.StaleIndex, Key: r.Key, Detail: "wrong value"}, "rewrite index record %q", r, want, v.guard(behind(r.Key)))
 		}
 	}
 	return true, nil
 }
 
 // put reports a record that is not what it should be.
-func (v *view) put(p Problem, text string, r store.Record, want string, guards ...store.Op) {
+func (v *view) put(p audit.Problem, text string, r store.Record, want string, guards ...store.Op) {
 	v.c.add(p)
 	v.c.step(fmt.Sprintf(text, r.Key), append([]store.Op{{Kind: store.Put, Key: r.Key, Value: want, Expect: r.Rev}}, guards...)...)
 }
@@ -320,7 +321,7 @@ func (v *view) owner() (bool, error) {
 		}
 	}
 	owns := record.OwnedOf(blocks)
-	problem := Problem{Kind: WrongOwner, Key: v.name, Detail: "missing"}
+	problem := audit.Problem{Kind: audit.WrongOwner, Key: v.name, Detail: "missing"}
 	if recs[0].Rev != 0 {
 		is, bad := record.DecodeOwned(recs[0])
 		if problem.Detail = fmt.Sprintf("%d blocks %v, owns %d %v", is.N, is.Blocks, owns.N, owns.Blocks); bad != nil {
@@ -388,11 +389,11 @@ func (v *view) page() (bool, error) {
 	}
 	switch {
 	case was[0].Rev == 0 && want.Word != 0:
-		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: "missing"}, "write page of a pool %q", recs[0], want.Encode())
+		v.put(audit.Problem{Kind: audit.WrongPage, Key: v.name, Detail: "missing"}, "write page of a pool %q", recs[0], want.Encode())
 	case was[0].Rev != 0 && want.Word == 0:
 		return true, v.removePage(id, says, want)
 	case was[0].Rev != 0 && (bad != nil || is.Word != want.Word):
-		v.put(Problem{Kind: WrongPage, Key: v.name, Detail: fmt.Sprintf("%s, blocks say %016x", says, want.Word)}, "rewrite page of a pool %q", recs[0], want.Encode())
+		v.put(audit.Problem{Kind: audit.WrongPage, Key: v.name, Detail: fmt.Sprintf("%s, blocks say %016x", says, want.Word)}, "rewrite page of a pool %q", recs[0], want.Encode())
 	}
 	return true, nil
 }
@@ -409,7 +410,7 @@ func (v *view) removePage(id record.PageID, says string, want record.Page) error
 			ops = append(ops, store.Op{Kind: store.Put, Key: recs[0].Key, Value: record.Page{Mark: want.Mark}.Encode(), Expect: recs[0].Rev})
 		}
 	}
-	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: says + ", there are no blocks"})
+	v.c.add(audit.Problem{Kind: audit.WrongPage, Key: v.name, Detail: says + ", there are no blocks"})
 	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), ops...)
 	return nil
 }
@@ -417,7 +418,7 @@ func (v *view) removePage(id record.PageID, says string, want record.Page) error
 // floor reports a floor that cannot be read. The repair raises the generation in its place.
 func (v *view) floor(r store.Record, why string) {
 	v.c.lost = true
-	v.c.add(Problem{Kind: WrongPage, Key: v.name, Detail: why})
+	v.c.add(audit.Problem{Kind: audit.WrongPage, Key: v.name, Detail: why})
 	v.c.step(fmt.Sprintf("remove page of a pool %q", v.name), store.Op{Kind: store.Delete, Key: v.name, Expect: r.Rev})
 }
 
@@ -447,14 +448,14 @@ func (c *checker) raise() {
 	if need <= c.cat.Generation {
 		return
 	}
-	c.add(Problem{Kind: OldGeneration, Key: record.CatalogKey, Detail: fmt.Sprintf("%d, must be %d", c.cat.Generation, need)})
+	c.add(audit.Problem{Kind: audit.OldGeneration, Key: record.CatalogKey, Detail: fmt.Sprintf("%d, must be %d", c.cat.Generation, need)})
 	if c.root != 0 && c.cat.Version == 0 {
 		return // it cannot be read, and what it says is more than this
 	}
 	next := c.cat.Clone()
 	next.Generation = need
 	if value, err := next.Encode(); err == nil {
-		c.rep.Repair = slices.Insert(c.rep.Repair, 0, Step{Text: fmt.Sprintf("raise the generation to %d", need), Ops: []store.Op{
+		c.rep.Repair = slices.Insert(c.rep.Repair, 0, audit.Step{Text: fmt.Sprintf("raise the generation to %d", need), Ops: []store.Op{
 			{Kind: store.Put, Key: record.CatalogKey, Value: pool.RootOf(need, value), Expect: c.root}, {Kind: store.Put, Key: record.PoolsKey, Value: value, Expect: c.pools},
 		}})
 	}

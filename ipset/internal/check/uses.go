@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -64,8 +64,8 @@ func (c *checker) hold(b *block.Block) {
 }
 
 // uses compares what is held with what is in use.
-func (c *checker) uses(uses iter.Seq[InUse]) error {
-	used := make(map[netip.Addr][]InUse)
+func (c *checker) uses(uses iter.Seq[audit.InUse]) error {
+	used := make(map[netip.Addr][]audit.InUse)
 	for u := range uses {
 		used[u.Address] = append(used[u.Address], u)
 	}
@@ -95,7 +95,7 @@ func (c *checker) uses(uses iter.Seq[InUse]) error {
 }
 
 // again reads addresses again and reports those that do not agree with their uses either.
-func (c *checker) again(addrs []netip.Addr, before map[netip.Addr][]holding, used map[netip.Addr][]InUse) error {
+func (c *checker) again(addrs []netip.Addr, before map[netip.Addr][]holding, used map[netip.Addr][]audit.InUse) error {
 	var keys []string
 	for _, at := range addrs {
 		keys = append(keys, record.AddressKey(at))
@@ -126,35 +126,35 @@ func (c *checker) unused(r store.Record, holders []holding) {
 	if len(holders) == 0 {
 		return
 	}
-	s := Step{Ops: []store.Op{{Kind: store.Guard, Key: r.Key, Expect: r.Rev}}}
+	s := audit.Step{Ops: []store.Op{{Kind: store.Guard, Key: r.Key, Expect: r.Rev}}}
 	for i, h := range holders {
 		at, _ := h.at.Prefix(h.bits)
-		c.add(Problem{Kind: Unused, Addr: h.at, Block: at, Detail: "handle " + h.handle})
+		c.add(audit.Problem{Kind: audit.Unused, Addr: h.at, Prefix: at, Detail: "handle " + h.handle})
 		if i == 0 {
 			s.Text = fmt.Sprintf("release %s of handle %s", h.at, h.handle)
 		} else {
 			s.Text += ", " + h.handle
 		}
-		s.Releases = append(s.Releases, release.Release{Address: h.at, Guard: alloc.Guard{Handle: h.handle, Seq: h.seq}})
+		s.Releases = append(s.Releases, alloc.Release{Address: h.at, Guard: alloc.Guard{Handle: h.handle, Seq: h.seq}})
 	}
 	c.rep.Repair = append(c.rep.Repair, s)
 }
 
 // usesOf sets the uses of one address against its holders: each use is of one holder, and each holder without a lease has one. A
 // lease ends by itself unless its holder renews it, and an offer is not in use before that.
-func (c *checker) usesOf(at netip.Addr, held []holding, uses []InUse) (problems []Problem, unused []holding) {
-	report := func(kind ProblemKind, format string, args ...any) {
-		problems = append(problems, Problem{Kind: kind, Addr: at, Detail: fmt.Sprintf(format, args...)})
+func (c *checker) usesOf(at netip.Addr, held []holding, uses []audit.InUse) (problems []audit.Problem, unused []holding) {
+	report := func(kind audit.Kind, format string, args ...any) {
+		problems = append(problems, audit.Problem{Kind: kind, Addr: at, Detail: fmt.Sprintf(format, args...)})
 	}
 	if len(held) == 0 {
 		for i, u := range uses {
 			switch {
 			case i > 0:
-				report(UsedTwice, "%s", u.Handle)
+				report(audit.UsedTwice, "%s", u.Handle)
 			case c.cat.Containing(at) < 0:
-				report(OutsideOfPool, "%s", u.Handle)
+				report(audit.OutsideOfPool, "%s", u.Handle)
 			default:
-				report(NotHeld, "%s", u.Handle)
+				report(audit.NotHeld, "%s", u.Handle)
 			}
 		}
 		return problems, nil
@@ -167,12 +167,12 @@ func (c *checker) usesOf(at netip.Addr, held []holding, uses []InUse) (problems 
 		case j >= 0:
 			unused = slices.Delete(unused, j, j+1)
 		case i > 0 && (!shared || slices.Contains(uses[:i], u)):
-			report(UsedTwice, "%s", u.Handle)
+			report(audit.UsedTwice, "%s", u.Handle)
 		default:
-			report(OtherHandle, "held by %s, used by %s", held[0].handle, u.Handle)
+			report(audit.OtherHandle, "held by %s, used by %s", held[0].handle, u.Handle)
 		}
 	}
-	if anyone := slices.ContainsFunc(uses, func(u InUse) bool { return u.Handle == "" }); len(uses) > 0 && (!shared || anyone) {
+	if anyone := slices.ContainsFunc(uses, func(u audit.InUse) bool { return u.Handle == "" }); len(uses) > 0 && (!shared || anyone) {
 		return problems, nil // it is in use, if by another, or by any of its holders
 	}
 	return problems, slices.DeleteFunc(unused, func(h holding) bool { return h.leased })

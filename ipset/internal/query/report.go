@@ -20,7 +20,7 @@ import (
 type HostReport struct {
 	Owner                    alloc.Owner
 	Blocks                   int
-	Used, Cooling, Available Count
+	Used, Cooling, Available alloc.Count
 	Borrowed, Lent           int
 	Limits                   []pool.BlockLimit
 }

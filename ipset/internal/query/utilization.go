@@ -29,7 +29,7 @@ type Utilization struct {
 	Pool                                         string
 	Prefix                                       netip.Prefix
 	Owner                                        alloc.Owner // of a block
-	Capacity, Used, Cooling, Reserved, Available Count
+	Capacity, Used, Cooling, Reserved, Available alloc.Count
 	Blocks                                       []Utilization // of a pool, in address order
 	Nested                                       []netip.Prefix
 }
@@ -89,7 +89,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
 	for i := range pools {
 		pools[i].settle()
 	}
-	if lost.Capacity != (Count{}) {
+	if lost.Capacity != (alloc.Count{}) {
 		lost.settle()
 		pools = append(pools, lost)
 	}
@@ -174,7 +174,7 @@ func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) U
 		part = b.Spans([]netipx.IPRange{r})[0]
 	}
 	held, cooling, reserved := b.Count(part)
-	u.Used, u.Cooling, u.Reserved = Count{Lo: held}, Count{Lo: cooling}, Count{Lo: reserved}
+	u.Used, u.Cooling, u.Reserved = alloc.Count{Lo: held}, alloc.Count{Lo: cooling}, alloc.Count{Lo: reserved}
 	if i >= 0 {
 		for _, s := range b.Spans(cat.Avoid[i]) {
 			u.Reserved = u.Reserved.Add(freeIn(b, block.Span{Lo: max(s.Lo, part.Lo), Hi: min(s.Hi, part.Hi)}))
@@ -184,19 +184,19 @@ func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) U
 }
 
 // freeIn returns the number of queued ordinals in a span.
-func freeIn(b *block.Block, s block.Span) Count {
-	var n Count
+func freeIn(b *block.Block, s block.Span) alloc.Count {
+	var n alloc.Count
 	for _, q := range b.FreeSpans() {
 		if lo, hi := max(q.Lo, s.Lo), min(q.Hi, s.Hi); lo <= hi {
-			n = n.Add(Count{Lo: hi - lo}).Add(Count{Lo: 1})
+			n = n.Add(alloc.Count{Lo: hi - lo}).Add(alloc.Count{Lo: 1})
 		}
 	}
 	return n
 }
 
 // reservedIn returns the number of addresses of a range that automatic assignment may not take from pool i.
-func reservedIn(c *pool.Catalog, i int, r netipx.IPRange) Count {
-	var n Count
+func reservedIn(c *pool.Catalog, i int, r netipx.IPRange) alloc.Count {
+	var n alloc.Count
 	for _, a := range c.Avoid[i].From(r.From()) {
 		if r.To().Less(a.From()) {
 			break
@@ -214,10 +214,10 @@ func reservedIn(c *pool.Catalog, i int, r netipx.IPRange) Count {
 }
 
 // sizeOf returns the number of addresses from one to another; of ::/0 it is one too few to be represented, 2^128 - 1.
-func sizeOf(from, to netip.Addr) Count {
+func sizeOf(from, to netip.Addr) alloc.Count {
 	n := addr.FromAddr(to).Sub(addr.FromAddr(from))
 	if lo, carry := bits.Add64(n.Lo, 1, 0); n.Hi != ^uint64(0) || carry == 0 {
-		return Count{Hi: n.Hi + carry, Lo: lo}
+		return alloc.Count{Hi: n.Hi + carry, Lo: lo}
 	}
-	return Count(n)
+	return alloc.Count(n)
 }

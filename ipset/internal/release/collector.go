@@ -100,9 +100,9 @@ func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Al
 		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
 			continue
 		}
-		releases := make([]Release, len(als))
+		releases := make([]alloc.Release, len(als))
 		for i, al := range als {
-			releases[i] = Release{al.Address, alloc.Guard{Handle: h, Seq: al.Seq}}
+			releases[i] = alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: h, Seq: al.Seq}}
 		}
 		i := 0
 		err = c.e.ReleaseIPs(ctx, releases, func(_ netip.Addr, o alloc.Outcome) {

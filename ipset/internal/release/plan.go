@@ -18,10 +18,10 @@ import (
 // releasePlan releases addresses in one commit: all of them if it is whole, else as many as the commit takes, in order. Its memory
 // may be used again.
 type releasePlan struct {
-	named  []Release      // by name, those from index from on
-	handle string         // of a handle: the addresses in places, or all if the plan is whole
-	host   alloc.Owner    // of a host: what is held for it in places
-	places []netip.Prefix // blocks, and addresses with the prefix lengths of their blocks
+	named  []alloc.Release // by name, those from index from on
+	handle string          // of a handle: the addresses in places, or all if the plan is whole
+	host   alloc.Owner     // of a host: what is held for it in places
+	places []netip.Prefix  // blocks, and addresses with the prefix lengths of their blocks
 	whole  bool
 	also   txn.Also
 	guards []store.Op // of the records of the addresses
@@ -152,7 +152,7 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 }
 
 // leave says what becomes of one address, and notes it if it is to be released. fits is false if the commit is full.
-func (p *releasePlan) leave(be *txn.BlockEntry, r Release) (o alloc.Outcome, fits bool) {
+func (p *releasePlan) leave(be *txn.BlockEntry, r alloc.Release) (o alloc.Outcome, fits bool) {
 	if be == nil || be.Block == nil {
 		return alloc.WasFree, true
 	}

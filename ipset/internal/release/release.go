@@ -16,17 +16,11 @@ import (
 // There are three ways to say what goes: addresses, a handle, a host. The calls differ in what they promise if a guard fails; the plan
 // behind them, in plan.go, is one.
 
-// Release is the type of that name of the engine, which documents it.
-type Release struct {
-	Address netip.Addr
-	alloc.Guard
-}
-
 // maxBatch is how many named addresses one commit releases at most.
 const maxBatch = 4096
 
 // ReleaseIPs carries out the call of that name. It reports the outcome of each address as it is known.
-func (e *Releaser) ReleaseIPs(ctx context.Context, releases []Release, report func(netip.Addr, alloc.Outcome)) error {
+func (e *Releaser) ReleaseIPs(ctx context.Context, releases []alloc.Release, report func(netip.Addr, alloc.Outcome)) error {
 	if len(releases) == 0 {
 		return nil
 	}
@@ -52,7 +46,7 @@ func (e *Releaser) ReleaseIPs(ctx context.Context, releases []Release, report fu
 }
 
 // checkReleases refuses what is no address.
-func checkReleases(releases []Release) error {
+func checkReleases(releases []alloc.Release) error {
 	for _, r := range releases {
 		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
 			return cause.Wrap(ipalloc.Error{Op: "release", Addr: r.Address, Err: cause.BadAddress})
@@ -97,7 +91,7 @@ func (e *Releaser) eachAddressOf(ctx context.Context, handle string, do func([]n
 // ReleaseArgs is the type of that name of the engine, which documents it.
 type ReleaseArgs struct {
 	Handle    string
-	Addresses []Release
+	Addresses []alloc.Release
 	Also      []store.Op
 }
 

@@ -1,4 +1,4 @@
-package ipset
+package alloc
 
 import (
 	"math"
