@@ -57,6 +57,9 @@ func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) er
 		return err
 	}
 	if b == nil || !b.Prefix().Contains(p.Addr()) || b.Prefix().Bits() > p.Bits() {
+		if p.IsSingleIP() {
+			return fail(exitNotFound, "%v is in no block", p.Addr())
+		}
 		return fail(exitNotFound, "there is no block %v", p)
 	}
 	all, err := e.Pools(ctx)

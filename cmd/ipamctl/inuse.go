@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net/netip"
@@ -27,8 +28,15 @@ func (a *app) readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(a.stdin)
 	}
-	return os.ReadFile(name)
+	text, err := os.ReadFile(name)
+	if err == nil && len(text) >= 20 && binary.NativeEndian.Uint32(text[16:]) == boltMagic {
+		return nil, fail(exitUsage, "%s is a bbolt file; as a store its name is bolt://%s", name, name)
+	}
+	return text, err
 }
+
+// boltMagic is what bbolt writes after the header of its first page.
+const boltMagic = 0xED0CDAED
 
 // coverage is a list of what is in use, and the part of the store that it is complete for.
 type coverage struct {

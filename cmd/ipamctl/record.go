@@ -41,7 +41,7 @@ func (a *app) recordCommand() *cobra.Command {
 			}
 			defer db.Close()
 			if db.location.Kind == "bolt" {
-				return fail(exitUsage, "the commits of a bbolt file are delivered to its own process alone: watch compares its states")
+				return fail(exitUsage, "record cannot follow a bbolt file, whose commits only the process that has it sees; watch compares its states")
 			}
 			e, err := a.engine(db)
 			if err != nil {
