@@ -47,14 +47,14 @@ type AssignArgs struct {
 	// and the first is a multiple of it.
 	Aligned bool
 	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more; the numbers do
-	// not count then. Calls with Existing for one handle give it addresses once, from however many engines they come at the same time.
+	// not count then. Calls with Existing for one handle give it addresses once, also when they come from several engines at the same time.
 	// It costs one round trip more, and goes without a Request.
 	Existing bool
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
 	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
 	Wish netip.Addr
 	// From asks for the next free addresses at or after an address, for a server that gives them in sequence: the lowest ones of its
-	// family that automatic assignment may give, in whosever block they are, and none below. Pools of one priority are searched in
+	// family that automatic assignment may give, from blocks of any owner, and none below it. Pools of one priority are searched in
 	// address order. What a Sticky handle had comes first. It goes without Addresses, Wish and Contiguous. Cost: three round trips,
 	// and one more for each 64 blocks with room that are passed over.
 	From netip.Addr

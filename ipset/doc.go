@@ -29,9 +29,9 @@
 //	what if       DryRun: an engine whose calls answer the same and write nothing
 //	spaces        InSpace, for pools of tenants that overlap
 //
-// [Engine.Operator] has the calls of whoever runs the pools:
+// [Engine.Operator] has the calls for operating the pools:
 //
-//	every minute  Sweep for what only time ends; a Collector for leaks
+//	every minute  Sweep for leases and cooldowns that have ended; a Collector for leaks
 //	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, Reindex
 //	blocks        Blocks, BlockOf, ImportBlock, Borrowings
 //	in doubt      Check, Repair
@@ -45,7 +45,7 @@
 // block, searching from a place fixed by the host's name; then it takes over a block of
 // another owner that has been empty for a minute; then it adopts a block without owner;
 // then, unless affinity is strict, it borrows. Limits forbid claiming, never borrowing.
-// Contiguous addresses are of one block of the owner's and are not borrowed.
+// Contiguous addresses come from one block of the owner and are not borrowed.
 //
 // A block without owner is deleted by the commit that writes it as empty. A release of its
 // last address is such a commit. Where its last lease or cooldown ends by time, that is
@@ -86,8 +86,8 @@
 // # Clocks
 //
 // Leases, cooldowns and the age of idle blocks are compared with the clock of the engine
-// that looks. Engines on one store need clocks that agree, or [Options].Skew: the largest
-// difference, by which everything ends later.
+// that serves the call. If the clocks of engines on one store differ, set [Options].Skew to
+// the largest difference: everything ends later by that time.
 //
 // # Spaces
 //
@@ -138,7 +138,7 @@
 //
 // The records, and what a commit relies on, are described in README.md of package store.
 //
-// # Rooms
+// # Internal packages
 //
 // This package checks arguments and converts them. Internal packages do the work, and each imports only those before
 // it: cause (what can stand in the way), record (keys and index records), pool (the catalog), txn (one commit in the making), then

@@ -20,7 +20,7 @@ type ClaimFailure struct {
 // HostReport is what one owner has.
 type HostReport struct {
 	Owner alloc.Owner
-	// Blocks is the number of blocks that it owns. Used, Cooling and Available are their addresses, whoever holds them.
+	// Blocks is the number of blocks that it owns. Used, Cooling and Available count their addresses, of any holder.
 	Blocks                   int
 	Used, Cooling, Available alloc.Count
 	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
@@ -107,10 +107,10 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owne
 
 // DisownArgs say which blocks [Engine.DisownBlocks] takes from their owners.
 type DisownArgs struct {
-	// Owner is whose blocks: all, or those in Prefix if that is set.
+	// Owner selects the blocks: all that it owns, or those of them in Prefix if that is set.
 	Owner  alloc.Owner
 	Prefix netip.Prefix
-	// Pool, in place of Owner and Prefix, means every block of the pool of that name, whoever owns it.
+	// Pool, in place of Owner and Prefix, means every block of the pool of that name, of any owner.
 	Pool string
 	// OnlyEmpty leaves blocks with their owners in which an address is held.
 	OnlyEmpty bool

@@ -16,8 +16,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Operator has the calls of whoever runs the pools: their configuration, blocks as they are, check and repair, and what is to be done
-// every minute. [Engine.Operator] returns it. Safe for concurrent use, as the engine is.
+// Operator has the calls for operating the pools: their configuration, the blocks as they are stored, check and repair, and the sweep
+// of every minute. [Engine.Operator] returns it. Safe for concurrent use, as the engine is.
 type Operator struct{ e *Engine }
 
 // Operator returns the operator's calls of the engine.

@@ -17,7 +17,7 @@ import (
 //
 // The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
 // The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
-// [Operator.Spaces] lists those that do. Whoever has the engine of a named space has that space alone: its InSpace returns e for its
+// [Operator.Spaces] lists those that do. The engine of a named space reaches that space alone: its InSpace returns e for its
 // own name, and [ipalloc.ErrInvalid] for another.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space allocates once
