@@ -20,7 +20,7 @@ type overlay struct {
 	closed  bool              // set when the function of a Together has returned
 
 	// saw, if set, is told of each record that the overlay has not written what its revision below is: of those that Get returns,
-	// those that a commit names, and the one that a commit is in conflict about.
+	// those of which a commit expects one, and the one that a commit is in conflict about.
 	saw func(key string, rev uint64)
 }
 
@@ -224,7 +224,7 @@ func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 			continue
 		}
 		for i, l := range layers {
-			if !l.own {
+			if !l.own && ops[i].Expect != AnyRevision {
 				o.note(keys[i], got[i].Rev)
 			}
 		}

@@ -31,7 +31,7 @@ const togetherAttempts = 16
 //		return engine.AddPool(ctx, ipset.Pool{Name: "node-1", Prefix: node.Prefix, Manual: true})
 //	})
 //
-// The commit verifies every record that f read by its key or named in a commit, even if f left it unchanged. If another writer has
+// The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another writer has
 // changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing but tx. Records
 // that f only listed are not verified, so calls that rest on a list with a mark of their own are refused with [ipalloc.ErrInvalid]:
 // ChangePools with IfEmpty, and Remove of hostlocal. So are, after a change of pools that others do not see yet, an assignment that would
@@ -40,9 +40,12 @@ const togetherAttempts = 16
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
 // Errors: the error of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; [ipalloc.ErrLimit] for more
-// records than one commit takes; and other errors of db's Commit. After [ipalloc.ErrUnknownOutcome] the commit may have been made: call
-// Together again with idempotent calls, such as Assign of both packages and AddPool. Cost: the reads of f, one read for each of its
-// commits, and one commit, or a read if f writes nothing. Memory: the records written, and the keys of those read.
+// records than one commit takes; and other errors of db's Commit. After [ipalloc.ErrUnknownOutcome] the commit may have been made, or may
+// still be made: call Together again with idempotent calls, such as Assign of both packages and AddPool. To give up, do that first and
+// then take it back, because a release that finds nothing does not keep the commit from being made later.
+//
+// Cost: the reads of f, one read for each of its commits, and one commit, or a read if f writes nothing. Memory: the records written,
+// and the keys of those read.
 func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 	if db == nil {
 		return isNil("join", "db")
@@ -139,11 +142,15 @@ func (j *joint) write(ctx context.Context) error {
 	writes := false
 	for key, pin := range j.pins {
 		r, _ := j.table.record(key)
+		_, relied := j.seen[key]
 		op := Op{Kind: Guard, Key: key, Expect: pin} // it came and went
+		if !relied {
+			op.Expect = AnyRevision
+		}
 		switch {
 		case r.Rev != 0:
 			op.Kind, op.Value = Put, r.Value
-		case pin != 0:
+		case pin != 0 || !relied:
 			op.Kind = Delete
 		}
 		writes = writes || op.Kind != Guard

@@ -200,6 +200,35 @@ func neverWins(t *testing.T, db store.Store, writes string) {
 	}
 }
 
+// A record that is written as it may be, and never read, is not verified: others may change it, and it leaves room to those that are.
+func TestTogetherWritesBlindly(t *testing.T) {
+	ctx := t.Context()
+	db := store.NewMemory()
+	calls := 0
+	err := store.Together(ctx, faults.NewLimited(db, store.Limits{Ops: 12}), func(tx store.Store) error {
+		calls++
+		var ops, others []store.Op
+		var keys []string
+		for i := range 8 {
+			keys = append(keys, fmt.Sprint("Read/", i))
+			ops = append(ops, store.Op{Kind: store.Kind(1 + i%2), Key: fmt.Sprint("Row/", i), Value: "mine", Expect: store.AnyRevision})
+			others = append(others, store.Op{Kind: store.Put, Key: ops[i].Key, Value: "other", Expect: store.AnyRevision})
+		}
+		_, err := tx.Get(ctx, nil, keys...)
+		if err == nil {
+			_, err = tx.Commit(ctx, ops)
+		}
+		if err == nil {
+			_, err = db.Commit(ctx, others)
+		}
+		return err
+	})
+	recs, _, listErr := db.List(ctx, store.Range{})
+	if err != nil || listErr != nil || calls != 1 || len(recs) != 4 || slices.ContainsFunc(recs, func(r store.Record) bool { return r.Value != "mine" }) {
+		t.Errorf("%d calls, %v, %v, %v", calls, err, recs, listErr)
+	}
+}
+
 // A plan of more records than one commit takes is refused as a whole.
 func TestTogetherOfTooMuch(t *testing.T) {
 	ctx := t.Context()
