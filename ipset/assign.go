@@ -173,8 +173,9 @@ type Assigned struct {
 }
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
-// IPv4 pool serves the owner. Pools, if any are named, are the only ones that count, for what the handle holds too. Repeating the call
-// is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the handle holds several, it returns the first.
+// IPv4 pool serves the owner. Pools, if any are named, are the only ones that count, for what the handle holds too, and their selectors
+// do not count then. Repeating the call is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the handle
+// holds several, it returns the first.
 //
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
@@ -227,7 +228,7 @@ func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation
 // Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had
 // last and that are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
 // than TTL is held for TTL. An offer that is taken is a lease: RenewIP or Renew moves its end. One that is not taken ends by
-// itself.
+// itself, and its addresses then cool for the Cooldown of their pool.
 //
 // Errors as for AutoAssign; [ipalloc.ErrInvalid] without TTL or handle, and with a Request.
 func (e *Engine) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {

@@ -81,3 +81,25 @@ func TestRefusalTexts(t *testing.T) {
 		}
 	}
 }
+
+// Assign asks for IPv4 and then for IPv6. Where no pool qualifies, the error says what keeps the pools out, not that they are of the other
+// family.
+func TestAssignSaysWhyNoPoolQualifies(t *testing.T) {
+	for prefix, other := range map[string]string{"10.0.0.0/24": "fd00::/120", "fd00::/120": "10.0.0.0/24"} {
+		e, err := New(store.NewMemory(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, two := range []bool{false, true} {
+			if err := e.AddPool(bg, Pool{Name: "x", Prefix: netip.MustParsePrefix(prefix), Manual: true}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.Assign(bg, alloc.HostOwner("a"), "pod-1"); !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), "only calls that name it") {
+				t.Errorf("%s, two %v: %v", prefix, two, err)
+			}
+			if err := e.AddPool(bg, Pool{Name: "y", Prefix: netip.MustParsePrefix(other), Manual: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -42,7 +42,7 @@ func ParseOwner(s string) (Owner, error) {
 	if ok && name != "" && kind == "virtual" {
 		return Owner{Virtual, name}, nil
 	}
-	return Owner{}, cause.Wrap(ipalloc.Error{Op: "parse", Field: "owner", Text: s, Err: ipalloc.ErrInvalid})
+	return Owner{}, cause.Wrap(ipalloc.Error{Op: "parse", Field: "owner", Text: s, Reason: "want host:NAME or virtual:NAME", Err: ipalloc.ErrInvalid})
 }
 
 // String returns "host:name", "virtual:name" or "".

@@ -72,7 +72,7 @@ type Allocator struct {
 // is nil or an option is negative.
 func New(db store.Store, o Options) (*Allocator, error) {
 	if db == nil {
-		return nil, explain(invalid("db", "nil"), ipalloc.Error{Op: "new"})
+		return nil, explain(invalid("db", "is nil"), ipalloc.Error{Op: "new"})
 	}
 	if o.Attempts < 0 {
 		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})

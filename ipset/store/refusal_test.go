@@ -30,7 +30,7 @@ func TestRefusals(t *testing.T) {
 	_, err = store.Copy(ctx, m, nil)
 	row("Copy", "no source", err, ipalloc.ErrInvalid, "copy", "src")
 	row("Complete", "no store", store.Complete(ctx, nil), ipalloc.ErrInvalid, "open", "db")
-	row("Together", "no store", store.Together(ctx, nil, func(store.Store) error { return nil }), ipalloc.ErrInvalid, "join", "db")
+	row("Together", "no store", store.Together(ctx, nil, func(store.Store) error { return nil }), ipalloc.ErrInvalid, "together", "db")
 	_, err = store.Space(nil, "x")
 	row("Space", "no store", err, ipalloc.ErrInvalid, "space", "db")
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 256)} {

@@ -48,7 +48,7 @@ const togetherAttempts = 16
 // and the keys of those read.
 func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 	if db == nil {
-		return isNil("join", "db")
+		return isNil("together", "db")
 	}
 	for n := 1; ; n++ {
 		j := &joint{overlay: &overlay{below: db, pins: make(map[string]uint64)}, seen: make(map[string]uint64)}
@@ -81,7 +81,7 @@ func yield(ctx context.Context, n int) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx, "join")
+		return ended(ctx, "together")
 	}
 }
 

@@ -105,9 +105,14 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
 	}
 	got, err := e.AutoAssign(ctx, a)
-	if errors.Is(err, cause.NoPool) {
+	if none := err; errors.Is(none, cause.NoPool) {
+		why := got.Short
 		a.Num4, a.Num6 = 0, 1
 		got, err = e.AutoAssign(ctx, a)
+		// Where neither family has a pool, the error is the one that says more than that the pools have the other family.
+		if errors.Is(err, cause.NoPool) && slices.ContainsFunc(why, func(s Shortage) bool { return s.Reason != OtherFamily }) {
+			err = none
+		}
 	}
 	if err != nil {
 		return alloc.Allocation{}, err
