@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
@@ -168,6 +169,38 @@ func TestSweepKeepsStickyHandlesInUse(t *testing.T) {
 		if !errors.Is(err, errDown) {
 			t.Errorf("call %d fails: %v", k, err)
 		}
+	}
+}
+
+// TestRememberedAnswersFit: an assignment whose answer is remembered takes its place in the commit before it changes anything: the store
+// takes all of it, or the call fails and the engine goes on by what the store has.
+func TestRememberedAnswersFit(t *testing.T) {
+	fits, refused := 0, 0
+	for limit := 6; limit < 24; limit++ {
+		for n := 1; n <= 3; n++ {
+			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+			w.assign(want("h", 1, "first"))
+			e := w.engine(limited(w.store, limit))
+			a := want("h", n, "vm")
+			a.Request, a.Sticky, a.Partial = "r", true, false
+			if _, err := e.AutoAssign(bg, a); errors.Is(err, ipalloc.ErrLimit) {
+				refused++
+			} else if err != nil {
+				t.Fatalf("limit %d, %d addresses: %v", limit, n, err)
+			} else {
+				fits++
+			}
+			w.check()
+			next, is := want("h", 1, "next"), w.engine(w.store)
+			ours, err := e.DryRun().AutoAssign(bg, next)
+			theirs, err2 := is.DryRun().AutoAssign(bg, next)
+			if err != nil || err2 != nil || ours.V4[0] != theirs.V4[0] {
+				t.Errorf("limit %d, %d addresses: next is %v, %v; want %v, %v", limit, n, ours.V4, err, theirs.V4, err2)
+			}
+		}
+	}
+	if fits == 0 || refused == 0 {
+		t.Errorf("%d fit, %d refused", fits, refused)
 	}
 }
 

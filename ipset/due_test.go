@@ -171,7 +171,8 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 		w.clock.add(time.Hour)
 		f := limited(w.store, 19)
 		f.Script(faults.At(k, faults.Fail(errDown)))
-		got, err := w.engine(f).AutoAssign(bg, want("a", 4, "x"))
+		e := w.engine(f)
+		got, err := e.AutoAssign(bg, want("a", 4, "x"))
 		if w.check(); f.Counts().Calls() < k {
 			if k < 8 || err != nil || len(got.V4) != 4 {
 				t.Errorf("%v, %v, %d calls", got, err, k-1)
@@ -181,6 +182,10 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 		if !errors.Is(err, errDown) {
 			t.Errorf("call %d fails: %v, %v", k, got, err)
 		}
+		if got, err := e.AutoAssign(bg, want("a", 4, "x")); err != nil || len(got.V4) != 4 {
+			t.Errorf("call %d has failed: %v, %v", k, got, err)
+		}
+		w.check()
 	}
 }
 

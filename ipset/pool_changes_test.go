@@ -143,6 +143,27 @@ func TestRemoveIfEmpty(t *testing.T) {
 	w.check()
 }
 
+// TestRemoveIfEmptyBesideAnother: a refused call enables again what it has disabled, and not what another has disabled meanwhile.
+func TestRemoveIfEmptyBesideAnother(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	r := newRacing(w.store)
+	r.before = func([]store.Op) {
+		p := poolOf("a", "10.0.0.0/28", 30)
+		p.Disabled = true
+		if err := w.UpdatePool(bg, p); err != nil {
+			t.Error(err)
+		}
+		w.assign(want("h", 1, "x"))
+	}
+	if err := w.engine(r).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}); !errors.Is(err, ipalloc.ErrInUse) {
+		t.Error(err)
+	}
+	if pools, err := w.Pools(bg); err != nil || len(pools) != 2 || !pools[0].Disabled || pools[1].Disabled {
+		t.Errorf("%+v, %v", pools, err)
+	}
+	w.check()
+}
+
 // TestRemoveIfEmptyStaysDisabled: if a change is refused and its pools cannot be enabled again, one error says both and matches the
 // refusal alone.
 func TestRemoveIfEmptyStaysDisabled(t *testing.T) {

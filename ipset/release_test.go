@@ -145,6 +145,36 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 	}
 }
 
+// TestWholeReleaseOfManyBlocks: a release of all or none is one, in however many blocks its addresses are.
+func TestWholeReleaseOfManyBlocks(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+	var args ReleaseArgs
+	for _, al := range w.assign(want("h", 150, "p")).V4 {
+		args.Addresses = append(args.Addresses, Release{Address: al.Address, Guard: alloc.Guard{Handle: "p"}})
+	}
+	got, err := w.engine(w.store).Release(bg, args)
+	left, _ := w.IPsByHandle(bg, "p")
+	if err != nil || len(got) != 150 || len(left) != 0 {
+		t.Errorf("%d released, %v; %d are left", len(got), err, len(left))
+	}
+	w.check()
+}
+
+// TestDisownReadsAddressesTogether: the addresses of blocks that are in use are read in a round trip, and the host for which they are held
+// stays their former owner.
+func TestDisownReadsAddressesTogether(t *testing.T) {
+	for n, blocks := range map[int]int{1: 1, 120: 2} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w.assign(want("h", n, "p"))
+		s := faults.NewFaulty(w.store)
+		got, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")})
+		if err != nil || len(got) != blocks || w.former() != blocks || s.Counts().Gets > 5 {
+			t.Errorf("%v, %v, %d records of the former owner, %+v", got, err, w.former(), s.Counts())
+		}
+		w.check()
+	}
+}
+
 // TestOrphanThatCoolsIsKept: a block without owner stays while its last address cools, however short that is.
 func TestOrphanThatCoolsIsKept(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 28)

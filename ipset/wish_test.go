@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -125,5 +126,32 @@ func TestStickyRemembersNamedAddresses(t *testing.T) {
 			t.Errorf("%s: had 10.0.0.77, and is offered %v, %v", name, got.V4, err)
 		}
 		w.check()
+	}
+}
+
+// TestWishWhoseStoreFails: an assignment that one failed call of the store ends while it makes the block of the wish returns that error
+// and assigns nothing.
+func TestWishWhoseStoreFails(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 26))
+		w.assign(want("other", 1, "q"))
+		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		got, err := w.engine(f).AutoAssign(bg, AssignArgs{
+			Owner: alloc.HostOwner("h"), Num4: 1, Wish: ip("10.0.0.77"), Claim: alloc.Claim{Handle: "c"}, Partial: true,
+		})
+		held, lookErr := w.IPsByHandle(bg, "c")
+		if lookErr != nil {
+			t.Fatal(lookErr)
+		}
+		w.check()
+		if f.Counts().Calls() < k {
+			if err != nil || len(held) != 1 || held[0].Address != ip("10.0.0.77") || k < 4 {
+				t.Errorf("%v, %v, %d calls", got, err, k-1)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) || len(held) != 0 {
+			t.Errorf("call %d fails: %v, %v; held %v", k, got, err, held)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -60,6 +61,39 @@ func TestAlso(t *testing.T) {
 	for _, key := range []string{"", "x", "Xh", "Lpods", "row"} {
 		err := second(a.Allocate(ctx, r, store.Op{Kind: store.Put, Key: key, Expect: store.AnyRevision}))
 		refused(t, fmt.Sprintf("key %q", key), err, "also", ipalloc.ErrInvalid)
+	}
+}
+
+// TestAlsoThatDoesNotFit: a change and the records of the caller are made together, or neither is, whatever a commit takes.
+func TestAlsoThatDoesNotFit(t *testing.T) {
+	ctx, pool := t.Context(), prefix("10.0.0.0/8")
+	refused := 0
+	for n := 1; n <= 16; n++ {
+		s := store.NewMemory()
+		if err := allocator(t, s).AddPool(ctx, Pool{pool, Sizes{9, 24}}); err != nil {
+			t.Fatal(err)
+		}
+		var also []store.Op
+		for i := range n {
+			also = append(also, store.Op{Kind: store.Put, Key: fmt.Sprint("Row", i), Value: "x"})
+		}
+		before := len(records(t, s))
+		a := allocator(t, faults.NewLimited(s, store.Limits{Ops: 16}))
+		h, err := a.Allocate(ctx, Request{Pool: pool, Owner: "o", Bits: 16}, also...)
+		rows, _, _ := s.List(ctx, store.Range{From: "Row", To: "Rox"})
+		holds, lookErr := a.Owned(ctx, "o")
+		if lookErr != nil {
+			t.Fatal(lookErr)
+		}
+		switch made := err == nil; {
+		case made && (len(rows) != n || len(holds) != 1), !made && (!errors.Is(err, ipalloc.ErrLimit) || len(records(t, s)) != before):
+			t.Errorf("%d records: %v, %v; %d are there, and %v", n, h, err, len(rows), holds)
+		case !made:
+			refused++
+		}
+	}
+	if refused == 0 || refused == 16 {
+		t.Errorf("%d refused", refused)
 	}
 }
 

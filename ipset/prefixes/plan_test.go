@@ -23,7 +23,8 @@ func sound(t *testing.T, a *Allocator) {
 // TestPlanChanges: a root pool and a holding hand out other lengths from the next call on, and what is held stays held.
 func TestPlanChanges(t *testing.T) {
 	ctx := t.Context()
-	a := allocator(t, store.NewMemory())
+	s := store.NewMemory()
+	a := allocator(t, s)
 	root := prefix("10.0.0.0/8")
 	if err := a.AddPool(ctx, Pool{root, Sizes{12, 16}}); err != nil {
 		t.Fatal(err)
@@ -44,6 +45,13 @@ func TestPlanChanges(t *testing.T) {
 	}
 	if err := a.SetSizes(ctx, root, Sizes{20, 22}); err != nil {
 		t.Fatal(err)
+	}
+	before, _ := s.MarshalBinary()
+	if err := a.SetSizes(ctx, root, Sizes{20, 22}); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := s.MarshalBinary(); string(after) != string(before) {
+		t.Error("a pool that has these sizes is written")
 	}
 	gives(root, 16, ipalloc.ErrOutOfRange)
 	gives(root, 20, nil)

@@ -36,6 +36,26 @@ func (w *twin) commit(ops ...Op) {
 	}
 }
 
+// Two records at one place are damage, also where the counts of bytes agree.
+func TestCheckOfSharedBytes(t *testing.T) {
+	w := newTwin(t)
+	w.commit(Op{Kind: Put, Key: "a1", Value: "value"}, Op{Kind: Put, Key: "a2", Value: "value"})
+	p := w.m.table.nodes[0].pages[0]
+	if err := p.check(); err != nil || p.n != 2 {
+		t.Fatal(p.n, err)
+	}
+	was := p.slot(1)
+	for _, at := range []int{p.slot(0), p.slot(0) + 1, int(p.end)} {
+		if p.setSlot(1, at); w.m.Check() == nil || p.check() == nil {
+			t.Errorf("record 1 at %d, as record 0: %v", at, p.check())
+		}
+	}
+	p.setSlot(1, was)
+	if err := w.m.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // check compares the store with the map: its invariants, every record by get, the whole list and some ranges.
 func (w *twin) check(r *rand.Rand) {
 	w.t.Helper()

@@ -176,8 +176,8 @@ func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error
 	return t.NewBlock(p.cat, i, at, p.blockOptions())
 }
 
-// pickMore picks from a block that was made for named addresses and reports whether it found any.
-func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) bool {
+// pickMore picks from a block that was made for named addresses.
+func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) {
 	for k := range p.picks[:p.sticky] {
 		made := &p.picks[k]
 		if made.be != be || made.fresh == nil {
@@ -188,9 +188,7 @@ func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) bool {
 		more = more[:min(s.want, len(more))]
 		made.ordinals = append(made.ordinals, more...)
 		s.want -= len(more)
-		return len(more) > 0
 	}
-	return false
 }
 
 // wants returns how many addresses of each family are to be found.

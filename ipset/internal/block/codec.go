@@ -1,6 +1,7 @@
 package block
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -321,12 +322,7 @@ func (b *Block) fill(r *wire.Reader) {
 	for _, c := range b.cool {
 		spans = append(spans, Span{c.x, c.x})
 	}
-	slices.SortFunc(spans, func(x, y Span) int {
-		if x.Lo < y.Lo {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(spans, func(x, y Span) int { return cmp.Compare(x.Lo, y.Lo) })
 	next, end := b.head, false
 	hold := func(lo, hi uint64) {
 		if b.used += hi - lo + 1; hi-lo >= maxHeld || b.used > maxHeld {

@@ -112,6 +112,23 @@ func TestBlockDecodeRefusesDamage(t *testing.T) {
 	}
 }
 
+// A block does not take the record of another of its addresses, which says that it is held where the block says that it cools.
+func TestRecordOfAnotherState(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/28", Options{})
+	b.Hold(0, Identity{}, 1, 0)
+	b.Hold(1, Identity{}, 1, 0)
+	b.Drop(1, 1, 1000)
+	data, addrs := records(b)
+	if _, err := decoded(b.prefix, data, addrs); err != nil || len(addrs) != 2 {
+		t.Fatalf("%d addresses, %v", len(addrs), err)
+	}
+	for x := range addrs {
+		if _, err := decoded(b.prefix, data, map[uint64]string{x: addrs[1-x]}); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("ordinal %d: %v", x, err)
+		}
+	}
+}
+
 // refusal returns the error for a record of which byte i was one thing and is another: the first is the version.
 func refusal(i int, was, is byte) error {
 	if i == 0 && is > was {

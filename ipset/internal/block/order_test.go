@@ -127,6 +127,9 @@ func TestRandomOrderIsFair(t *testing.T) {
 	if got := huge.PeekRun(nil, 64, true, nil); len(got) != 64 {
 		t.Errorf("%v", got)
 	}
+	if got := huge.PeekRun(nil, 2, true, []Span{{0, math.MaxUint64 - 1}}); len(got) != 0 {
+		t.Errorf("two in the last ordinal: %v", got)
+	}
 }
 
 func TestOrderText(t *testing.T) {

@@ -128,7 +128,6 @@ func (q *Queue[T]) turn() (more bool) {
 	q.busy = false
 	if q.idle != nil {
 		close(q.idle)
-		q.idle = nil
 	}
 	return false
 }

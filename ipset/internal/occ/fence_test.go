@@ -49,6 +49,25 @@ func TestNothingIsPlannedUnfenced(t *testing.T) {
 	}
 }
 
+// A lost commit that writes nothing is not fenced, because nothing of it can be made later.
+func TestLostVerificationNeedsNoFence(t *testing.T) {
+	db := faults.NewFaulty(store.NewMemory())
+	r := newRunner(db, keep(8))
+	if err := r.Do(bg, incr("a")); err != nil {
+		t.Fatal(err)
+	}
+	db.Script(faults.AtCommit(1, faults.Unknown(true)))
+	db.Reset()
+	if err := r.Do(bg, deed{"move", "b", "a"}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Fatalf("%v, %+v", err, db.Counts())
+	}
+	db.Script(nil)
+	db.Reset()
+	if err := r.Current(bg); err != nil || db.Counts().Written != 0 {
+		t.Errorf("%v, %+v", err, db.Counts())
+	}
+}
+
 // A fence that meets a conflict is tried again, and is no error of the next call.
 func TestFenceMeetsAConflict(t *testing.T) {
 	r, db, until := lost(t)
