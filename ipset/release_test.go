@@ -150,7 +150,7 @@ func TestWholeReleaseOfManyBlocks(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
 	var args ReleaseArgs
 	for _, al := range w.assign(want("h", 150, "p")).V4 {
-		args.Addresses = append(args.Addresses, Release{Address: al.Address, Guard: alloc.Guard{Handle: "p"}})
+		args.Addresses = append(args.Addresses, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p"}})
 	}
 	got, err := w.engine(w.store).Release(bg, args)
 	left, _ := w.IPsByHandle(bg, "p")
