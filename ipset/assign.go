@@ -215,12 +215,12 @@ func (e *Engine) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error)
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
 // exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
-// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its
-// block is another owner's and affinity is strict, and if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that
-// released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved];
-// [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many holders as it
-// may have, or whose record would take more than 256 KiB or than the store takes;
-// [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
+// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its block is another owner's and affinity is strict, and
+// if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that released it;
+// [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved] for one of the Head or
+// Tail of its block; [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many
+// holders as it may have, or whose record would take more than 256 KiB or than the store takes; [ipalloc.ErrConflict],
+// [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation, error) {
 	return e.assign.AssignIP(ctx, assign.AssignIPArgs(a))
 }
