@@ -96,8 +96,9 @@ func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, erro
 	return (*block.Block)(b), err
 }
 
-// Blocks yields every block in p, in address order; an error is the last thing it yields. It reads a few
-// at a time, so the result is not a consistent snapshot. The zero prefix is every block of both families. The blocks are copies.
+// Blocks yields every block in p, in address order; an error is the last thing it yields, such as [ipalloc.ErrInvalid] for a prefix
+// with host bits. It reads a few at a time, so the result is not a consistent snapshot. The zero prefix is every block of both
+// families. The blocks are copies.
 func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
 	return func(yield func(*block.Block, error) bool) {
 		for b, err := range o.e.query.Blocks(ctx, p) {

@@ -223,7 +223,11 @@ const blocksPage = 64
 func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
 	return func(yield func(*block.Block, error) bool) {
 		r := store.Range{From: record.KindBlock, To: record.KindBlock + "\xff"}
-		if p.IsValid() {
+		if p != (netip.Prefix{}) {
+			if err := block.CheckPrefix(p); err != nil {
+				yield(nil, cause.Op("list blocks", err))
+				return
+			}
 			r = record.BlockRange(record.KindBlock, p)
 		}
 		r.Limit = blocksPage
@@ -295,7 +299,11 @@ func (e *Reader) blocksOf(ctx context.Context, cat *pool.Catalog, recs []store.R
 func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[alloc.Allocation, error] {
 	return func(yield func(alloc.Allocation, error) bool) {
 		r := store.Range{From: record.KindAddress, To: record.KindAddress + "\xff"}
-		if p.IsValid() {
+		if p != (netip.Prefix{}) {
+			if err := block.CheckPrefix(p); err != nil {
+				yield(alloc.Allocation{}, cause.Op("list allocations", err))
+				return
+			}
 			r = record.AddressRange(p)
 		}
 		r.Limit = txn.ReadMost
