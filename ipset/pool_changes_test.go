@@ -164,6 +164,54 @@ func TestRemoveIfEmptyBesideAnother(t *testing.T) {
 	w.check()
 }
 
+// TestRemoveIfEmptyBesideEnabling: if another caller enables the pool before any store call of its removal, and an address of it is taken, it
+// stays, also if it is disabled again by then.
+func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		kept := 0
+		for k, met := 1, true; met; k++ {
+			p := poolOf("a", "10.0.0.0/28", 30)
+			w := newWorld(t, Config{}, p)
+			db := faults.NewLimited(w.store, store.Limits{})
+			e, late := w.engine(db), error(nil)
+			db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if c.N != k {
+					return faults.Outcome{}
+				}
+				if late = w.UpdatePool(bg, p); late == nil {
+					_, late = w.Assign(bg, alloc.HostOwner("h"), "x")
+				}
+				if off := p; late == nil && again {
+					off.Disabled = true
+					if err := w.UpdatePool(bg, off); err != nil {
+						t.Error(err)
+					}
+				}
+				return faults.Outcome{}
+			})
+			err := e.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+			if met = db.Counts().Calls() >= k; !met {
+				break
+			}
+			pools, poolsErr := w.Pools(bg)
+			switch held, heldErr := w.IPsByHandle(bg, "x"); {
+			case poolsErr != nil || heldErr != nil || (len(held) > 0) != (late == nil):
+				t.Errorf("call %d: %v, %v, %v, late %v", k, held, poolsErr, heldErr, late)
+			case len(held) > 0:
+				kept++
+				if !errors.Is(err, ipalloc.ErrInUse) || len(pools) != 1 || pools[0].Disabled && !again {
+					t.Errorf("again %v, call %d: held, %v, pools %v", again, k, err, pools)
+				}
+			case err != nil || len(pools) != 0:
+				t.Errorf("again %v, call %d: %v, pools %v", again, k, err, pools)
+			}
+		}
+		if kept == 0 {
+			t.Errorf("again %v: never kept", again)
+		}
+	}
+}
+
 // TestRemoveIfEmptyStaysDisabled: if a change is refused and its pools cannot be enabled again, one error says both and matches the
 // refusal alone.
 func TestRemoveIfEmptyStaysDisabled(t *testing.T) {

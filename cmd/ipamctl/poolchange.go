@@ -298,10 +298,12 @@ func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, forc
 	if len(held) > 0 && !force {
 		return refused(plural(len(held), "address") + " of the pool, which is disabled now, are")
 	}
-	if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name}); err != nil {
-		return err
+	if !force { // also if another caller enables the pool meanwhile
+		err = e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
+	} else if _, err = e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name}); err == nil {
+		err = e.RemovePool(ctx, name)
 	}
-	if err := e.RemovePool(ctx, name); err != nil {
+	if err != nil {
 		return err
 	}
 	l := &listing{columns: []string{"REMOVED", "PREFIX"}}

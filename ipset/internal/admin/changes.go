@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A program that mirrors the pools of another system has no order of single changes without a state between that is wrong.
@@ -47,14 +50,8 @@ func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
 		return cause.Wrap(ipalloc.Error{Op: "change", Err: cause.Invalid("IfEmpty", "not in store.Together: it takes commits of its own")})
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
-	var disabled []string
-	if a.IfEmpty {
-		if disabled, err = e.empty(ctx, remove); err != nil {
-			return cause.Wrap(ipalloc.Error{Op: "change", Err: err})
-		}
-	}
 	seed := e.draw(set...)
-	err = e.Change(ctx, "change", func(t *txn.Txn, c *pool.Catalog) error {
+	change := func(_ *txn.Txn, c *pool.Catalog) error {
 		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
 		for _, p := range set {
 			var err error
@@ -76,41 +73,82 @@ func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
 		all, err := sb.IPSet()
 		c.Reserved = all.Ranges()
 		return err
-	})
-	if err != nil && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-		return e.reopen(ctx, disabled, err)
 	}
-	return err
+	if a.IfEmpty && len(remove) > 0 {
+		return e.changeEmpty(ctx, remove, change)
+	}
+	return e.Change(ctx, "change", change)
 }
 
-// empty disables some pools and takes their blocks away, and returns those that were enabled; or it refuses and leaves them as they
-// are. They are disabled first, because no commit can verify that none of very many blocks comes meanwhile.
-func (e *Admin) empty(ctx context.Context, names []string) (were []string, err error) {
-	if err := e.unheld(ctx, names); err != nil {
-		return nil, err
+// changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin
+// it anew, because they may have enabled a pool, and used it.
+func (e *Admin) changeEmpty(ctx context.Context, names []string, change func(*txn.Txn, *pool.Catalog) error) error {
+	var disabled []string
+	for try := 1; ; try++ {
+		settled, err := e.empty(ctx, names, &disabled)
+		unknown := false
+		if err == nil {
+			err = e.Change(ctx, "change", func(t *txn.Txn, c *pool.Catalog) error {
+				if now, err := t.Catalog(); err != nil || now.Rev != settled {
+					return cmp.Or(err, errUnsettled)
+				}
+				return change(t, c)
+			})
+			unknown = errors.Is(err, ipalloc.ErrUnknownOutcome)
+		}
+		switch {
+		case err == nil || unknown:
+			return err
+		case !errors.Is(err, errUnsettled):
+			return e.reopen(ctx, disabled, cause.Op("change", err))
+		case try == e.Tries:
+			return e.reopen(ctx, disabled, cause.Op("change", store.Conflict("ipset", record.CatalogKey)))
+		}
 	}
+}
+
+// errUnsettled says that pools or settings were changed after pools were disabled: one of them may have been enabled, and used.
+var errUnsettled = errors.New("pools were changed meanwhile")
+
+// empty disables some pools and takes their blocks away, or refuses. It adds those that were enabled to a list, and returns the revision of
+// the catalog by which they were disabled all the while. They are disabled first, because no commit can verify that none of very many
+// blocks comes meanwhile.
+func (e *Admin) empty(ctx context.Context, names []string, disabled *[]string) (settled uint64, err error) {
+	if err := e.unheld(ctx, names); err != nil {
+		return 0, err
+	}
+	var were []string
+	enabled := func(p pool.Pool) bool { return !p.Disabled && slices.Contains(names, p.Name) }
 	err = e.Change(ctx, "disable", func(_ *txn.Txn, c *pool.Catalog) error {
 		were = nil
 		for i := range c.Pools {
-			if p := &c.Pools[i]; slices.Contains(names, p.Name) && !p.Disabled {
+			if p := &c.Pools[i]; enabled(*p) {
 				p.Disabled, were = true, append(were, p.Name)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	err = e.unheld(ctx, names)
+	*disabled = append(*disabled, were...)
+	root, err := e.Store.Get(ctx, nil, record.CatalogKey)
+	if err != nil {
+		return 0, err
+	}
+	c, err := e.ReadCatalog(ctx) // of another revision: the change will see that
+	if err == nil && slices.ContainsFunc(c.Pools, enabled) {
+		err = errUnsettled
+	}
+	if err == nil {
+		err = e.unheld(ctx, names)
+	}
 	for i := 0; err == nil && i < len(names); i++ {
 		if _, err = e.ReleasePool(ctx, names[i], false); errors.Is(err, cause.UnknownPool) {
 			err = nil // it is gone
 		}
 	}
-	if err != nil {
-		return nil, e.reopen(ctx, were, err)
-	}
-	return were, nil
+	return root[0].Rev, err
 }
 
 // reopen takes back that some pools were disabled, because of an error, and returns that; it says so if they stay disabled.
