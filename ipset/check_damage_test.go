@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,6 +240,26 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 	}
 	if want := []string{"overlapping 10.0.0.32/28 invalid IP", "stray address 10.0.0.0/26 10.0.0.5", "stray address 10.0.0.32/28 10.0.0.33"}; !slices.Equal(got, want) || rep.Blocks != 2 || rep.Allocations != 0 {
 		t.Errorf("%q, want %q; %d blocks, %d allocations", got, want, rep.Blocks, rep.Allocations)
+	}
+}
+
+// TestProblemsAreOrdered: a report lists its problems by kind, and those of a kind by block and address, whatever was found first.
+func TestProblemsAreOrdered(t *testing.T) {
+	w := busy(t)
+	var keys []string
+	for _, kind := range []string{record.KindAddress, record.KindHandle, record.KindOwner, record.KindPage} {
+		recs := w.list(store.Range{From: kind, To: record.EndOf(kind)})
+		keys = append(keys, recs[0].Key, recs[len(recs)-1].Key)
+	}
+	w.remove(keys...)
+	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: ip("10.0.0.250")}, {Address: ip("10.0.0.7")}}))
+	if err != nil || len(rep.Problems) < 12 {
+		t.Fatal(rep, err)
+	}
+	if !slices.IsSortedFunc(rep.Problems, func(p, q audit.Problem) int {
+		return cmp.Or(cmp.Compare(p.Kind, q.Kind), p.Prefix.Addr().Compare(q.Prefix.Addr()), p.Addr.Compare(q.Addr))
+	}) {
+		t.Errorf("%v", rep.Problems)
 	}
 }
 

@@ -182,6 +182,10 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 		if !errors.Is(err, errDown) {
 			t.Errorf("call %d fails: %v, %v", k, got, err)
 		}
+		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindAddress) != 0 {
+			t.Errorf("call %d has failed: %+v, %v; %d addresses are left", k, s, err, w.records(record.KindAddress))
+		}
+		w.check()
 		if got, err := e.AutoAssign(bg, want("a", 4, "x")); err != nil || len(got.V4) != 4 {
 			t.Errorf("call %d has failed: %v, %v", k, got, err)
 		}

@@ -175,6 +175,26 @@ func TestDisownReadsAddressesTogether(t *testing.T) {
 	}
 }
 
+// TestDisownForgetsWhoHoldsNothing: a host that gives up a block in which one address is held, for another host, is no former owner.
+func TestDisownForgetsWhoHoldsNothing(t *testing.T) {
+	for _, guests := range []int{1, 2} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		first := w.assign(want("h", 1, "p")).V4[0]
+		for at := first.Address; guests > 0; guests-- {
+			at = at.Next()
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.releaseHandle("p")
+		got, err := w.engine(w.store).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")})
+		if err != nil || len(got) != 1 || w.former() != 0 {
+			t.Errorf("%v, %v, %d records of the former owner", got, err, w.former())
+		}
+		w.check()
+	}
+}
+
 // TestOrphanThatCoolsIsKept: a block without owner stays while its last address cools, however short that is.
 func TestOrphanThatCoolsIsKept(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 28)

@@ -133,11 +133,20 @@ func TestStickyRemembersNamedAddresses(t *testing.T) {
 // and assigns nothing.
 func TestWishWhoseStoreFails(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 26))
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
 		w.assign(want("other", 1, "q"))
+		if err := w.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 26)); err != nil { // blocks of the former size are looked for
+			t.Fatal(err)
+		}
+		wish := w.blocksOf("other")[0].Addr()
+		if wish = wish.Next(); wish.As4()[3] < 64 {
+			wish = ip("10.0.0.77")
+		} else {
+			wish = ip("10.0.0.7")
+		}
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
 		got, err := w.engine(f).AutoAssign(bg, AssignArgs{
-			Owner: alloc.HostOwner("h"), Num4: 1, Wish: ip("10.0.0.77"), Claim: alloc.Claim{Handle: "c"}, Partial: true,
+			Owner: alloc.HostOwner("h"), Num4: 1, Wish: wish, Claim: alloc.Claim{Handle: "c"}, Partial: true,
 		})
 		held, lookErr := w.IPsByHandle(bg, "c")
 		if lookErr != nil {
@@ -145,7 +154,7 @@ func TestWishWhoseStoreFails(t *testing.T) {
 		}
 		w.check()
 		if f.Counts().Calls() < k {
-			if err != nil || len(held) != 1 || held[0].Address != ip("10.0.0.77") || k < 4 {
+			if err != nil || len(held) != 1 || held[0].Address != wish || k < 4 {
 				t.Errorf("%v, %v, %d calls", got, err, k-1)
 			}
 			return

@@ -131,11 +131,11 @@ func (c *checker) run(uses iter.Seq[audit.InUse]) error {
 			return err
 		}
 	}
-	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	slices.SortStableFunc(c.rep.Repair, func(a, b audit.Step) int { return strings.Compare(a.Text, b.Text) })
 	if c.raise(); c.later {
 		c.rep.Repair = nil // only the release that wrote the record knows what it says
 	}
+	slices.SortStableFunc(c.rep.Problems, compareProblems)
 	return nil
 }
 
