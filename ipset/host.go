@@ -119,8 +119,9 @@ type DisownArgs struct {
 // DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
 // others, and blocks larger than the prefix, are not touched. It returns the blocks taken.
 //
-// Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for a prefix that cannot be; [ipalloc.ErrNotFound] for a pool that does not exist; with
-// OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks each.
+// Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for a prefix that cannot be; [ipalloc.ErrNotFound] for a pool that
+// does not exist; with OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks
+// each.
 func (e *Engine) DisownBlocks(ctx context.Context, a DisownArgs) ([]netip.Prefix, error) {
 	switch {
 	case (a.Owner == alloc.Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix != (netip.Prefix{}):

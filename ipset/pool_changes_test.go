@@ -164,7 +164,7 @@ func TestRemoveIfEmptyBesideAnother(t *testing.T) {
 	w.check()
 }
 
-// TestRemoveIfEmptyBesideEnabling: if another caller enables the pool before any store call of its removal, and an address of it is taken, it
+// TestRemoveIfEmptyBesideEnabling: if another caller enables the pool before any store call of its removal, and takes an address of it, it
 // stays, also if it is disabled again by then.
 func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
 	for _, again := range []bool{false, true} {
