@@ -136,7 +136,7 @@ func (i *ipamer) releaseIPFromPrefixInternal(ctx context.Context, namespace, pre
 		return err
 	}
 	if a, err := netip.ParseAddr(ip); err == nil && p.ips[ip] {
-		got, err := p.engine.ReleaseIPs(ctx, ipset.Release{Address: a})
+		got, err := p.engine.ReleaseIPs(ctx, alloc.Release{Address: a})
 		if err != nil || got[0].Outcome == alloc.Released {
 			return err
 		}

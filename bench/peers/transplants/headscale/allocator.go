@@ -97,9 +97,9 @@ func (i *IPAllocator) next(prev netip.Addr, prefix *netip.Prefix) (*netip.Addr, 
 
 // FreeIPs releases addresses; those that are free are no error.
 func (i *IPAllocator) FreeIPs(ips []netip.Addr) error {
-	var list []ipset.Release
+	var list []alloc.Release
 	for _, ip := range ips {
-		list = append(list, ipset.Release{Address: ip})
+		list = append(list, alloc.Release{Address: ip})
 	}
 	_, err := i.e.ReleaseIPs(ctx, list...)
 	return err

@@ -266,13 +266,13 @@ func (c ipamClient) AssignIP(ctx context.Context, a AssignIPArgs) error {
 }
 
 func (c ipamClient) ReleaseIPs(ctx context.Context, opts ...ReleaseOptions) ([]cnet.IP, error) {
-	var list []ipset.Release
+	var list []alloc.Release
 	for _, o := range opts {
 		a, err := netip.ParseAddr(o.Address)
 		if err != nil {
 			return nil, err
 		}
-		r := ipset.Release{Address: a, Guard: alloc.Guard{Handle: o.Handle}}
+		r := alloc.Release{Address: a, Guard: alloc.Guard{Handle: o.Handle}}
 		if o.SequenceNumber != nil {
 			r.Guard.Seq = *o.SequenceNumber
 		}
