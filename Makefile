@@ -41,8 +41,11 @@ test-all: test-full test-heavy ## run all tests, those of heavy modules in short
 
 # Tests whose names say that one goroutine does all: comparisons with a model, exhaustive worlds,
 # counts of allocations and steps, seeds of fuzz targets. The race detector has nothing to see there.
+# So it is with the laws of internal/test/world, whose others act between two calls of a store.
 # TestFair compares the turns that writers get; what they run, the other tests of their stores run too.
-one_goroutine = ^(Fuzz.*|TestFair|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost))$$
+one_goroutine = ^(Fuzz.*|TestFair|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost)|$(laws))$$
+laws = TestCalls(AreSettledAsDocumented|LeaveOthersAlone|PassWhileOthersChangePools|ThatCannotSettleFail|Together)|$\
+	TestProceduresUnderTraffic|TestFailedStoreCallsAreReported|TestDamageIsFoundAndMended
 
 .PHONY: race
 race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names
