@@ -243,7 +243,7 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 	}
 }
 
-// TestProblemsAreOrdered: a report lists its problems by kind, and those of a kind by block and address, whatever was found first.
+// TestProblemsAreOrdered: a report lists its problems by kind, then by block and address, in whatever order they were found.
 func TestProblemsAreOrdered(t *testing.T) {
 	w := busy(t)
 	var keys []string

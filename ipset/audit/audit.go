@@ -72,7 +72,7 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// InUse is one address that is in use, as far as the caller knows.
+// InUse is an address that the caller of a check says is in use.
 type InUse struct {
 	Address netip.Addr
 	// Handle, if not empty, should be the one that holds the address. Without it every holder of the address counts as using it.

@@ -11,7 +11,7 @@ import (
 )
 
 // A call in store.Together answers and changes what it does by itself, in one commit. If others assign and release before any of its
-// store calls, whoever was told of an address has it, alone, and what others had is untouched.
+// store calls, each of them holds the addresses that it was told, and nobody else does; addresses held before stay held.
 func TestCallsTogether(t *testing.T) {
 	w := New(t)
 	before := w.Look(t, w.DB, "")
