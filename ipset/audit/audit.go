@@ -3,7 +3,7 @@
 //
 //	report, err := engine.Operator().Check(ctx, inUse) // of audit.InUse, or nil
 //	for _, p := range report.Problems {
-//		fmt.Println(p) // such as: not held 10.0.0.7: "pod-1" uses it
+//		fmt.Println(p) // such as: not held 10.0.0.1: pod-1
 //	}
 //	done, err := engine.Operator().Repair(ctx, report.Repair)
 //
