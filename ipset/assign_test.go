@@ -348,3 +348,24 @@ func TestAssignOfNamedPools(t *testing.T) {
 	}
 	w.check()
 }
+
+// An assignment that has to be cut to what a commit takes also writes what it remembers: the answer of its request, and what the
+// sticky handle has.
+func TestCutAssignmentsRemember(t *testing.T) {
+	for limit := 16; limit <= 40; limit++ {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 26))
+		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: limit}))
+		for range 3 { // from the second on a memo takes the place of another
+			a := want("h", 50, "x")
+			a.Sticky, a.Request = true, "r"
+			if got, err := e.AutoAssign(bg, a); err != nil || len(got.V4) == 0 || len(got.Short) == 0 {
+				t.Fatalf("%d records: %d addresses, %v, %v", limit, len(got.V4), got.Short, err)
+			}
+			w.clock.add(time.Minute)
+			if _, err := e.ReleaseByHandle(bg, "x"); err != nil {
+				t.Fatalf("%d records: %v", limit, err)
+			}
+			w.clock.add(time.Minute)
+		}
+	}
+}
