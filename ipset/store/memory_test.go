@@ -82,6 +82,40 @@ func compareTable(t *testing.T, m *Memory, want map[string]uint64) {
 	}
 }
 
+// TestListsOverManyNodes lists both ways in a table of several nodes, from one to the next.
+func TestListsOverManyNodes(t *testing.T) {
+	m, want := NewMemory(), make(map[string]uint64)
+	var keys []string
+	for len(m.table.nodes) < 3 {
+		ops := make([]Op, 1000)
+		for i := range ops {
+			ops[i] = Op{Kind: Put, Key: fmt.Sprintf("%05d", len(keys))}
+			keys = append(keys, ops[i].Key)
+		}
+		rev, err := m.Commit(t.Context(), ops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range ops {
+			want[op.Key] = rev
+		}
+	}
+	compareTable(t, m, want)
+	for node, first := range m.table.froms[1:] { // each list begins in one node and ends in the other
+		at, _ := slices.BinarySearch(keys, first)
+		r := Range{From: keys[at-50], To: keys[at+50]}
+		for _, r.Reverse = range []bool{false, true} {
+			sel := slices.Clone(keys[at-50 : at+50])
+			if r.Reverse {
+				slices.Reverse(sel)
+			}
+			if got := m.table.scan(nil, r); !slices.EqualFunc(got, sel, func(rec Record, key string) bool { return rec.Key == key }) {
+				t.Errorf("scan(%+v) at node %d: %d records, want %d in order", r, node+1, len(got), len(sel))
+			}
+		}
+	}
+}
+
 func TestMemorySnapshot(t *testing.T) {
 	ctx := context.Background()
 	m := NewMemory()
