@@ -2,6 +2,7 @@ package servicealloc
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -149,6 +150,12 @@ func refuseRanges(t *testing.T, add addRow) {
 	add("Registry.RemoveRange", "none", "remove range", ipalloc.ErrNotFound, "", r.RemoveRange("x"))
 	_ = must(r.Allocate("one", Request{Addrs: []netip.Addr{ip("10.0.0.1")}}))
 	add("Registry.RemoveRange", "in use", "remove range", ipalloc.ErrInUse, "", r.RemoveRange("main"))
+	for _, want := range []string{"an address is held", "addresses are held"} {
+		if err := r.RemoveRange("main"); err == nil || !strings.Contains(err.Error(), want+" that no other range has") {
+			t.Errorf("%v, want %q", err, want)
+		}
+		_ = must(r.Allocate("two", Request{Addrs: []netip.Addr{ip("10.0.0.2")}}))
+	}
 	r.Close()
 	add("Registry.RemoveRange", "closed", "remove range", ipalloc.ErrClosed, "", r.RemoveRange("main"))
 }
