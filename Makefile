@@ -39,13 +39,16 @@ test-heavy: ## run what test leaves out: builds etcd, a kube-apiserver and the C
 .PHONY: test-all
 test-all: test-full test-heavy ## run all tests, those of heavy modules in short form
 
-# Tests whose names say that one goroutine does all: comparisons with a model, exhaustive worlds,
-# counts of allocations and steps, seeds of fuzz targets. The race detector has nothing to see there.
-# So it is with the laws of internal/test/world, whose others act between two calls of a store.
-# TestFair compares the turns that writers get; what they run, the other tests of their stores run too.
-one_goroutine = ^(Fuzz.*|TestFair|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost)|$(laws))$$
+# Tests in which one goroutine does all, by what their names say: comparisons with a model, exhaustive worlds, counts of allocations
+# and steps, seeds of fuzz targets, a fault at every call of a suite. The race detector has nothing to see there, and makes them ten
+# times as long. So it is with the long ones of ipset that are named, and with the laws of internal/test/world, whose others act
+# between two calls of a store. TestFair and TestFairness compare the turns that writers get; what they run, the other tests of
+# their stores run too.
+one_goroutine = ^(Fuzz.*|TestFair|TestFairness|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost|AtEveryRequest)|$(laws)|$(alone))$$|$\
+	^Test(Engine|Space|Prefixes)(SQLite|Postgres)?$$/AtEvery
 laws = TestCalls(AreSettledAsDocumented|LeaveOthersAlone|PassWhileOthersChangePools|ThatCannotSettleFail|Together)|$\
 	TestProceduresUnderTraffic|TestFailedStoreCallsAreReported|TestDamageIsFoundAndMended
+alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|ReservedRoomIsNotWalkedThrough|EndedWhateverTheLimits)
 
 .PHONY: race
 race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names
