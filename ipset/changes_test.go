@@ -245,9 +245,17 @@ func TestChangesFail(t *testing.T) {
 				t.Errorf("%q after %d: %v", key, after, err)
 			}
 		}
-		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}}); err != nil {
-			t.Fatal(err)
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome { // mended before the loop watches
+			if c.Kind == faults.Watch {
+				_, err := f.Commit(ctx, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
+				must(err)
+			}
+			return faults.Outcome{}
+		})
+		if err := last(ctx, revision(t, f)); !errors.Is(err, bad.want) {
+			t.Errorf("%q mended: %v", key, err)
 		}
+		f.Script(nil)
 	}
 }
 

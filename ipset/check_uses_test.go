@@ -217,6 +217,20 @@ func TestUsesOfLostRecords(t *testing.T) {
 	}
 }
 
+// TestUsesOfAStrayRecord: an address in use is not held if only its own record says so, and its block does not.
+func TestUsesOfAStrayRecord(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w.assign(want("h", 1, "p"))
+	w.assign(want("h", 1, "q"))
+	uses, before := w.used(), w.list(store.Range{})
+	w.releaseHandle("p")
+	w.restore(before, record.AddressKey(uses[0].Address))
+	rep, err := w.Operator().Check(bg, slices.Values(uses))
+	if err != nil || len(rep.Problems) != 2 || rep.Problems[0].Kind != audit.NotHeld || rep.Problems[1].Kind != audit.StrayAddress {
+		t.Errorf("%v, %v", rep.Problems, err)
+	}
+}
+
 // TestRepairLeavesWhatIsUsedSince: an address that was unused when it was checked stays if anything happened to it before the repair.
 func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 	other := alloc.HostOwner("i")

@@ -30,29 +30,43 @@ func waitFor(e *Engine, n int) {
 
 func TestConcurrentCallersAreCombined(t *testing.T) {
 	w, g, e := newGated(t)
-	var wg sync.WaitGroup
-	call := func(i int) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint(i))); err != nil {
-				t.Error(err)
-			}
-		}()
+	held := w.assign(want("h", 32, "held")).V4
+	for name, do := range map[string]func(i int) error{
+		"assign":  func(i int) error { _, err := e.AutoAssign(bg, want("h", 1, fmt.Sprint(i))); return err },
+		"release": func(i int) error { _, err := e.ReleaseIPs(bg, alloc.Release{Address: held[i].Address}); return err },
+	} {
+		g.Reset()
+		var wg sync.WaitGroup
+		call := func(i int) {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				if err := do(i); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		call(0)
+		<-g.arrived
+		for i := range 31 {
+			call(1 + i)
+		}
+		waitFor(e, 31)
+		for range 32 { // more than it takes
+			g.open <- struct{}{}
+		}
+		wg.Wait()
+		if g.Counts().Commits != 2 {
+			t.Errorf("%s: %d commits for 32 callers", name, g.Counts().Commits)
+		}
+		for range len(g.open) {
+			<-g.open
+		}
+		for range len(g.arrived) {
+			<-g.arrived
+		}
+		w.check()
 	}
-	call(0)
-	<-g.arrived
-	for i := range 31 {
-		call(1 + i)
-	}
-	waitFor(e, 31)
-	g.open <- struct{}{}
-	g.open <- struct{}{}
-	wg.Wait()
-	if g.Counts().Commits != 2 {
-		t.Errorf("%d commits for 32 callers", g.Counts().Commits)
-	}
-	w.check()
 }
 
 func TestCallerThatLeavesTheQueueLeavesNoTrace(t *testing.T) {

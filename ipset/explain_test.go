@@ -84,6 +84,10 @@ func TestExplainSaysWhy(t *testing.T) {
 	if len(found) != len(us) {
 		t.Errorf("%d of %d pools", len(found), len(us))
 	}
+	a.Pools = []string{"zoned"}
+	if found, err = w.Explain(bg, a); err != nil || !slices.ContainsFunc(found, func(x Explanation) bool { return x.Pool == "zoned" && len(x.Gives) == 1 }) {
+		t.Errorf("a pool that the call names, whatever it selects: %+v, %v", found, err)
+	}
 	if _, err := w.Explain(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"none"}}); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Error(err)
 	}

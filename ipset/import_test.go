@@ -1,9 +1,11 @@
 package ipset
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
@@ -23,4 +25,24 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 		t.Error(err)
 	}
 	w.check()
+}
+
+// TestImportUnderAnyLimit: a block comes in whole or not at all, in as many commits as the limit makes of it, down to one for each address.
+func TestImportUnderAnyLimit(t *testing.T) {
+	whole := 0
+	for ops := 8; whole < 3; ops++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))
+		b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: alloc.HostOwner("h")})
+		for i := range 11 {
+			b.AutoAssign(nil, 1, alloc.Claim{Handle: fmt.Sprint(i)}, w.clock.now(), nil)
+		}
+		err := w.engine(limited(w.store, ops)).Operator().ImportBlock(bg, b)
+		if err == nil {
+			whole++
+		}
+		if held := len(w.used()); err == nil && held != 11 || err != nil && (held != 0 || !errors.Is(err, ipalloc.ErrLimit)) {
+			t.Errorf("%d operations a commit: %d addresses, %v", ops, held, err)
+		}
+		w.check()
+	}
 }

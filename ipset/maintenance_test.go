@@ -222,11 +222,13 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
-		b := mustBlock(t, prefix, block.Options{})
+		b := mustBlock(t, prefix, block.Options{Owner: alloc.HostOwner("lost")})
 		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.BlockKey(record.KindBlock, b.Prefix()), Value: codedBlock(b), Expect: store.AnyRevision}})
 	}
 	putBlock("10.0.0.0/27") // overlaps, wrong size
 	putBlock("10.9.0.0/28") // no pool
+	putBlock("10.9.1.0/28")
+	w.restore([]store.Record{{Key: "b4\x0a\x09\x01\x00\x1c", Value: "?"}}, "b4\x0a\x09\x01\x00\x1c") // and cannot be read
 	w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: "b4zz", Value: "?", Expect: 0}, {Kind: store.Put, Key: "x", Value: "?", Expect: 0}})
 	rep, err := w.Operator().Check(bg, nil)
 	if err != nil {
@@ -236,6 +238,9 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	for _, p := range rep.Problems {
 		if p.String() == "" {
 			t.Error("nothing to read")
+		}
+		if want := map[audit.Kind]string{audit.WrongSize: "pool a has /28", audit.NoPool: "owner host:lost"}[p.Kind]; p.Detail != want && want != "" && p.Prefix.Addr() != ip("10.9.1.0") {
+			t.Errorf("%s, want %q", p, want)
 		}
 		kinds = append(kinds, p.Kind)
 	}

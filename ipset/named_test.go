@@ -76,7 +76,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 	state, _ := w.store.MarshalBinary()
 	many := make([]string, 65)
 	for i := range many {
-		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}).String()
+		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(64 + i)}).String()
 	}
 	twice, contiguous := named("vm", 1, "10.0.0.9", "10.0.0.9"), named("vm", 2, "10.0.0.9")
 	contiguous.Contiguous = true
@@ -107,6 +107,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 			t.Fatalf("%s changed the store", name)
 		}
 	}
+	w.assign(named("vm", 0, many[:64]...))
 	w.check()
 }
 

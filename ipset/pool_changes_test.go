@@ -239,6 +239,24 @@ func TestRemoveIfEmptyStaysDisabled(t *testing.T) {
 	}
 }
 
+// TestRemoveIfEmptyOnAFailingStore: each failed call of the store is the error of the removal, and the pool stays as it was.
+func TestRemoveIfEmptyOnAFailingStore(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		err := w.engine(f).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+		if f.Counts().Calls() < k {
+			if err != nil || k < 6 {
+				t.Errorf("%v, %d calls", err, k-1)
+			}
+			return
+		}
+		if pools, _ := w.Pools(bg); !errors.Is(err, errDown) || len(pools) != 1 || pools[0].Disabled {
+			t.Errorf("call %d fails: %v, %+v", k, err, pools)
+		}
+	}
+}
+
 // TestSeedsOfPools: the seed of a random order is drawn when the pool is made, stays with it, and can be named.
 func TestSeedsOfPools(t *testing.T) {
 	first := func(draws uint64, p Pool) (order string, made Pool) {

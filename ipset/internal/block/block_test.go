@@ -125,6 +125,9 @@ func TestBlockLargeIsSparse(t *testing.T) {
 
 func TestBlockReservedEnds(t *testing.T) {
 	b := mustBlock(t, "10.0.0.0/29", Options{Head: 3, Tail: 1})
+	if n, ok := b.Free(); n != 4 || !ok {
+		t.Errorf("free = %d, %v", n, ok)
+	}
 	if s := lastBytes(b.AutoAssign(nil, 9, alloc.Claim{Handle: "h"}, t0, nil)); s != "3 4 5 6" {
 		t.Fatalf("assigned %s", s)
 	}

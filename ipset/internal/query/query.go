@@ -346,7 +346,7 @@ func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]alloc.Alloca
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
 	recs, _, err := e.Store.List(ctx, record.HandleRange(handle))
-	if err != nil || len(recs) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	ids, err := record.IdsIn(recs, len(record.HandleRange(handle).From))
