@@ -20,7 +20,7 @@ import (
 // call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets, two commits for those that fit one.
 func (e *Engine) Remove(ctx context.Context) error {
 	var err error
-	if _, deferred := store.Published(e.store); deferred { // no Add would see the marks
+	if e.store.Limits().Deferred { // no Add would see the marks
 		err = fault(ipalloc.ErrInvalid, "store", "not in store.Together: it takes commits of its own")
 	} else if e.leases { // attachments of an earlier boot go first
 		err = e.do(ctx, "remove", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })

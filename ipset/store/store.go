@@ -73,6 +73,9 @@ type Limits struct {
 	// Bytes bounds the sum of all keys and values of one commit. A key counts in
 	// every op, a value in a Put only.
 	Bytes int
+	// Deferred says that commits take effect only when a [Together] ends. It is no limit,
+	// but what every wrapper of a store passes on; see [Published].
+	Deferred bool
 }
 
 // Store keeps records. It is all that package ipset asks of a database: one table of

@@ -35,7 +35,8 @@ const togetherAttempts = 16
 // changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing but tx. Records
 // that f only listed are not verified, so calls that rest on a list with a mark of their own are refused with [ipalloc.ErrInvalid]:
 // ChangePools with IfEmpty, and Remove of hostlocal. So are, after a change of pools that others do not see yet, an assignment that would
-// claim a block where blocks of a size 64 times smaller may come, and RemoveSpace.
+// claim a block where blocks of a size 64 times smaller may come, and RemoveSpace. A store that wraps tx hides what others see, and
+// changes of pools are refused on it: wrap db.
 //
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
@@ -85,25 +86,26 @@ func yield(ctx context.Context, n int) error {
 	}
 }
 
-// Published returns the store that others see, if commits to db take effect only when a [Together] ends: what db would be on the store
-// that Together writes to. A procedure that first publishes a mark, so that others leave alone what it lists next, cannot run on db.
-func Published(db Store) (others Store, deferred bool) {
+// Published returns the store that others see where commits to db take effect only when a [Together] ends, as [Limits] of db says: what
+// db would be on the store that Together writes to. It is nil for any other db, and if a wrapper of another package stands between. A
+// procedure that first publishes a mark, so that others leave alone what it lists next, cannot run on such a db.
+func Published(db Store) Store {
 	switch s := db.(type) {
 	case *joint:
-		if others, deferred = Published(s.below); deferred {
-			return others, true
+		if others := Published(s.below); others != nil {
+			return others
 		}
-		return s.below, true
+		return s.below
 	case *overlay:
 		return Published(s.below)
 	case *space:
-		if others, deferred = Published(s.db); deferred {
+		if others := Published(s.db); others != nil {
 			in := *s
 			in.db = others
-			return &in, true
+			return &in
 		}
 	}
-	return nil, false
+	return nil
 }
 
 // joint is an overlay that notes what its commits and reads rely on.
@@ -121,6 +123,13 @@ func (j *joint) note(key string, rev uint64) {
 	if _, noted := j.seen[key]; !noted && !j.done {
 		j.seen[key] = rev
 	}
+}
+
+// Limits returns the limits of the store below, and says that commits take effect later.
+func (j *joint) Limits() Limits {
+	l := j.below.Limits()
+	l.Deferred = true
+	return l
 }
 
 // run calls f. What f leaves behind cannot use the store any more: nobody would write what it commits.

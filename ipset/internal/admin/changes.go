@@ -46,7 +46,7 @@ func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
 	if err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "change", Field: "Unreserve", Err: err})
 	}
-	if a.IfEmpty && e.Others != nil { // nobody else would see that the pools are disabled
+	if a.IfEmpty && e.Limits.Deferred { // nobody else would see that the pools are disabled
 		return cause.Wrap(ipalloc.Error{Op: "change", Err: cause.Invalid("IfEmpty", "not in store.Together: it takes commits of its own")})
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left

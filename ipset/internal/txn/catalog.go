@@ -3,6 +3,7 @@ package txn
 import (
 	"context"
 
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -67,8 +68,11 @@ func (e *Engine) decodePools(root, pools store.Record) (*pool.Catalog, error) {
 // Published returns the catalog that others go by, if it is not that of this engine's store: the changes of a [store.Together] take
 // effect for them when it ends. Until then they may claim what only the published catalog lets them. It is nil if there is no other.
 func (e *Engine) Published(ctx context.Context, mine uint64) (*pool.Catalog, error) {
-	if e.Others == nil {
+	switch {
+	case !e.Limits.Deferred:
 		return nil, nil
+	case e.Others == nil:
+		return nil, cause.Invalid("store", "the store of store.Together is inside of another: wrap the one that Together writes to")
 	}
 	recs, err := e.Others.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
 	if err != nil || recs[0].Rev == mine {

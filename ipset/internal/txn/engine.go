@@ -32,7 +32,7 @@ type Engine struct {
 	DB     store.Store // what plans read and commits are made on
 	Store  store.Store // DB for what reads outside of a plan
 	Limits store.Limits
-	// Others is the store that others see, if they see the commits of this one only later, as [store.Published] says; else nil.
+	// Others is the store that others see, if they see the commits of this one only later and [store.Published] knows it; else nil.
 	Others store.Store
 
 	Now    func() time.Time
@@ -52,7 +52,7 @@ type Engine struct {
 // NewEngine returns an engine. It reads nothing.
 func NewEngine(c Config) *Engine {
 	e := &Engine{DB: c.Store, Limits: c.Store.Limits(), Now: c.Now, Labels: c.Labels, Skew: int64(c.Skew), Keep: c.Keep, Tries: c.Tries, Retry: c.Retry}
-	e.Others, _ = store.Published(c.Store)
+	e.Others = store.Published(c.Store)
 	e.Hints.last = occ.NewRecent[alloc.Owner, *[2]netip.Prefix](e.Keep)
 	e.Start()
 	return e
