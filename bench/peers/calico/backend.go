@@ -39,6 +39,7 @@ type backend struct {
 	rev  uint64
 
 	reads, lists, writes atomic.Int64
+	moved                atomic.Int64 // bytes of paths and JSON that were read or written
 }
 
 // record is what is stored at a path: an object or its JSON.
@@ -71,7 +72,14 @@ func (b *backend) pack(kvp *model.KVPair) (*record, error) {
 	if r.json, err = model.SerializeValue(kvp); err != nil {
 		return nil, cerrors.ErrorDatastoreError{Err: err, Identifier: kvp.Key}
 	}
+	b.moved.Add(int64(len(r.path) + len(r.json)))
 	return r, nil
+}
+
+// read is unpack for a caller to whom the record is sent.
+func (b *backend) read(r *record, key model.Key) (*model.KVPair, error) {
+	b.moved.Add(int64(len(r.path) + len(r.json)))
+	return b.unpack(r, key)
 }
 
 // unpack returns a pair that its receiver may change.
@@ -262,7 +270,7 @@ func (b *backend) Get(ctx context.Context, key model.Key, _ string) (*model.KVPa
 	if !ok {
 		return nil, cerrors.ErrorResourceDoesNotExist{Identifier: key}
 	}
-	return b.unpack(r, key) // records are replaced, never changed
+	return b.read(r, key) // records are replaced, never changed
 }
 
 // List implements the interface of the backends.
@@ -294,7 +302,7 @@ func (b *backend) List(ctx context.Context, l model.ListInterface, _ string) (*m
 		if key == nil {
 			continue
 		}
-		kvp, err := b.unpack(r, key)
+		kvp, err := b.read(r, key)
 		if err != nil {
 			return nil, err
 		}

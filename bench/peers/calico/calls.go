@@ -12,21 +12,35 @@ import (
 type countingStore struct {
 	store.Store
 	calls int
+	moved int // bytes of keys and values that were read or written
 }
 
 func (s *countingStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	s.calls++
-	return s.Store.Get(ctx, dst, keys...)
+	recs, err := s.Store.Get(ctx, dst, keys...)
+	s.move(recs[min(len(dst), len(recs)):])
+	return recs, err
 }
 
 func (s *countingStore) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	s.calls++
-	return s.Store.List(ctx, r)
+	recs, rev, err := s.Store.List(ctx, r)
+	s.move(recs)
+	return recs, rev, err
 }
 
 func (s *countingStore) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	s.calls++
+	for _, op := range ops {
+		s.moved += len(op.Key) + len(op.Value)
+	}
 	return s.Store.Commit(ctx, ops)
+}
+
+func (s *countingStore) move(recs []store.Record) {
+	for _, r := range recs {
+		s.moved += len(r.Key) + len(r.Value)
+	}
 }
 
 // storeCalls counts the calls to the store, each a round trip where the store is a database.

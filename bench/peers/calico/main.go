@@ -25,8 +25,8 @@ func main() {
 // config is what the flags say.
 type config struct {
 	options
-	readme, only, profile string
-	check, etcd           bool
+	readme, only, profile, year string
+	check, etcd                 bool
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -41,6 +41,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	fs.BoolVar(&c.check, "check", false, "fail if a target is missed")
 	fs.BoolVar(&c.etcd, "etcd", false, "measure on etcd as well, which is built the first time")
 	fs.StringVar(&c.only, "only", "", "`regexp` of works, as in engine/32, or of work@contestant")
+	fs.StringVar(&c.year, "year", "", "replay the calls of this `file`, which bench/scale has recorded, in place of all else")
 	fs.StringVar(&c.profile, "cpuprofile", "", "`file` for a CPU profile")
 	if err := fs.Parse(args); err != nil {
 		return c, err
@@ -66,10 +67,21 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	readme := report.Place{File: c.readme, Name: "bench-peers-calico"}
+	if c.year != "" {
+		readme.Name = "year"
+	}
 	if c.readme != "" { // not after many minutes
 		if err := readme.Check(); err != nil {
 			return err
 		}
+	}
+	if c.year != "" {
+		text, err := runYear(c.year, stderr)
+		if err == nil && c.readme != "" {
+			err = readme.Refresh(text)
+		}
+		fmt.Fprintln(stdout, text)
+		return err
 	}
 	works := allWorks(c.options)
 	var server *etcd
