@@ -173,6 +173,36 @@ func TestAlsoOfManyCallers(t *testing.T) {
 	}
 }
 
+// Callers that write the same record have a commit each, and none of them fails.
+func TestAlsoOfOneRecord(t *testing.T) {
+	w, g, e := newGated(t)
+	if _, err := w.store.Commit(bg, []store.Op{insert("same", "x")}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			op := insert("same", fmt.Sprint(i))
+			op.Expect = store.AnyRevision
+			if _, err := e.AutoAssign(bg, with(fmt.Sprint("p", i), op)); err != nil {
+				t.Error(err)
+			}
+		}()
+		if i == 0 {
+			<-g.arrived
+		}
+	}
+	waitFor(e, 3)
+	close(g.open)
+	wg.Wait()
+	if n := g.Counts().Commits; n != 4 {
+		t.Errorf("%d commits for 4 callers", n)
+	}
+	w.check()
+}
+
 // A request that is repeated, on the same engine, on another, or where its first commit had an unknown outcome, has the rows of
 // its first commit: they are not written again.
 func TestAlsoOfRequests(t *testing.T) {

@@ -100,6 +100,26 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 	sweep("all due but the one in use", SweepArgs{IdleAfter: time.Hour}, hosts-1, 8+4*hosts)
 }
 
+// TestDisownReadsTogether: empty blocks far apart are given back with a read of the blocks and one of the pages above them.
+func TestDisownReadsTogether(t *testing.T) {
+	var pools []Pool
+	for i := range 8 {
+		pools = append(pools, poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.%d.0.0/24", i), 28))
+	}
+	w := newWorld(t, Config{}, pools...)
+	for _, p := range pools {
+		if _, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{p.Name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := faults.NewFaulty(w.store)
+	got, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
+	if err != nil || len(got) != 8 || s.Counts().Calls() > 6 {
+		t.Errorf("%v, %v, %+v", got, err, s.Counts())
+	}
+	w.check()
+}
+
 // TestCallersFitIntoOneCommit: on a store that takes 127 records in a commit, 31 callers of one host that come together are one
 // commit, with and without a request key each, and so is the release of a hundred addresses.
 func TestCallersFitIntoOneCommit(t *testing.T) {

@@ -98,6 +98,30 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 	w.check()
 }
 
+// TestReleaseInParts: addresses that a commit has no room for are released by the next, in the order of their names.
+func TestReleaseInParts(t *testing.T) {
+	for ops := 16; ops < 64; ops += 7 {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		var rs []alloc.Release
+		for i := range 40 {
+			rs = append(rs, alloc.Release{Address: w.assign(want("h", 1, fmt.Sprint("p", i))).V4[0].Address})
+		}
+		res, err := w.engine(limited(w.store, ops)).ReleaseIPs(bg, rs...)
+		if err != nil || len(res) != len(rs) {
+			t.Fatalf("%d operations a commit: %v, %v", ops, res, err)
+		}
+		for i, r := range res {
+			if r.Outcome != alloc.Released {
+				t.Errorf("%d operations a commit: %s: %v", ops, rs[i].Address, r.Outcome)
+			}
+		}
+		if held := w.used(); len(held) > 0 {
+			t.Errorf("%d operations a commit: %v are held", ops, held)
+		}
+		w.check()
+	}
+}
+
 // TestReleaseWhoseStoreFails: a release that one failed call of the store ends returns that error and changes nothing: of the last
 // address of a block without owner, and beside an address that was declined for longer than the pool's addresses cool.
 func TestReleaseWhoseStoreFails(t *testing.T) {

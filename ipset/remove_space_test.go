@@ -105,6 +105,16 @@ func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
 	return f, e, red
 }
 
+// TestRemoveSpaceFillsCommits: a commit removes as many records of a space as the limit of the store allows.
+func TestRemoveSpaceFillsCommits(t *testing.T) {
+	f, e, _ := emptied(t, store.NewMemory())
+	f.Reset()
+	err := e.Operator().RemoveSpace(bg, "red")
+	if c := f.Counts(); err != nil || c.Commits > 15 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // TestRemoveSpaceOfManyHosts: the empty blocks of more hosts than are read at a time are given back.
 func TestRemoveSpaceOfManyHosts(t *testing.T) {
 	root := newWorld(t, Config{})

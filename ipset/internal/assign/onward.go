@@ -98,9 +98,6 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 			return nil
 		}
 	}
-	if s.want == 0 || last.Less(at.Addr()) {
-		return nil
-	}
 	return p.claimFromOn(t, s, i, at, netip.PrefixFrom(last, pool.BlockBits).Masked())
 }
 

@@ -163,6 +163,45 @@ func TestAddressDecodeRefusesDamage(t *testing.T) {
 	}
 }
 
+// An address cools until some time, and has no holders beside the last.
+func TestRecordOfAnAddressThatCannotCool(t *testing.T) {
+	b := mustBlock(t, "10.0.0.0/28", Options{})
+	b.AutoAssign(nil, 1, alloc.Claim{Handle: "h"}, t0, nil)
+	b.AutoAssign(nil, 1, alloc.Claim{Handle: "h", TTL: time.Hour, Share: alloc.Share{Max: 2}}, t0, nil)
+	for x, a := range b.Each() {
+		cools := *a
+		cools.Cooling = true
+		for cooling, want := range map[*Address]error{a: nil, &cools: ipalloc.ErrCorrupt} {
+			if _, _, err := DecodeAddress(string(cooling.Append(nil, 28))); !errors.Is(err, want) {
+				t.Errorf("%d: %+v: %v", x, cooling, err)
+			}
+		}
+	}
+}
+
+// The holders of an address differ in their handles, have one each, and came one after the other.
+func TestRecordOfHoldersThatCannotBe(t *testing.T) {
+	holder := func(handle string, seq uint64) Holder { return Holder{Identity: Identity{Handle: handle}, Seq: seq} }
+	for want, lists := range map[error][][]Holder{
+		nil: {{holder("a", 5)}, {holder("a", 5), holder("b", 6)}, {holder("a", 5), holder("b", 6), holder("c", 8)}},
+		ipalloc.ErrCorrupt: {
+			{holder("", 5)}, {holder("a", 5), holder("", 6)}, {holder("a", 5), holder("a", 6)}, {holder("a", 5), holder("b", 5)}, {holder("a", 5), holder("b", 4)},
+			{holder("a", 5), holder("b", 6), holder("b", 7)}, {holder("a", 5), holder("b", 6), holder("c", 6)}, {holder("a", 5), holder("b", 6), holder("c", 7), holder("d", 8)},
+		},
+	} {
+		for _, list := range lists {
+			a := Address{Holder: list[0]}
+			a.allow(alloc.Share{Max: 3})
+			for _, h := range list[1:] {
+				a.shared += string(appendHolder(nil, h))
+			}
+			if _, _, err := DecodeAddress(string(a.Append(nil, 28))); !errors.Is(err, want) {
+				t.Errorf("%+v: %v, want %v", list, err, want)
+			}
+		}
+	}
+}
+
 // The record of a block of 64 addresses stays small however many are held and in whatever order the free ones are.
 func TestBlockRecordIsSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))

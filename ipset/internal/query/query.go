@@ -316,7 +316,6 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 			yield(alloc.Allocation{}, err)
 			return
 		}
-		more := true
 		var bad error
 		err = e.EachPage(ctx, r, func(recs []store.Record) bool {
 			for _, rec := range recs {
@@ -325,13 +324,13 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 					bad = err
 					return false
 				}
-				if more = !busy || yield(al, nil); !more {
+				if busy && !yield(al, nil) {
 					return false
 				}
 			}
 			return true
 		})
-		if err = errors.Join(bad, err); more && err != nil {
+		if err = errors.Join(bad, err); err != nil {
 			yield(alloc.Allocation{}, err)
 		}
 	}

@@ -14,7 +14,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// TestKeysHaveOneForm: a key of a block or of an address names what it was made of, and no key that is shorter, longer, or of the
+// TestKeysHaveOneForm: a key of a block, an address or a page names what it was made of, and no key that is shorter, longer, or of the
 // other family does.
 func TestKeysHaveOneForm(t *testing.T) {
 	for _, s := range []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/32", "255.255.255.255/32", "::/0", "fd00::/64", "fd00::1/128"} {
@@ -46,6 +46,20 @@ func TestKeysHaveOneForm(t *testing.T) {
 		}
 		for _, key := range bad {
 			if got, ok := ParseAddressKey(key); ok {
+				t.Errorf("%q is %v", key, got)
+			}
+		}
+		leaf, _ := LeafOf(p)
+		key = leaf.Key()
+		if got, ok := ParsePageKey(key); !ok || got != leaf {
+			t.Errorf("%v is read as %v, %v", leaf, got, ok)
+		}
+		bad = []string{KindPage + other + key[2:], KindPage + "5" + key[2:], key + "\x00", "z" + key[1:]}
+		for n := range len(key) {
+			bad = append(bad, key[:n])
+		}
+		for _, key := range bad {
+			if got, ok := ParsePageKey(key); ok {
 				t.Errorf("%q is %v", key, got)
 			}
 		}
