@@ -56,6 +56,32 @@ func TestCheckOfSharedBytes(t *testing.T) {
 	}
 }
 
+// A table whose counts or separators are wrong is damage.
+func TestCheckOfTheTable(t *testing.T) {
+	for what, damage := range map[string]func(s *sorted){
+		"a record too many":    func(s *sorted) { s.n++ },
+		"a node too few":       func(s *sorted) { s.froms = append(s.froms, "z") },
+		"another first page":   func(s *sorted) { s.froms[0] = "a" },
+		"a separator too many": func(s *sorted) { s.nodes[0].froms = append(s.nodes[0].froms, "z") },
+		"no pages":             func(s *sorted) { s.nodes[0].pages, s.nodes[0].froms = nil, nil },
+		"an early separator":   func(s *sorted) { s.nodes[0].froms[1] = "k000" },
+		"a late separator":     func(s *sorted) { s.nodes[0].froms[1] += "x" },
+		"an empty separator":   func(s *sorted) { s.nodes[0].froms[1] = "" },
+		"a late revision":      func(s *sorted) { s.nodes[0].pages[0].base++ },
+	} {
+		w := newTwin(t)
+		for i := range 3 * pageMax {
+			w.commit(Op{Kind: Put, Key: fmt.Sprintf("k%03d", i)})
+		}
+		if err := w.m.Check(); err != nil || len(w.m.table.nodes[0].pages) < 2 {
+			t.Fatal(err)
+		}
+		if damage(&w.m.table); w.m.Check() == nil {
+			t.Error(what)
+		}
+	}
+}
+
 // check compares the store with the map: its invariants, every record by get, the whole list and some ranges.
 func (w *twin) check(r *rand.Rand) {
 	w.t.Helper()
