@@ -47,7 +47,7 @@ func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, o
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x, ok = next(b, state, x); !ok {
-		return 0, 0, false
+		return
 	}
 	if word = b.Word(x); !state {
 		word = ^word
@@ -94,7 +94,7 @@ func (s *Set) run(b *bitmap.Bitmap, state bool, x uint64) (lo, hi uint64, ok boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lo, ok = next(b, state, x); !ok {
-		return 0, 0, false
+		return
 	}
 	if end, more := next(b, !state, lo); more {
 		return lo, end - 1, true

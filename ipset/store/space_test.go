@@ -187,23 +187,30 @@ func TestSpaceLimits(t *testing.T) {
 	}
 }
 
-// A commit in a space costs one allocation more than in its store.
+// A commit in a space costs one allocation more than in its store, and a get two.
 func TestSpaceAllocations(t *testing.T) {
-	commit := func(s store.Store) float64 {
-		var ops []store.Op
-		for i := range 10 {
-			ops = append(ops, store.Op{Kind: store.Put, Key: fmt.Sprint("k", i), Expect: store.AnyRevision})
-		}
+	var ops []store.Op
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, fmt.Sprint("k", i))
+		ops = append(ops, store.Op{Kind: store.Put, Key: keys[i], Expect: store.AnyRevision})
+	}
+	cost := func(s store.Store) (commit, get float64) {
 		return testing.AllocsPerRun(2000, func() {
-			if _, err := s.Commit(t.Context(), ops); err != nil {
-				t.Fatal(err)
-			}
-		})
+				if _, err := s.Commit(t.Context(), ops); err != nil {
+					t.Fatal(err)
+				}
+			}), testing.AllocsPerRun(100, func() {
+				if _, err := s.Get(t.Context(), nil, keys...); err != nil {
+					t.Fatal(err)
+				}
+			})
 	}
 	db := store.NewMemory()
-	commit(db) // makes room for the commits that it remembers
-	if plain, in := commit(db), commit(space(t, db, "team")); in > plain+1 {
-		t.Errorf("%v allocations in a space, %v without", in, plain)
+	cost(db) // makes room for the commits that it remembers
+	commit, get := cost(db)
+	if c, g := cost(space(t, db, "team")); c > commit+1 || g > get+2 {
+		t.Errorf("%v and %v allocations in a space, %v and %v without", c, g, commit, get)
 	}
 }
 

@@ -1,8 +1,12 @@
 package prefixestest
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/fails"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -24,4 +28,32 @@ func TestLimited(t *testing.T) {
 // A space of a store serves allocators.
 func TestSpace(t *testing.T) {
 	Test(t, storetest.InSpace(func(*testing.T) store.Store { return store.NewMemory() }))
+}
+
+// refusing returns a store that refuses every call that spares does not.
+func refusing(spares ...faults.Kind) store.Store {
+	f := faults.NewFaulty(store.NewMemory())
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if slices.Contains(spares, c.Kind) {
+			return faults.Outcome{}
+		}
+		return faults.Fail(faults.ErrInjected)
+	})
+	return f
+}
+
+// Every test of the suite fails for a store that makes no commit.
+func TestNoCommits(t *testing.T) {
+	fails.Want(t, ".", func(t *testing.T) {
+		Test(t, func(*testing.T) store.Store { return refusing(faults.Get, faults.List) })
+	})
+}
+
+// Every step of the history says when the store has failed.
+func TestStepsReturnErrors(t *testing.T) {
+	for _, s := range history() {
+		if err := s.do(t.Context(), newAllocator(t, refusing())); !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
 }

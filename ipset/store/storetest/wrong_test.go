@@ -3,15 +3,14 @@ package storetest
 import (
 	"context"
 	"iter"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/internal/test/fails"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// wrong is a store that breaks the contract, by what it does to the events of a watch.
+// wrong is a store that changes the events of a watch.
 type wrong struct {
 	store.Store
 	event func(*store.Event)
@@ -28,25 +27,26 @@ func (w wrong) Watch(ctx context.Context, after uint64, prefixes ...string) iter
 	}
 }
 
-// TestWrongStores verifies that the suite fails for a store that breaks the contract. A test that fails is run in a process of its own.
+// The suite fails for a store that breaks the contract.
 func TestWrongStores(t *testing.T) {
-	const inside = "STORETEST_INSIDE"
-	for _, tt := range []struct {
-		name, test string // which test of the suite has to fail
-		store      wrong
+	for name, tt := range map[string]struct {
+		test string // which of the suite has to fail
+		open Open
 	}{
-		{"two events of one revision", "WatchOrder", wrong{event: func(ev *store.Event) { ev.Rev |= 1 }}},
+		"two events of one revision": {"^WatchOrder$", func(t *testing.T) store.Store {
+			return wrong{memory(t), func(ev *store.Event) { ev.Rev |= 1 }}
+		}},
+		"no commits": {"^(Get|Expectations|AllOrNothing|Guards|BadCommits|Binary|OneWinner|Snapshots|GetEdges|Errors|Current|OpsAreTheCallers)$", func(t *testing.T) store.Store {
+			f := faults.NewFaulty(memory(t))
+			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if c.Kind == faults.Commit {
+					return faults.Fail(faults.ErrInjected)
+				}
+				return faults.Outcome{}
+			})
+			return f
+		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if os.Getenv(inside) != "" {
-				TestStore(t, func(t *testing.T) store.Store { tt.store.Store = memory(t); return tt.store })
-				return
-			}
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestWrongStores$/^"+strings.ReplaceAll(tt.name, " ", "_")+"$/^"+tt.test+"$")
-			cmd.Env = append(os.Environ(), inside+"=1")
-			if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "/"+tt.test+" (") {
-				t.Errorf("%v\n%s", err, out)
-			}
-		})
+		t.Run(name, func(t *testing.T) { fails.Want(t, tt.test, func(t *testing.T) { TestStore(t, tt.open) }) })
 	}
 }
