@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -209,6 +210,42 @@ func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
 		if kept == 0 {
 			t.Errorf("again %v: never kept", again)
 		}
+	}
+}
+
+// TestRemoveIfEmptyBesideImport: so it is with a block that is imported, which disabled pools take.
+func TestRemoveIfEmptyBesideImport(t *testing.T) {
+	kept := 0
+	for k, met := 1, true; met; k++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		before := mustBlock(t, "10.0.0.8/30", block.Options{}) // after it the sequence numbers of b are none that change the catalog
+		if err := w.Operator().ImportBlock(bg, before); err != nil {
+			t.Fatal(err)
+		}
+		b := mustBlock(t, "10.0.0.4/30", block.Options{Owner: alloc.HostOwner("h")})
+		b.AutoAssign(nil, 1, alloc.Claim{Handle: "x"}, w.clock.now(), nil)
+		db, late := faults.NewLimited(w.store, store.Limits{}), error(nil)
+		db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.N == k {
+				late = w.Operator().ImportBlock(bg, b)
+			}
+			return faults.Outcome{}
+		})
+		err := w.engine(db).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+		if met = db.Counts().Calls() >= k; !met {
+			break
+		}
+		if pools, _ := w.Pools(bg); late == nil && (!errors.Is(err, ipalloc.ErrInUse) || len(pools) != 1 || pools[0].Disabled) ||
+			late != nil && (!errors.Is(late, ipalloc.ErrNotFound) || err != nil || len(pools) != 0) {
+			t.Errorf("call %d: %v, imported %v, pools %v", k, err, late, pools)
+		}
+		if late == nil {
+			kept++
+		}
+		w.check()
+	}
+	if kept == 0 {
+		t.Error("never kept")
 	}
 }
 

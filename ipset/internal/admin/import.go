@@ -9,6 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -108,8 +109,23 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.Look(x); return st != block.Free }) {
 		return cause.Wrap(ipalloc.Error{Op: "import", Prefix: at, Err: ipalloc.ErrOccupied})
 	}
-	if err := t.Room(t.BlockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true)); err != nil {
+	n = t.BlockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true)
+	disabled := p.create && cat.Pools[i].Disabled // by a removal that has looked, perhaps: it begins anew if the catalog is written
+	if disabled {
+		n += 2
+	}
+	if err := t.Room(n); err != nil {
 		return err
+	}
+	if disabled {
+		if t.Pending() {
+			return occ.ErrFirst
+		}
+		value, err := cat.Encode()
+		if err != nil {
+			return err
+		}
+		t.SetCatalog(cat.Catalog, value)
 	}
 	if p.create {
 		be.Set(p.b.Emptied(p.xs, p.rest))
