@@ -265,6 +265,28 @@ func TestHolderCostsOneCommit(t *testing.T) {
 	w.check()
 }
 
+// The holders that one host has of many addresses leave in as many commits as the limit of the store makes of them.
+func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
+	for ops := 16; ops < 64; ops += 3 {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		for i := range 32 {
+			at := vip
+			for range i % 8 {
+				at = at.Next()
+			}
+			c := alloc.Claim{Handle: fmt.Sprint("p", i), Share: alloc.Share{Max: 4, Key: "web"}}
+			if _, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left, err := w.engine(limited(w.store, ops)).ReleaseAddressesOf(bg, alloc.HostOwner("a"))
+		if held := w.used(); err != nil || len(left) != 8 || len(held) > 0 {
+			t.Errorf("%d operations a commit: %v, %v, %v are held", ops, left, err, held)
+		}
+		w.check()
+	}
+}
+
 // Whatever call of the store fails, before or after it has happened: the same call again ends in what it should, nothing is lost
 // and nothing is there twice.
 func TestHoldersWithFaults(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -230,6 +231,13 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 			}
 			return err
 		},
+		"assign": func(e *Engine) error { _, err := e.AutoAssign(bg, want("h", 70, "p")); return err },
+		"assign onward": func(e *Engine) error {
+			a := want("h", 70, "p")
+			a.From = first.Addr()
+			_, err := e.AutoAssign(bg, a)
+			return err
+		},
 	} {
 		limited := poolOf("a", "10.0.0.0/23", 32)
 		limited.MaxBlocksPerHost = record.MaxListed + 1
@@ -267,6 +275,47 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 			t.Errorf("%s: %v beside a key that cannot be read", name, err)
 		}
 		w.remove(bad)
+		w.check()
+	}
+}
+
+// TestIndexKeyThatCannotBeRead: a call that goes by an index fails if a key of it cannot be read, and releases nothing.
+func TestIndexKeyThatCannotBeRead(t *testing.T) {
+	h := alloc.HostOwner("h")
+	own, held, borrowed := record.CodeRange(record.KindOwner, h).From, record.HandleRange("p").From, record.CodeRange(record.KindHost, h).From
+	shared := record.KindShare + "web\x00"
+	for name, call := range map[string]struct {
+		key string
+		do  func(e *Engine) error
+	}{
+		"BlocksOf":                     {own, func(e *Engine) error { _, err := e.BlocksOf(bg, h); return err }},
+		"IPsByHost":                    {own, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
+		"IPsByHost, borrowed":          {borrowed, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
+		"IPsByHandle":                  {held, func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err }},
+		"IPsByShare":                   {shared, func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err }},
+		"ReleaseAddressesOf":           {own, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, h); return err }},
+		"ReleaseAddressesOf, borrowed": {borrowed, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, h); return err }},
+		"ReleaseByHandle":              {held, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }},
+		"Release":                      {held, func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "p"}); return err }},
+		"Renew":                        {held, func(e *Engine) error { _, err := e.Renew(bg, "p", time.Hour); return err }},
+		"DisownBlocks":                 {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, DisownArgs{Owner: h}); return err }},
+		"AutoAssign, if it has one": {held, func(e *Engine) error {
+			a := want("h", 1, "p")
+			a.Existing = true
+			_, err := e.AutoAssign(bg, a)
+			return err
+		}},
+	} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		a := want("h", 3, "p")
+		a.TTL = time.Hour
+		w.assign(a)
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: call.key + "none", Expect: store.AnyRevision}})
+		rev := w.rev()
+		if err := call.do(w.engine(w.store)); !errors.Is(err, ipalloc.ErrCorrupt) || w.rev() != rev {
+			t.Errorf("%s: %v, revision %d, was %d", name, err, w.rev(), rev)
+		}
+		w.remove(call.key + "none")
 		w.check()
 	}
 }

@@ -35,16 +35,16 @@ func (r *Runner[T]) lose() {
 		}
 	}
 	if best > 0 && writes {
-		r.lost = append(r.lost, f)
+		r.lost = &f
 		r.doubtful.Store(true)
 	}
 }
 
-// settle fences the commits of unknown outcome before anything else is planned. It costs nothing if there are none, else a
-// read and perhaps a commit each.
+// settle fences the commit of unknown outcome before anything else is planned, so there is one at most. It costs nothing if there is none,
+// else a read and perhaps a commit.
 func (r *Runner[T]) settle(ctx context.Context) error {
-	for tries := 1; len(r.lost) > 0; tries++ {
-		f := r.lost[0]
+	for tries := 1; r.lost != nil; tries++ {
+		f := *r.lost
 		recs, err := r.txn.store.Get(ctx, nil, f.key)
 		if err != nil {
 			return err
@@ -62,9 +62,8 @@ func (r *Runner[T]) settle(ctx context.Context) error {
 				return fmt.Errorf("fence an earlier commit of unknown outcome: %w", err)
 			}
 		}
-		r.lost, tries = r.lost[1:], 0
+		r.lost = nil
 	}
-	r.lost = nil
 	r.doubtful.Store(false)
 	return nil
 }

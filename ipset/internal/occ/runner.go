@@ -65,7 +65,7 @@ type Runner[T Transaction] struct {
 	waiting []*call[T] // the next batch
 	// doubtful is set while a commit may still be made after its caller was given ErrUnknownOutcome.
 	doubtful atomic.Bool
-	lost     []fence // commits of unknown outcome that have not been fenced yet
+	lost     *fence  // the commit of unknown outcome that has not been fenced yet
 	alone    call[T] // of a caller that found the runner idle
 	one      [1]*call[T]
 }
