@@ -133,9 +133,11 @@ func TestEnds(t *testing.T) {
 		{"10.0.0.6/31", "10.0.0.6", "10.0.0.7", 2, both},
 		{"10.0.0.6/32", "10.0.0.6", "10.0.0.6", 1, both},
 		{"10.0.0.6/32", "", "", 0, both[:1:1]},
+		{"0.0.0.0/32", "", "", 0, both[:1:1]},
 		{"0.0.0.0/30", "0.0.0.1", "0.0.0.3", 3, both},
 		{"fd00::/120", "fd00::", "fd00::ff", 256, both[:1:1]},
 		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1, both[:1:1]},
+		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "", "", 0, nil},
 		{"10.0.0.0/16", "10.0.1.20", "10.0.2.9", 246, []Option{Between(ip("10.0.1.20"), ip("10.0.2.9"))}},
 		{"10.0.0.0/24", "10.0.0.0", "10.0.0.0", 1, []Option{Between(ip("10.0.0.0"), ip("10.0.0.0"))}},
 		{"fd00::/64", "fd00::5", "fd00::a", 6, []Option{Between(ip("fd00::5"), ip("fd00::a"))}},
@@ -145,6 +147,12 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%s: %d usable, want %d", c.prefix, r.Free(), c.usable)
 		}
 		if c.usable == 0 {
+			g := newRegistryT(t, c.prefix, c.opts...)
+			wantErr(t, errOf(g.Allocate("o", Request{Addrs: anyBoth[:1]})), ipalloc.ErrFull)
+			wantErr(t, errOf(g.Allocate("o", Request{Addrs: anyBoth[1:]})), ipalloc.ErrFull)
+			if a := pfx(c.prefix).Addr(); !a.IsUnspecified() {
+				wantErr(t, errOf(g.Allocate("o", Request{Addrs: []netip.Addr{a}})), ipalloc.ErrOutOfRange)
+			}
 			continue
 		}
 		for _, edge := range []struct {

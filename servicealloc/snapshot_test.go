@@ -1,6 +1,7 @@
 package servicealloc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -172,6 +173,27 @@ func TestRestoreForgedGenerator(t *testing.T) {
 			b[at+i] ^= 1
 			if _, err := w.restore(snap.Seal(b, 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Owners and ranges that are not in ascending order, or twice there, are refused.
+func TestRestoreDisorder(t *testing.T) {
+	r := newRegistryT(t, "")
+	for i, name := range []string{"a", "b"} {
+		wantErr(t, r.SetRange(rangeOf("range-"+name, fmt.Sprintf("10.0.%d.0/24", i))), nil)
+		must(r.Allocate("owner-"+name, Request{Addrs: []netip.Addr{ip(fmt.Sprintf("10.0.%d.1", i))}}))
+	}
+	data := []byte(stateOf(t, r))
+	for _, was := range []string{"range-a", "owner-a"} {
+		for _, is := range []string{was, was[:6] + "b", was[:6] + "c"} {
+			b := bytes.Replace(data[:len(data)-4], []byte(was), []byte(is), 1)
+			_, err := NewRegistry(testPorts, Restore(snap.Seal(b, 0)))
+			if is == was {
+				wantErr(t, err, nil)
+			} else if !errors.Is(err, ipalloc.ErrCorrupt) {
+				t.Errorf("%s in place of %s: %v", is, was, err)
 			}
 		}
 	}

@@ -207,3 +207,37 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Check finds a node, a claim and a count that are not what they were.
+func TestCheckFinds(t *testing.T) {
+	for what, damage := range map[string]func(a *Allocator, n *owner){
+		"a node under two names":  func(a *Allocator, n *owner) { a.owners["other"] = n },
+		"a node without a prefix": func(a *Allocator, n *owner) { a.owners["none"] = &owner{name: "none"} },
+		"a claim too few":         func(a *Allocator, n *owner) { n.claims = n.claims[:1] },
+		"a claim of another":      func(a *Allocator, n *owner) { n.claims[1].Owner = a.owners["m"] },
+		"a prefix of another":     func(a *Allocator, n *owner) { n.prefixes[0] = a.owners["m"].prefixes[0] },
+		"a prefix with host bits": func(a *Allocator, n *owner) { n.prefixes[0] = pfx("10.0.0.1/28") },
+		"a node not in the tries": func(a *Allocator, n *owner) {
+			a.owners["new"] = &owner{name: "new", prefixes: n.prefixes, claims: []claim{{}, {}}}
+		},
+		"a node that is forgotten": func(a *Allocator, n *owner) { delete(a.owners, "n") },
+		"a terminating node":       func(a *Allocator, n *owner) { n.terminating = true },
+		"a reservation":            func(a *Allocator, n *owner) { a.reservations++ },
+	} {
+		a, err := New(dual("10.0.0.0/24", 28, "fd00::/48", 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"m", "n"} {
+			if _, err := a.Allocate(Node{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(a.Reserve(pfx("10.0.0.128/25")), a.Check()); err != nil {
+			t.Fatal(err)
+		}
+		if damage(a, a.owners["n"]); !errors.Is(a.Check(), ipalloc.ErrCorrupt) {
+			t.Error(what)
+		}
+	}
+}

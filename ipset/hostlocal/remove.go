@@ -3,6 +3,7 @@ package hostlocal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
@@ -25,9 +26,13 @@ func (e *Engine) Remove(ctx context.Context) error {
 	} else if e.leases { // attachments of an earlier boot go first
 		err = e.do(ctx, "remove", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })
 	}
-	for try, more := 1, true; more && err == nil; try++ {
-		if more, err = e.removeStep(ctx); errors.Is(err, ipalloc.ErrConflict) && try < e.tries {
+	for step, more := 1, true; more && err == nil; step++ {
+		more, err = e.removeStep(ctx)
+		switch last := step == 2*e.tries; { // an attempt marks, and then deletes
+		case !last && errors.Is(err, ipalloc.ErrConflict):
 			more, err = true, nil
+		case last && more: // Adds have cleared the marks before they were read
+			err = fault(ipalloc.ErrConflict, "", fmt.Sprintf("other writers were faster %d times", e.tries))
 		}
 	}
 	return e.explain(err, "remove", Attachment{})

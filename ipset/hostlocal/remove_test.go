@@ -186,6 +186,41 @@ func TestRemoveRepeatsAfterConflict(t *testing.T) {
 	}
 }
 
+// TestRemoveGivesUp: Remove ends if an address comes and goes each time, whether that is before it deletes or before it reads.
+func TestRemoveGivesUp(t *testing.T) {
+	for _, before := range []faults.Kind{faults.Commit, faults.List} {
+		w := newWorld(t, subnets("10.0.0.0/28"))
+		w.add(eth0("a"), nil, "10.0.0.2")
+		w.del(eth0("a"), "10.0.0.2")
+		f := faults.NewFaulty(w.store)
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind != before {
+				return faults.Outcome{}
+			}
+			if _, err := w.Add(ctx, eth0("rival")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Del(ctx, eth0("rival")); err != nil {
+				t.Fatal(err)
+			}
+			if c.Nth > 100 {
+				return faults.Fail(faults.ErrInjected)
+			}
+			return faults.Outcome{}
+		})
+		e, err := New(f, Config{Network: "net", Attempts: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Remove(ctx); !errors.Is(err, ipalloc.ErrConflict) || own(err).Op != "remove" {
+			t.Errorf("before calls of kind %d: %v", before, err)
+		}
+		if err := w.Remove(ctx); err != nil || left(t, w.store) != 0 {
+			t.Errorf("%v, %d records are left", err, left(t, w.store))
+		}
+	}
+}
+
 // TestAddEndsRemoval: the first Add after Remove has marked the header clears the mark; the next one leaves the header alone.
 func TestAddEndsRemoval(t *testing.T) {
 	w := newWorld(t, subnets("10.0.0.0/28"))

@@ -160,3 +160,32 @@ func TestCopySaysThatItIsNotComplete(t *testing.T) {
 		}
 	}
 }
+
+// A copy returns the error of any call of a store that fails, and is whole when repeated.
+func TestCopyReturnsErrors(t *testing.T) {
+	src := store.NewMemory()
+	for _, key := range []string{"a1", "b1", "c", "xblue\x00a1", "xblue\x00c"} {
+		if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: "value of " + key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, source := range []bool{false, true} {
+		for k, met := 1, true; met; k++ {
+			mem := store.NewMemory()
+			from, to := faults.NewFaulty(src), faults.NewFaulty(mem)
+			failing := to
+			if source {
+				failing = from
+			}
+			failing.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
+			_, err := store.Copy(t.Context(), to, from)
+			met = failing.Counts().Calls() >= k
+			if met != errors.Is(err, faults.ErrInjected) || !met && err != nil {
+				t.Errorf("source %v, call %d: %v", source, k, err)
+			}
+			if _, err := store.Copy(t.Context(), mem, src); err != nil {
+				t.Errorf("source %v, after call %d: %v", source, k, err)
+			}
+		}
+	}
+}
