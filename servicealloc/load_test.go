@@ -32,6 +32,18 @@ func grants(s string) (out []Grant) {
 	return out
 }
 
+// A generation that no registry counts to is replaced by the next one.
+func TestLoadGenerations(t *testing.T) {
+	r := newRegistryT(t, "10.0.0.0/24")
+	before := must(r.Allocate("before", Request{Addrs: anyBoth[:1]}))
+	if problems := r.Load([]Grant{{Owner: "o", Generation: maxRecorded + 1, Addrs: []netip.Addr{ip("10.0.0.7")}}}); len(problems) != 1 {
+		t.Error(problems)
+	}
+	if g, _ := r.Get("o"); g.Generation != before.Generation+1 {
+		t.Errorf("generation %d after %d", g.Generation, before.Generation)
+	}
+}
+
 // Load reports each thing that is wrong, and what is named is not handed out, whatever
 // is wrong with it.
 func TestLoadProblems(t *testing.T) {

@@ -107,6 +107,10 @@ func refuseGrants(t *testing.T, add addRow) {
 	add("Registry.Move", "from", "move", ipalloc.ErrInvalid, "from", err)
 	_, _, err = r.Move(Grant{}, bad)
 	add("Registry.Move", "to", "move", ipalloc.ErrInvalid, "to", err)
+	for _, p := range []Port{{TCP, 0}, {"x", 30000}} {
+		_, _, err = r.Move(Grant{}, Grant{Owner: "two", Ports: []Port{p}})
+		add("Registry.Move", "port", "move", ipalloc.ErrInvalid, "to", err)
+	}
 	_, _, err = r.Move(Grant{Owner: "one", Generation: one.Generation, Addrs: []netip.Addr{ip("10.0.0.2")}}, Grant{})
 	add("Registry.Move", "not held", "move", ipalloc.ErrNotHeld, "", err)
 	for field, c := range map[string]Change{"Grant": {Op: OpAllocate, Grant: bad}, "From": {Op: OpMove, From: bad}, "Op": {Op: "x"}} {

@@ -114,6 +114,8 @@ func TestImport(t *testing.T) {
 		"nowhere":        `{"cidr":"10.0.0.0/31","allocations":[null,null],"unallocated":[0]}`,
 		"free and taken": `{"cidr":"10.0.0.0/31","allocations":[0,null],"unallocated":[0,1],"attributes":[{"handle_id":"h"}]}`,
 		"no attributes":  `{"cidr":"10.0.0.0/31","allocations":[7,null],"unallocated":[1]}`,
+		"one too few":    `{"cidr":"10.0.0.0/31","allocations":[1,null],"unallocated":[1],"attributes":[{"handle_id":"h"}]}`,
+		"a minus":        `{"cidr":"10.0.0.0/31","allocations":[-1,null],"unallocated":[1],"attributes":[{"handle_id":"h"}]}`,
 		"out of range":   `{"cidr":"10.0.0.0/31","allocations":[null,null],"unallocated":[0,1,9]}`,
 		"negative":       `{"cidr":"10.0.0.0/31","allocations":[null,null],"unallocated":[-1,1]}`,
 		"deleted":        `{"cidr":"10.0.0.0/31","allocations":[null,null],"unallocated":[0,1],"deleted":true}`,

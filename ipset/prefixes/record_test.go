@@ -179,6 +179,21 @@ func TestPoolsOfAHolding(t *testing.T) {
 	}
 }
 
+// TestOwnersOfAHolding: a record without an owner, or with more than one can have, is damaged.
+func TestOwnersOfAHolding(t *testing.T) {
+	for _, c := range []struct {
+		owner, attributes int
+		good              bool
+	}{{1, 0, true}, {MaxOwner, MaxAttributes, true}, {0, 0, false}, {MaxOwner + 1, 0, false}, {1, MaxAttributes + 1, false}} {
+		r := record{Holding{Owner: strings.Repeat("o", c.owner), Attributes: strings.Repeat("a", c.attributes)}, "\x08"}
+		w := wire.Write(nil)
+		r.code(w)
+		if _, err := decodeHolding(prefix("10.0.0.0/20"), string(w.B)); c.good != (err == nil) || !c.good && !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("an owner of %d bytes and attributes of %d: %v", c.owner, c.attributes, err)
+		}
+	}
+}
+
 // TestPageOfHalfAddresses: in a page whose slots are smaller than an address, a prefix takes whole addresses.
 func TestPageOfHalfAddresses(t *testing.T) {
 	for bits := 24; bits <= 31; bits++ {
