@@ -91,6 +91,19 @@ func TestPairCosts(t *testing.T) {
 	}
 }
 
+// TestUtilizationCosts: the utilization of a pool takes one list, of its pages alone.
+func TestUtilizationCosts(t *testing.T) {
+	a, db := mixed(t, 1000)
+	pages, _, err := db.Memory.List(t.Context(), pagesRange(prefix("10.0.0.0/8")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	*db = counting{Memory: db.Memory}
+	if u, err := a.Utilization(t.Context(), prefix("10.0.0.0/8")); err != nil || u.Held[28] == 0 || db.listed != len(pages) {
+		t.Errorf("%+v, %v: %d records listed, of %d pages", u, err, db.listed, len(pages))
+	}
+}
+
 // TestOwnerOfMany: what an owner holds is listed once to release it all, however many commits that takes, and Assign lists no more
 // of it than up to the first prefix of the length.
 func TestOwnerOfMany(t *testing.T) {
