@@ -85,6 +85,9 @@ func TestBlockSizes(t *testing.T) {
 				t.Errorf("%s: %v", tt.prefix, a)
 			}
 		}
+		if al, ok := b.Lookup(ip("2001:db9::")); ok {
+			t.Errorf("%s: outside: %v", tt.prefix, al)
+		}
 		mustCheck(t, b)
 		data, addrs := records(b)
 		c, err := decoded(b.prefix, data, addrs)
