@@ -120,6 +120,19 @@ func TestDisownReadsTogether(t *testing.T) {
 	w.check()
 }
 
+// TestGuestLeavesAlone: the release of what a host has borrowed reads that address of its block, and not the others.
+func TestGuestLeavesAlone(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
+	w.assign(want("h", 60, "p"))
+	guest := w.assign(want("guest", 1, "q")).V4[0].Address
+	s := faults.NewFaulty(w.store)
+	got, err := w.engine(s).ReleaseAddressesOf(bg, alloc.HostOwner("guest"))
+	if err != nil || len(got) != 1 || got[0] != guest || touched(s) > 20 {
+		t.Errorf("%v, %v, %d records", got, err, touched(s))
+	}
+	w.check()
+}
+
 // TestCallersFitIntoOneCommit: on a store that takes 127 records in a commit, 31 callers of one host that come together are one
 // commit, with and without a request key each, and so is the release of a hundred addresses.
 func TestCallersFitIntoOneCommit(t *testing.T) {

@@ -416,3 +416,40 @@ func TestPanicLeavesTheEngineUsable(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicOfAChangeOfPools: an engine whose change of pools ended in a panic of the store assigns by the pools that are in the store.
+func TestPanicOfAChangeOfPools(t *testing.T) {
+	for name, change := range map[string]func(e *Engine) error{
+		"added":   func(e *Engine) error { return e.AddPool(bg, poolOf("b", "10.1.0.0/24", 28)) },
+		"removed": func(e *Engine) error { return e.RemovePool(bg, "a") },
+		"size":    func(e *Engine) error { return e.UpdatePool(bg, poolOf("a", "10.0.0.0/26", 30)) }, // its commit has another record to fence
+		"merged":  func(e *Engine) error { return e.Operator().MergePools(bg, "b", "a") },
+	} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("c", "10.0.0.64/26", 28))
+		other := want("g", 1, "p")
+		other.Pools = []string{"c"}
+		w.assign(other)
+		armed := true
+		e := w.engine(onCommit(w.store, func(context.Context, []store.Op) faults.Outcome {
+			if armed {
+				armed = false
+				panic("a fault of the store")
+			}
+			return faults.Outcome{}
+		}))
+		func() {
+			defer func() { recover() }()
+			t.Errorf("%s: %v", name, change(e))
+		}()
+		a := want("h", 20, "q")
+		a.Pools = []string{"b"}
+		if _, err := e.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+		a.Pools = []string{"a"}
+		if got, err := e.AutoAssign(bg, a); err != nil || len(got.V4) != 20 || got.V4[0].Block.Bits() != 28 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		w.check()
+	}
+}

@@ -13,7 +13,6 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -181,56 +180,6 @@ func TestEveryCallSettles(t *testing.T) {
 			if after := fmt.Sprint(mem.List(bg, store.Range{})); after != before {
 				t.Errorf("%s in space %q: the lost commit was made after the answer", name, space)
 			}
-		}
-	}
-}
-
-// TestEveryCallReturnsTheErrorOfItsStore: whichever call of the store fails, its error is that of the engine's call, and the store is in
-// order.
-func TestEveryCallReturnsTheErrorOfItsStore(t *testing.T) {
-	p := poolOf("p", "10.0.0.0/24", 28)
-	p.Index = []string{"user"}
-	made := newWorld(t, Config{}, p)
-	e := inSpace(t, made.Engine, "s")
-	if err := e.AddPool(bg, p); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []*Engine{made.Engine, e} {
-		for _, host := range []string{"x", "y", "z"} {
-			a := want(host, 20, host)
-			a.TTL, a.Attributes, a.Sticky, a.Request = time.Hour, attributes(t, "user", "x"), true, host
-			if _, err := e.AutoAssign(bg, a); err != nil {
-				t.Fatal(err)
-			}
-		}
-		shared := want("y", 1, "vip")
-		shared.Share = alloc.Share{Max: 2, Key: "web"}
-		if _, err := e.AutoAssign(bg, shared); err != nil {
-			t.Fatal(err)
-		}
-		for at := ip("10.0.0.0"); at.Compare(ip("10.0.0.16")) < 0; at = at.Next() {
-			e.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("z"), Claim: alloc.Claim{Handle: "z"}})
-		}
-	}
-	for name, call := range settling {
-		for k, more := 1, true; more; k++ {
-			w := &world{t: t, store: store.NewMemory(), clock: &clock{t: t0.Add(time.Minute)}}
-			if _, err := store.Copy(bg, w.store, made.store); err != nil {
-				t.Fatal(err)
-			}
-			w.Engine = w.engine(w.store)
-			f := faults.NewLimited(w.store, store.Limits{Ops: 24})
-			e := w.engine(f)
-			if name == "InSpace" || name == "RemoveSpace" {
-				e = inSpace(t, e, "s")
-			}
-			f.Script(faults.At(k, faults.Fail(errDown)))
-			err := call(e)
-			if more = f.Counts().Calls()+f.Counts().Watches >= k; more && !errors.Is(err, errDown) {
-				t.Errorf("%s, call %d fails: %v", name, k, err)
-			}
-			f.Script(nil)
-			w.check(audit.NoPool)
 		}
 	}
 }

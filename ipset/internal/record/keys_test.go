@@ -2,6 +2,7 @@ package record
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -53,6 +54,9 @@ func TestKeysHaveOneForm(t *testing.T) {
 		key = leaf.Key()
 		if got, ok := ParsePageKey(key); !ok || got != leaf {
 			t.Errorf("%v is read as %v, %v", leaf, got, ok)
+		}
+		if floor := leaf.Floor(); floor.Key() != key[:3]+"\xff"+strings.Repeat("\x00", len(key)-5)+string([]byte{key[len(key)-1] & 63}) {
+			t.Errorf("the floor of %q is %q", key, floor.Key())
 		}
 		bad = []string{KindPage + other + key[2:], KindPage + "5" + key[2:], key + "\x00", "z" + key[1:]}
 		for n := range len(key) {
