@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -207,6 +208,17 @@ func TestMemoryAgainstMap(t *testing.T) {
 				t.Errorf("an empty table of %d records in %d nodes", w.m.table.n, len(w.m.table.nodes))
 			}
 		})
+	}
+}
+
+// The size of a number is what its code takes, which a record that is overwritten in place relies upon.
+func TestSizeOf(t *testing.T) {
+	for bits := range 64 {
+		for _, v := range []uint64{1<<bits - 1, 1 << bits, 1<<bits + 1} {
+			if got, want := sizeOf(v), len(binary.AppendUvarint(nil, v)); got != want {
+				t.Errorf("%d takes %d bytes, want %d", v, got, want)
+			}
+		}
 	}
 }
 
