@@ -422,8 +422,11 @@ func TestPanicOfAChangeOfPools(t *testing.T) {
 	for name, change := range map[string]func(e *Engine) error{
 		"added":   func(e *Engine) error { return e.AddPool(bg, poolOf("b", "10.1.0.0/24", 28)) },
 		"removed": func(e *Engine) error { return e.RemovePool(bg, "a") },
-		"size":    func(e *Engine) error { return e.UpdatePool(bg, poolOf("a", "10.0.0.0/26", 30)) }, // its commit has another record to fence
-		"merged":  func(e *Engine) error { return e.Operator().MergePools(bg, "b", "a") },
+		"size":    func(e *Engine) error { return e.UpdatePool(bg, poolOf("a", "10.0.0.0/26", 30)) },
+		"anew": func(e *Engine) error { // its commit has another record to fence
+			return e.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("b", "10.0.0.0/26", 30)}})
+		},
+		"merged": func(e *Engine) error { return e.Operator().MergePools(bg, "b", "a") },
 	} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("c", "10.0.0.64/26", 28))
 		other := want("g", 1, "p")
