@@ -68,7 +68,7 @@ func (b *book) include(p part) *job {
 		b.packages[key] = j
 		b.jobs = append(b.jobs, j)
 	}
-	j.all = j.all || len(p.tests) == 0
+	j.all, j.full = j.all || len(p.tests) == 0, j.full || p.full
 	for _, name := range p.tests {
 		if !slices.Contains(j.tests, name) {
 			j.tests = append(j.tests, name)

@@ -162,6 +162,9 @@ func (b *book) attempt(ctx context.Context, j *job, share time.Duration) {
 	}
 }
 
+// short reports whether the tests of a job are run in short form.
+func (b *book) short(j *job) bool { return !j.full && b.c.length < time.Hour }
+
 // arguments returns those of the job's process, and its environment.
 func (b *book) arguments(j *job, share time.Duration, seed uint64) (args, env []string) {
 	switch j.kind {
@@ -170,7 +173,7 @@ func (b *book) arguments(j *job, share time.Duration, seed uint64) (args, env []
 		if !j.all {
 			args = append(args, "-test.run=^("+strings.Join(j.tests, "|")+")$")
 		}
-		if b.c.length < time.Hour {
+		if b.short(j) {
 			args = append(args, "-test.short")
 		}
 		if j.kind == rounds {
@@ -273,7 +276,7 @@ func (b *book) repeat(j *job, text string, args []string, seed uint64) string {
 		line = "cd " + j.module + " && " + line
 	}
 	short := ""
-	if b.c.length < time.Hour {
+	if b.short(j) {
 		short = " -short"
 	}
 	tags := ""

@@ -169,6 +169,8 @@ func TestOutputIsRead(t *testing.T) {
 
 func TestLineThatRepeats(t *testing.T) {
 	b := &book{c: &config{length: time.Minute}, repo: small(t, "")}
+	whole := newJob(once, "TestKept")
+	whole.full = true
 	for _, c := range []struct {
 		j            *job
 		output, want string
@@ -176,6 +178,7 @@ func TestLineThatRepeats(t *testing.T) {
 		{newJob(rounds, "TestKept"), output, "cd nested && IPALLOC_SEED=17 go test -count=1 -short -run='^TestKept$' ./q"},
 		{newJob(rounds, "TestKept"), "panic", "cd nested && IPALLOC_SEED=3 go test -count=1 -short -run='^TestKept$' ./q"},
 		{newJob(once, "TestKept", "TestLost"), output, "cd nested && go test -count=1 -short -run='^(TestKept)$' ./q"},
+		{whole, output, "cd nested && go test -count=1 -run='^(TestKept)$' ./q"},
 		{newJob(fuzzing, "FuzzBytes"), "To re-run:\ngo test -run=FuzzBytes/1a2b\n", "cd nested && go test -run=FuzzBytes/1a2b ./q"},
 		{newJob(program), "", "cd nested && go run ./q -seed 3"},
 	} {

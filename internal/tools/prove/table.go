@@ -16,7 +16,7 @@ type claim struct{ document, sentence string }
 type kind int
 
 const (
-	once    kind = iota // tests that take what they take; -short below an hour
+	once    kind = iota // tests that take what they take; -short below an hour, if the package has no full part
 	rounds              // one test of random inputs: IPALLOC_SEED, IPALLOC_FOR
 	fuzzing             // a fuzz target with the corpus kept in Go's cache
 	program             // a program; {for}, {for/2}, {for/4}, {seconds} and {seed} in its arguments are replaced
@@ -31,6 +31,7 @@ type part struct {
 	unit   string   // what a round is
 	args   []string
 	tags   string
+	full   bool          // tests that -short leaves out
 	weight int           // share of the time; 0 is 1
 	least  time.Duration // what its share is at least
 	from   time.Duration // left out of shorter runs

@@ -93,7 +93,7 @@ func costs() *proof {
 			{cniPage, "A call takes the same time however full the range is."},
 		},
 		parts: []part{
-			tests("bench", "TestGuardAllocations", "TestGuardMemory"),
+			{kind: once, dir: "bench", tests: []string{"TestGuardAllocations", "TestGuardMemory"}, full: true},
 			{kind: once, dir: "bench", tests: []string{"TestGuardSteps"}, tags: "invariants"},
 			{kind: once, dir: "bitmap", tests: []string{"TestStepsOfPoints", "TestStepsOfRanges", "TestStepsOfCuts", "TestStepsOfFits", "TestStepsOfFitsInFragments", "TestStepsOfBatches", "TestStepsOfIterators"}, tags: "invariants"},
 			{kind: once, dir: "cidrset/nodeipam", tests: []string{"TestStepsGrowWithTheLogarithm", "TestStepsOfLoadingOnePrefix", "TestStepsOfLargeCalls"}, tags: "invariants"},
