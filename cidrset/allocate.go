@@ -86,7 +86,7 @@ func (s *Set) lockedN(dst []netip.Prefix, now time.Time) error {
 func (s *Set) enough(missing, n uint64, now time.Time) error {
 	until, ok := s.cooling.when(missing)
 	switch {
-	case until.After(now): // and so ok
+	case until.After(now): // it is the zero time if not ok
 		return s.coolingUntil(until)
 	case ok:
 		return nil

@@ -51,7 +51,7 @@ type stored struct {
 	records, bytes int
 }
 
-// yearDay is what is measured of a day, or of several.
+// yearDay is what was measured on a day, or the sum over several.
 type yearDay struct {
 	uses  [yearKinds]yearUse
 	state [7]int // at midnight
