@@ -3,11 +3,13 @@ package ipset
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // TestListsDoNotFollowThePools: a host that finds no free block borrows with as many lists, however many pools lie side by side,
@@ -51,4 +53,60 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 			w.check()
 		}
 	}
+}
+
+// TestSearchesReadWhatTheLastOneRead: in pools where nearly all that is free cools, the first host that borrows finds out how much
+// has to be listed, and the next ones list it at once; when there is room again, lists are short again.
+func TestSearchesReadWhatTheLastOneRead(t *testing.T) {
+	var pools []Pool
+	for i := range 8 {
+		p := poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/26", i), 31)
+		p.Cooldown = time.Hour
+		pools = append(pools, p)
+	}
+	w := newWorld(t, Config{}, pools...)
+	var blocks []netip.Prefix
+	for i := range 256 {
+		blocks = append(blocks, netip.PrefixFrom(w.assign(want(fmt.Sprint("h", i), 2, "p")).V4[0].Address, 31).Masked())
+	}
+	slices.SortFunc(blocks, record.ComparePrefix)
+	release := func(a netip.Addr) {
+		t.Helper()
+		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: a}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const room = 12
+	for i := range room {
+		release(blocks[200+i].Addr())
+	}
+	w.clock.add(time.Hour)
+	for i := range 200 {
+		release(blocks[i].Addr())
+		if i%8 == 0 {
+			release(blocks[i].Addr().Next())
+		}
+	}
+	s := faults.NewFaulty(w.store)
+	e := w.engine(s)
+	borrow := func(name string) (lists, records int) {
+		t.Helper()
+		s.Reset()
+		if got, err := e.AutoAssign(bg, want(name, 1, name)); err != nil || len(got.V4) != 1 {
+			t.Fatal(name, got, err)
+		}
+		return s.Counts().Lists, touched(s)
+	}
+	first, _ := borrow("first")
+	for i := 1; i < room; i++ {
+		if lists, _ := borrow(fmt.Sprint("late", i)); lists > 6 || lists > first/2 {
+			t.Errorf("borrower %d: %d lists, the first %d", i, lists, first)
+		}
+	}
+	w.clock.add(2 * time.Hour)
+	borrow("again")
+	if lists, records := borrow("at last"); lists > 2 || records > 40 {
+		t.Errorf("%d lists and %d records where there is room", lists, records)
+	}
+	w.check()
 }

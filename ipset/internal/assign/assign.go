@@ -411,10 +411,14 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 		if onward {
 			pick = p.pickOnward
 		}
-		if err := pick(t, s); err != nil || s.want == 0 {
+		if err := pick(t, s); err != nil {
 			return err
 		}
+		if s.want == 0 {
+			break
+		}
 	}
+	s.remember(t.E)
 	return nil
 }
 

@@ -213,7 +213,7 @@ func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
 		_, ok = s.any(k) // all pools are looked for
 	}
 	r := record.DueBy(t.Past)
-	r.Limit = listPage
+	r.Limit = mostAtOnce
 	for {
 		recs, err := t.List(r)
 		if err != nil {

@@ -15,10 +15,11 @@ import (
 // A host that has no room of its own is sent to free blocks, idle ones, orphans and at last to those of others, in the order in
 // which they disturb other hosts least. Each kind has an index, so the cost follows what is found and not the size of the pool.
 
-// A walk reads firstList index records first, then more at a time, at most listPage.
+// A walk looks at firstList index records first, then at more at a time, at most mostAtOnce. A list has listPage at most.
 const (
-	firstList = 8
-	listPage  = 64
+	firstList  = 8
+	mostAtOnce = 64
+	listPage   = 256
 )
 
 // walk yields the blocks of pool i's present size that an index lists, from a block on and around, advanced to the present, while
@@ -38,7 +39,7 @@ func (p *AssignPlan) walkIn(t *txn.Txn, s *Search, i int, kind string, most int6
 	return func(yield func(*txn.BlockEntry, error) bool) {
 		limit := firstList
 		for _, r := range ranges {
-			for ; r.From < r.To && s.want > 0; limit = min(2*limit, listPage) {
+			for ; r.From < r.To && s.want > 0; limit = min(2*limit, mostAtOnce) {
 				r.Limit = limit
 				blocks, err := p.list(t, s, i, kind, &r, most)
 				for k := 0; err == nil && k < len(blocks) && s.want > 0; k++ {
@@ -305,10 +306,11 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if may, err := p.mayClaim(t, i); err != nil || !may {
 		return err
 	}
+	orphans := record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From
 	if !s.looked {
-		r := record.CodeRange(record.KindOwnRoom, alloc.Owner{}) // of all pools, because mostly there is none
+		r := record.BlockRange(orphans, everything(s.family)) // of all pools, because mostly there is none
 		r.Limit = 1
-		recs, err := t.List(r)
+		recs, _, err := s.listed(t, orphans, r)
 		if err != nil {
 			return err
 		}
@@ -317,7 +319,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if !s.orphans {
 		return nil
 	}
-	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From, p.start(i), t.Past) {
+	for be, err := range p.walk(t, s, i, orphans, p.start(i), t.Past) {
 		n := len(p.picks)
 		if err != nil {
 			return err

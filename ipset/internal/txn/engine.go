@@ -44,9 +44,10 @@ type Engine struct {
 
 	Decoded atomic.Pointer[DecodedCatalog] // the last one that was decoded
 
-	Hints Hints
-	Run   *occ.Runner[*Txn]
-	Txn   *Txn
+	Hints   Hints
+	Lengths Lengths
+	Run     *occ.Runner[*Txn]
+	Txn     *Txn
 }
 
 // NewEngine returns an engine. It reads nothing.
