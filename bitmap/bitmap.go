@@ -29,7 +29,8 @@ type Bitmap struct {
 	count uint64 // set ordinals modulo 2^64: a full set over 2^64 counts 0
 
 	// touched is set once root exists. Until then root is zero and every ordinal is
-	// clear.
+	// clear. A zero root reads as a page without a set ordinal, so only what looks for
+	// clear ordinals or changes them has to ask.
 	touched bool
 
 	// root covers [0, 2^(shift+6)) for the smallest such power of 64 that holds n.
@@ -132,9 +133,6 @@ func (b *Bitmap) outOfRange(x uint64) {
 // Test reports whether x is set. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) Test(x uint64) bool {
 	b.check(x)
-	if !b.touched {
-		return false
-	}
 	nd := &b.root
 	for nd.kid != nil {
 		step(1)
@@ -186,21 +184,15 @@ func (b *Bitmap) Equal(o *Bitmap) bool {
 	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {
 		return false
 	}
-	for x := uint64(0); b.some; {
-		lo, ok := b.NextSet(x)
-		if olo, is := o.NextSet(x); is != ok || ok && olo != lo {
+	for x, state := uint64(0), true; b.some; state = !state {
+		edge, ok := b.nextOf(x, state)
+		if other, is := o.nextOf(x, state); is != ok || ok && other != edge {
 			return false
 		}
 		if !ok {
-			return true
+			break
 		}
-		x, ok = b.NextClear(lo)
-		if end, is := o.NextClear(lo); is != ok || ok && end != x {
-			return false
-		}
-		if !ok {
-			return true
-		}
+		x = edge
 	}
 	return true
 }

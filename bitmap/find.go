@@ -6,9 +6,6 @@ import "math/bits"
 // none. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) NextSet(x uint64) (next uint64, ok bool) {
 	b.check(x)
-	if !b.touched {
-		return 0, false
-	}
 	_, next, ok = b.seek(x, true)
 	return next, ok && next <= b.last
 }

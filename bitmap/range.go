@@ -221,9 +221,6 @@ func (b *Bitmap) fillPart(nd *node, c, lo, hi uint64, state bool, e *edges) (dif
 // [math.MaxUint64]. It panics if hi is out of range or lo > hi. O(log64 n).
 func (b *Bitmap) CountRange(lo, hi uint64) uint64 {
 	b.checkRange(lo, hi)
-	if !b.touched {
-		return 0
-	}
 	if lo == 0 {
 		if hi == b.last {
 			return b.Count()

@@ -6,9 +6,6 @@ import "math/bits"
 // range. O(log64 n).
 func (b *Bitmap) Rank(x uint64) uint64 {
 	b.check(x)
-	if !b.touched {
-		return 0
-	}
 	return b.root.below(x)
 }
 
@@ -43,7 +40,7 @@ func (nd *node) below(x uint64) (sum uint64) {
 // Select returns the ordinal of rank i among the set ones: the one with exactly
 // i set ordinals below it. ok is false if there is none. O(log64 n).
 func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
-	if !b.touched || (i >= b.count && (b.count != 0 || b.Empty())) {
+	if i >= b.count && (b.count != 0 || b.Empty()) {
 		return 0, false
 	}
 	return b.pick(&b.root, i, true), true

@@ -135,6 +135,27 @@ func TestStepsOfPoints(t *testing.T) {
 	})
 }
 
+// The bounds would hold for a meter that does not count: each operation looks at every
+// node on the way to its ordinal.
+func TestStepsAreCounted(t *testing.T) {
+	b := newSet(1<<24 - 1)
+	for _, x := range []uint64{0, 1, 2, 1 << 12, 1 << 18} { // the page of 0 is below two other nodes
+		b.Set(x)
+	}
+	for op, f := range map[string]func(){
+		"Test": func() { b.Test(0) }, "Word": func() { b.Word(0) },
+		"NextSet": func() { b.NextSet(0) }, "NextClear": func() { b.NextClear(0) },
+		"Rank": func() { b.Rank(0) }, "Select": func() { b.Select(0) }, "SelectClear": func() { b.SelectClear(0) },
+		"CountRange": func() { b.CountRange(0, 0) },
+		"Set":        func() { b.Set(0) }, "Clear": func() { b.Clear(1) },
+		"SetNextClear": func() { b.SetNextClear(5) },
+	} {
+		if got := steps(f); got < 3 {
+			t.Errorf("%s takes %d steps, which reads less than its way", op, got)
+		}
+	}
+}
+
 // rangeBound is the bound of a range that cuts nothing but its own edges: at each
 // of the levels of both edges, 64 slots and the step into each; one word after the
 // other in the two pages; twice, since a range of whole slots may have to be put
