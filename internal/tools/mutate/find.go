@@ -154,11 +154,11 @@ func (g *finder) walk(n ast.Node, fn *ast.FuncType) {
 	})
 }
 
-// call reports whether to look into a call. Mutants of assertions, panics and
-// capacities change nothing that a test should see.
+// call reports whether to look into a call. Mutants of assertions, counts of steps,
+// panics and capacities change nothing that a test should see.
 func (g *finder) call(c *ast.CallExpr) bool {
 	name := types.ExprString(c.Fun)
-	return name != "panic" && name != "make" && !strings.HasPrefix(name, "invariant.")
+	return name != "panic" && name != "make" && !measures(name)
 }
 
 // results visits what a return statement returns. The constants that go with an error

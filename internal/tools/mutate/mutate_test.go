@@ -55,6 +55,7 @@ func TestFind(t *testing.T) {
 		{"func f() error {\na += b\nreturn nil\n}", []string{"body return nil", "remove", "arithmetic a -= b"}},
 		{"func f() []int {\nconst c = 4\nvar x [3]int\nx = x\nreturn make([]int, 3)\n}", []string{"remove"}},
 		{"func f() {\npanic(1 + a)\n}", []string{"body return"}},
+		{"func step(n int) {}\nfunc f() {\nstep(a + 1)\n}", []string{"body return"}},
 	} {
 		var got []string
 		for _, m := range mutantsOf(t, head+tt.src) {
