@@ -201,6 +201,10 @@ func TestStrayPage(t *testing.T) {
 			t.Errorf("10.0.0.0/32 is held, /%d: %v, %v", bits, h.Prefix, err)
 		}
 	}
+	beside := prefix("10.0.0.1/32") // the stray page has room for it
+	if h, err := a.Occupy(ctx, beside, Request{Pool: pool, Owner: "new"}); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("%v beside a stray page: %v, %v", beside, h, err)
+	}
 	if _, err := a.Repair(ctx); err != nil {
 		t.Fatal(err)
 	}

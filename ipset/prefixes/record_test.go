@@ -179,6 +179,25 @@ func TestPoolsOfAHolding(t *testing.T) {
 	}
 }
 
+// TestChildrenOfAHolding: the lengths of a holding's children are longer than its own, and a whole root pool has none.
+func TestChildrenOfAHolding(t *testing.T) {
+	for _, c := range []struct {
+		above    string
+		children Sizes
+		good     bool
+	}{
+		{"\x08", Sizes{21, 32}, true}, {"\x14", Sizes{}, true},
+		{"\x08", Sizes{20, 32}, false}, {"\x08", Sizes{21, 33}, false}, {"\x08", Sizes{22, 21}, false}, {"\x14", Sizes{21, 32}, false},
+	} {
+		r := record{Holding{Owner: "o", Children: c.children}, c.above}
+		w := wire.Write(nil)
+		r.code(w)
+		if _, err := decodeHolding(prefix("10.0.0.0/20"), string(w.B)); c.good != (err == nil) || !c.good && !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%+v in %q: %v", c.children, c.above, err)
+		}
+	}
+}
+
 // TestOwnersOfAHolding: a record without an owner, or with more than one can have, is damaged.
 func TestOwnersOfAHolding(t *testing.T) {
 	for _, c := range []struct {
