@@ -180,6 +180,7 @@ func TestApplyRefuses(t *testing.T) {
 func TestApplyOverASnapshot(t *testing.T) {
 	var log []Change
 	r := newRegistryT(t, "", LowestFirst(), OnChange(func(c Change) { log = append(log, c) }))
+	wantErr(t, r.SetRange(rangeOf("main", "10.2.0.0/24")), nil) // which has nothing of what is held in the end
 	wantErr(t, r.SetRange(rangeOf("main", "10.0.0.0/24")), nil)
 	wantErr(t, r.SetRange(rangeOf("gone", "10.1.0.0/24")), nil)
 	a := must(r.Allocate("a", Request{Addrs: anyBoth[:1], Ports: make([]Port, 3)}))

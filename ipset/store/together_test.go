@@ -173,6 +173,25 @@ func TestTogetherBeginsAnew(t *testing.T) {
 	if pools, _ := p.Pools(ctx); err != nil || calls != 3 || len(pools) != 3 {
 		t.Errorf("%d calls, %v, pools %v", calls, err, pools)
 	}
+	// f fails because of a read that is outdated; it has also written that record.
+	calls = 0
+	err = store.Together(ctx, db, func(tx store.Store) error {
+		recs, err := tx.Get(ctx, nil, "Once")
+		if calls++; err != nil || recs[0].Rev != 0 {
+			return err
+		}
+		op := []store.Op{{Kind: store.Put, Key: "Once", Expect: store.AnyRevision}}
+		if _, err := db.Commit(ctx, op); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Commit(ctx, op); err != nil {
+			t.Fatal(err)
+		}
+		return ipalloc.ErrNotFound
+	})
+	if err != nil || calls != 2 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
 	// Against one who always changes what f has read the call gives up, whether f writes that record or another.
 	for _, writes := range []string{"Yours", "Mine"} {
 		neverWins(t, db, writes)

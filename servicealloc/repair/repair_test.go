@@ -306,6 +306,18 @@ func TestApplyAmongClaimants(t *testing.T) {
 	}
 }
 
+// A leak is of the owner that holds the item, also if another one claims it in a grant of
+// the same generation, which records may name.
+func TestLeakAmongClaimants(t *testing.T) {
+	r := newRegistry(t, testPorts, "10.0.0.0/16")
+	held := grants("b: 10.0.1.1; a: 10.0.1.1")
+	held[0].Generation, held[1].Generation = 7, 7
+	r.Load(held)
+	if got := Diff(r, nil, nil, start); len(got) != 1 || got[0].Kind != Leaked || got[0].Owner != "b" {
+		t.Error(got)
+	}
+}
+
 // With ports numbered for each protocol, a port without a protocol is one of each: what is
 // missing, leaked and doubled is found by protocol, and port 0 is none.
 func TestPortsOfEachProtocol(t *testing.T) {
