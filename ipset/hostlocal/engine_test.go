@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -365,13 +366,22 @@ func TestGC(t *testing.T) {
 		if _, err := w.Add(ctx, who); err != nil {
 			t.Fatal(err)
 		}
-		if i%3 == 0 {
+		if i%3 < 2 { // more than one page of the list
 			valid = append(valid, who)
 		}
 	}
-	w.load("", map[string]Attachment{"10.0.200.1": {Container: "c3"}, "10.0.200.2": {Container: "c4"}})
+	db := faults.NewFaulty(w.store)
+	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.List && c.Nth > 10 {
+			return faults.Fail(errors.New("the list does not go on"))
+		}
+		return faults.Outcome{}
+	})
+	w.store = db
+	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/16")}})
+	w.load("", map[string]Attachment{"10.0.200.1": {Container: "c3"}, "10.0.200.2": {Container: "c5"}})
 	freed, err := w.GC(ctx, valid)
-	if err != nil || len(freed) != 2001 {
+	if err != nil || len(freed) != 1001 {
 		t.Fatal(len(freed), err)
 	}
 	if err := w.Verify(ctx, Attachment{"c3", ""}, addrs("10.0.200.1")...); err != nil {
@@ -380,7 +390,7 @@ func TestGC(t *testing.T) {
 	if freed, err = w.GC(ctx, valid); err != nil || len(freed) != 0 {
 		t.Fatal(len(freed), err)
 	}
-	if freed, err = w.GC(ctx, []Attachment{}); err != nil || len(freed) != 1001 {
+	if freed, err = w.GC(ctx, []Attachment{}); err != nil || len(freed) != 2001 {
 		t.Fatal(len(freed), err)
 	}
 	if s, err := w.Export(ctx); err != nil || len(s.Holdings) != 0 {
