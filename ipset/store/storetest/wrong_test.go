@@ -5,6 +5,7 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/fails"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -27,6 +28,17 @@ func (w wrong) Watch(ctx context.Context, after uint64, prefixes ...string) iter
 	}
 }
 
+// forgetful is a store whose watches end after an event.
+type forgetful struct{ store.Store }
+
+func (forgetful) Watch(_ context.Context, after uint64, _ ...string) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		if yield(store.Event{Rev: after + 1, Changes: make([]store.Record, 1)}, nil) {
+			yield(store.Event{}, ipalloc.ErrOutOfRange)
+		}
+	}
+}
+
 // The suite fails for a store that breaks the contract.
 func TestWrongStores(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -36,6 +48,7 @@ func TestWrongStores(t *testing.T) {
 		"two events of one revision": {"^WatchOrder$", func(t *testing.T) store.Store {
 			return wrong{memory(t), func(ev *store.Event) { ev.Rev |= 1 }}
 		}},
+		"a watch that ends in between": {"^WatchForgets$", func(t *testing.T) store.Store { return forgetful{memory(t)} }},
 		"no commits": {"^(Get|Expectations|AllOrNothing|Guards|BadCommits|Binary|OneWinner|Snapshots|GetEdges|Errors|Current|OpsAreTheCallers)$", func(t *testing.T) store.Store {
 			f := faults.NewFaulty(memory(t))
 			f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
