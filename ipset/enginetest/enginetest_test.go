@@ -26,8 +26,8 @@ func (s silent) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return s.Store.Commit(ctx, ops)
 }
 
-// The suite fails for a store that breaks the contract.
-func TestWrongStores(t *testing.T) {
+// The suite ends contexts: it fails for a store that does not say so.
+func TestSilentStore(t *testing.T) {
 	fails.Want(t, "^ContextEndsAtEveryCall$", func(t *testing.T) {
 		Test(t, func(t *testing.T) store.Store { return silent{memory(t)} })
 	})
