@@ -119,11 +119,8 @@ func history() []step {
 		return step{"reserve " + s, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
 			var sb netipx.IPSetBuilder
 			sb.AddPrefix(netip.MustParsePrefix(s))
-			set, err := sb.IPSet()
-			if err != nil {
-				return err
-			}
-			_, err = e.Operator().SetReservations(ctx, set)
+			set, _ := sb.IPSet() // of a valid prefix
+			_, err := e.Operator().SetReservations(ctx, set)
 			return err
 		}}
 	}
@@ -264,7 +261,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
 			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
-			for _, al := range got.V4 {
+			for _, al := range got.V4 { // verify would not find those that come with an error
 				held[al.Address] = handle
 			}
 			if err == nil {
@@ -272,7 +269,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 			}
 			met = true
 			lost++
-			if !errors.Is(err, ipalloc.ErrUnknownOutcome) || len(got.V4) > 0 {
+			if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 				t.Fatalf("commit %d: %v, %v", k, got, err)
 			}
 			if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
