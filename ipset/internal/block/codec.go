@@ -325,10 +325,11 @@ func (b *Block) fill(r *wire.Reader) {
 	slices.SortFunc(spans, func(x, y Span) int { return cmp.Compare(x.Lo, y.Lo) })
 	next, end := b.head, false
 	hold := func(lo, hi uint64) {
-		if b.used += hi - lo + 1; hi-lo >= maxHeld || b.used > maxHeld {
+		if hi-lo >= maxHeld-b.used {
 			r.Fail("too many held ordinals")
 			return
 		}
+		b.used += hi - lo + 1
 		for x := lo; ; {
 			p, to := b.page(x, true), min(hi, x|63)
 			p.held |= ^uint64(0) >> (63 - (to - x)) << (x & 63)

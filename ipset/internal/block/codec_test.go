@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,6 +109,43 @@ func TestBlockDecodeRefusesDamage(t *testing.T) {
 		}
 		if _, err := Decode(b.prefix, string(data)+"x"); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatalf("followed by more: %v", err)
+		}
+	}
+}
+
+// The queue has one form: as spans or packed, whichever is shorter, and without times if nothing cools.
+func TestBlockDecodeRefusesAnotherFormOfTheQueue(t *testing.T) {
+	for _, free := range [][]Span{{{0, 7}}, {{3, 3}, {1, 1}, {6, 6}, {4, 4}}} {
+		b := mustBlock(t, "10.0.0.0/29", Options{Claimed: t0})
+		b.free.spans = free
+		n, packs := b.packs()
+		form, other := string(b.appendSpans(nil)), string(b.appendPacked(nil, n))
+		idle := "\x00\x00" + form + "\x00"
+		if packs {
+			form, other = other, form
+			idle = "\x00\x00" + form[:1] + "\x00" + form[1:]
+		}
+		data := string(b.Append(nil))
+		head := strings.TrimSuffix(data, form)
+		if _, err := Decode(b.prefix, data); err != nil || packs != (len(free) > 1) || head == data {
+			t.Fatalf("%v: %x, %v", free, data, err)
+		}
+		for flag, queue := range map[byte]string{flagPacked: other, flagCooling: idle} {
+			bad := head[:1] + string(rune(data[1]^flag)) + head[2:] + queue
+			if _, err := Decode(b.prefix, bad); !errors.Is(err, ipalloc.ErrCorrupt) || !strings.Contains(err.Error(), "form of the queue") {
+				t.Errorf("%v, flag %x: %v", free, flag, err)
+			}
+		}
+	}
+}
+
+// A block of which more is held than one may is refused.
+func TestBlockDecodeRefusesTooManyHeld(t *testing.T) {
+	for more, want := range []error{nil, ipalloc.ErrCorrupt} {
+		b := mustBlock(t, "2001:db8::/103", Options{Head: maxHeld - 1 - uint64(more)})
+		b.free.spans = []Span{{1<<24 + 99, 1<<24 + 99}}
+		if _, err := Decode(b.prefix, string(b.Append(nil))); !errors.Is(err, want) {
+			t.Errorf("%d more: %v", more, err)
 		}
 	}
 }
