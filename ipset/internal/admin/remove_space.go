@@ -44,7 +44,7 @@ func (e *Admin) RemoveAll(ctx context.Context) error {
 	if err == nil {
 		err = e.removeBesides(ctx, recs[0])
 	}
-	if err == nil && len(catalog) > 0 {
+	if err == nil {
 		err = inUseIf(e.Run.Write(ctx, catalog))
 	}
 	if err == nil {

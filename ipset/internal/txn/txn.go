@@ -145,11 +145,9 @@ func (p *blockPages) Word(id space.ID) (uint64, error) {
 }
 
 // SetWord changes the word of a page, which Word has read.
-func (p *blockPages) SetWord(id space.ID, word uint64) error {
-	pe, err := p.t.Page(record.PageID{V6: p.v6, Bits: p.bits, ID: id})
-	if err != nil {
-		return err
-	}
+func (p *blockPages) SetWord(id space.ID, word uint64) (err error) {
+	at := record.PageID{V6: p.v6, Bits: p.bits, ID: id}
+	pe := p.t.Pages.Get(at)
 	pg := record.Page{Word: word, Mark: pe.Get().Mark}
 	if id.Level == 0 && p.vacate {
 		pg.Mark = max(pg.Mark, p.seq)
@@ -159,7 +157,7 @@ func (p *blockPages) SetWord(id space.ID, word uint64) error {
 	case id.Level > 0 && goes:
 		pg = record.Page{}
 	case id.Level == 0 && came != goes:
-		if pg, err = p.pass(record.PageID{V6: p.v6, Bits: p.bits, ID: id}.Floor(), pg); err != nil {
+		if pg, err = p.pass(at.Floor(), pg); err != nil {
 			return err
 		}
 	}
