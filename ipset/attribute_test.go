@@ -177,6 +177,48 @@ func TestReindex(t *testing.T) {
 	}
 }
 
+// A commit of Reindex takes as many addresses as fit with all the keys that a pool may list, and one that takes a single one suffices.
+func TestReindexFillsCommits(t *testing.T) {
+	for limit, want := range map[int]int{12: 8, 22: 4, 32: 3} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		for i := range 8 {
+			w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")}})
+		}
+		pool := poolOf("a", "10.0.0.0/24", 26)
+		pool.Index = []string{"user"}
+		if err := w.UpdatePool(bg, pool); err != nil {
+			t.Fatal(err)
+		}
+		f := limited(w.store, limit)
+		if n, err := w.engine(f).Operator().Reindex(bg, "a"); n != 8 || err != nil || f.Counts().Commits != want {
+			t.Errorf("%d records: %d addresses in %d commits, want %d: %v", limit, n, f.Counts().Commits, want, err)
+		}
+		w.check()
+	}
+}
+
+// A call ends leases beside its own changes, as many as the keys of their pool leave room for. More than those are ended before it.
+func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
+	at := attributes(t, strings.Split("a 1 b 1 c 1 d 1 e 1 f 1 g 1 h 1", " ")...)
+	for keys, most := range map[int]int{0: 15, 1: 12, 4: 7, 8: 5} {
+		for _, leases := range []int{most, most + 1} {
+			pool := poolOf("a", "10.0.0.0/26", 26)
+			pool.Index = strings.Split("a b c d e f g h", " ")[:keys]
+			w := newWorld(t, Config{}, pool)
+			a := want("h", leases, "leased")
+			a.TTL, a.Attributes = time.Minute, at
+			w.assign(a)
+			w.clock.add(time.Hour)
+			f := limited(w.store, 127)
+			got, err := w.engine(f).AutoAssign(bg, want("h", 1, "x"))
+			if n := f.Counts().Commits; err != nil || len(got.V4) != 1 || (n == 1) != (leases == most) {
+				t.Errorf("%d keys, %d leases: %v, %v, %d commits", keys, leases, got, err, n)
+			}
+			w.check()
+		}
+	}
+}
+
 // The addresses of a block that is imported are found by the attributes that its new pool lists, not by those of its former pool.
 func TestImportIndexes(t *testing.T) {
 	from := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant"}})
