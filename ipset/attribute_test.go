@@ -177,7 +177,7 @@ func TestReindex(t *testing.T) {
 	}
 }
 
-// A commit of Reindex takes as many addresses as fit with all the keys that a pool may list, and one that takes a single one suffices.
+// Reindex fills its commits, as if each address were found by all the keys that a pool may list.
 func TestReindexFillsCommits(t *testing.T) {
 	for limit, want := range map[int]int{12: 8, 22: 4, 32: 3} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))

@@ -33,6 +33,7 @@ func TestNestedRefusals(t *testing.T) {
 	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/16", 24), poolOf("mid", "10.0.8.0/22", 28), poolOf("in", "10.0.8.64/26", 28))
 	before, _ := w.store.MarshalBinary()
 	w.refuses("same prefix", w.AddPool(bg, poolOf("x", "10.0.8.0/22", 26)), ipalloc.ErrExists, `"mid"`)
+	w.refuses("same prefix, by name before", w.AddPool(bg, poolOf("a", "10.0.8.0/22", 26)), ipalloc.ErrExists, `in "a"`, `by "mid"`)
 	w.refuses("part of a block", w.AddPool(bg, poolOf("x", "10.0.0.0/25", 28)), ipalloc.ErrInvalid, `"out"`, "whole blocks", "10.0.0.0/16")
 	w.refuses("around a part of a block", w.AddPool(bg, poolOf("x", "10.0.8.0/25", 25)), ipalloc.ErrInvalid, `"x"`, `"in"`)
 	w.refuses("larger blocks", w.UpdatePool(bg, poolOf("mid", "10.0.8.0/22", 25)), ipalloc.ErrInvalid, `"mid"`, `"in"`)

@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -81,6 +82,28 @@ func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
 	got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
 	if err != nil || got.V4[0].Address != ip("10.0.0.2") {
 		t.Errorf("%v, %v", got.V4, err)
+	}
+}
+
+// A store that fails while the search claims a block, beside blocks of a former size, is the error of the call, which takes nothing.
+func TestFromOnAFailingStore(t *testing.T) {
+	for k := 1; ; k++ {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+		w.assign(AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.0")})
+		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 25)); err != nil {
+			t.Fatal(err)
+		}
+		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
+		got, err := w.engine(f).AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, From: ip("10.0.0.0")})
+		if w.check(); f.Counts().Calls() < k {
+			if k < 5 || err != nil || got.V4[0].Address != ip("10.0.0.128") {
+				t.Errorf("%v, %v, %d calls", got, err, k-1)
+			}
+			return
+		}
+		if !errors.Is(err, errDown) || len(w.blocksOf("a")) > 0 {
+			t.Errorf("call %d fails: %v, %v", k, got, err)
+		}
 	}
 }
 

@@ -101,6 +101,22 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 	}
 }
 
+// TestChangePoolsBeyondTheLimit: pools of which a commit of the store cannot verify that no block of a former size is left are not
+// changed, and the error says so.
+func TestChangePoolsBeyondTheLimit(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 28)) // blocks of four pages, and the catalog
+	anew := PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("b", "10.0.0.0/20", 26)}}
+	err := w.engine(limited(w.store, 4)).Operator().ChangePools(bg, anew)
+	if got := names(t, w.Engine); !errors.Is(err, ipalloc.ErrLimit) || !slices.Equal(got, []string{"a 10.0.0.0/20"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	err = w.engine(limited(w.store, 5)).Operator().ChangePools(bg, anew)
+	if got := names(t, w.Engine); err != nil || !slices.Equal(got, []string{"b 10.0.0.0/20"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	w.check()
+}
+
 // TestRemoveIfEmpty: a pool of which an address is held stays as it is, also if the address comes while the call is under way; an
 // empty one goes with its blocks.
 func TestRemoveIfEmpty(t *testing.T) {
@@ -291,6 +307,25 @@ func TestRemoveIfEmptyOnAFailingStore(t *testing.T) {
 		if pools, _ := w.Pools(bg); !errors.Is(err, errDown) || len(pools) != 1 || pools[0].Disabled {
 			t.Errorf("call %d fails: %v, %+v", k, err, pools)
 		}
+	}
+}
+
+// TestRemoveIfEmptyCutOff: a removal whose last commit has an unknown outcome leaves its pools removed or disabled, and the same call
+// completes it.
+func TestRemoveIfEmptyCutOff(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		e := w.engine(scripted(w.store, faults.AtCommit(2, faults.Unknown(made))))
+		gone := PoolChanges{Remove: []string{"a"}, IfEmpty: true}
+		err := e.Operator().ChangePools(bg, gone)
+		if pools, _ := w.Pools(bg); !errors.Is(err, ipalloc.ErrUnknownOutcome) || (len(pools) == 0) != made || !made && !pools[0].Disabled {
+			t.Errorf("made %v: %v, %+v", made, err, pools)
+		}
+		err = e.Operator().ChangePools(bg, gone)
+		if pools, _ := w.Pools(bg); err != nil || len(pools) > 0 {
+			t.Errorf("made %v, again: %v, %+v", made, err, pools)
+		}
+		w.check()
 	}
 }
 

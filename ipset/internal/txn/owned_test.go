@@ -1,13 +1,26 @@
 package txn
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// A key that names no owner is none of which anything is kept.
+func TestOwnerOfNoName(t *testing.T) {
+	c := occ.NewCache(1, record.ParseOwnerKey, readOwner)
+	for _, key := range []string{record.KindOwner, record.OwnerKey(alloc.Owner{}), record.KindOwner + "x\x00"} {
+		if cell, err := c.See(store.Record{Key: key}); cell != nil || !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%q: %v, %v", key, cell, err)
+		}
+	}
+}
 
 // Once it is written, the record of an owner keeps no changes apart from its blocks.
 func TestOwnerSettles(t *testing.T) {
