@@ -261,7 +261,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
 			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
-			for _, al := range got.V4 { // verify would not find those that come with an error
+			for _, al := range got.V4 { // also beside an error: verify misses them in the store then
 				held[al.Address] = handle
 			}
 			if err == nil {
