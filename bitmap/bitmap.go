@@ -181,7 +181,7 @@ func (b *Bitmap) Word(x uint64) uint64 {
 // Equal reports whether b and o have the same n and the same ordinals set, regardless of
 // their histories. O(pages).
 func (b *Bitmap) Equal(o *Bitmap) bool {
-	if b.some != o.some || b.last != o.last || b.count != o.count || b.Full() != o.Full() {
+	if b.some != o.some || b.last != o.last {
 		return false
 	}
 	for x, state := uint64(0), true; b.some; state = !state {

@@ -217,6 +217,8 @@ func TestEqualIgnoresHistory(t *testing.T) {
 	one, other := newSet(99), newSet(99)
 	one.Set(3)
 	other.Set(4) // the same count, elsewhere
+	one.Set(9)
+	other.Set(9) // and as many runs
 	if one.Equal(other) || newSet(99).Equal(newSet(98)) || newSet(top).Equal(newSet(top-1)) {
 		t.Error("different sets are equal")
 	}

@@ -94,43 +94,36 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 // [Bitmap.Set] does.
 func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 	b.ready(x)
-	n := b.setClear(dst, x, b.last)
-	if n < len(dst) && x != 0 {
-		n += b.setClear(dst[n:], 0, x-1)
-	}
-	return n
+	n := b.setClear(dst, x)
+	return n + b.setClear(dst[n:], 0)
 }
 
-// setClear sets the clear ordinals of [lo, hi] until dst is full of them.
-func (b *Bitmap) setClear(dst []uint64, lo, hi uint64) (n int) {
+// setClear sets the clear ordinals at or after x until dst is full of them.
+func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 	for n < len(dst) {
-		page, x, ok := b.seek(lo, false)
-		if !ok || x > hi {
+		page, at, ok := b.seek(x, false)
+		if !ok {
 			return n
 		}
 		if page == nil {
-			page = b.claim(x)
+			page = b.claim(at)
 		}
-		c := x / 64 % fan
-		base := x &^ 63
-		left := ^page.words[c] & (^uint64(0) << (x % 64))
-		if hi-base < 63 {
-			left &= through(hi - base)
-		}
+		c := at / 64 % fan
+		left := ^page.words[c] & (^uint64(0) << (at % 64))
 		mask := left
 		for ; left != 0 && n < len(dst); left &= left - 1 {
-			dst[n] = base + lowest(left)
+			dst[n] = at&^63 + lowest(left)
 			n++
 		}
 		mask &^= left
 		more := uint64(bits.OnesCount64(mask))
 		b.count += more
-		b.account(x, more)
-		b.set(page, c, mask, x)
-		if base|63 >= hi {
+		b.account(at, more)
+		b.set(page, c, mask, at)
+		if x = at | 63; x >= b.last {
 			return n
 		}
-		lo = base + 64
+		x++
 	}
 	return n
 }
