@@ -56,7 +56,7 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 }
 
 // TestSearchesReadWhatTheLastOneRead: in pools where nearly all that is free cools, the first host that borrows finds out how much
-// has to be listed, and the next ones list it at once; when there is room again, lists are short again.
+// has to be listed, and the next ones list it at once, as those that find nothing do; when there is room again, lists are short again.
 func TestSearchesReadWhatTheLastOneRead(t *testing.T) {
 	var pools []Pool
 	for i := range 8 {
@@ -99,8 +99,14 @@ func TestSearchesReadWhatTheLastOneRead(t *testing.T) {
 	}
 	first, _ := borrow("first")
 	for i := 1; i < room; i++ {
-		if lists, _ := borrow(fmt.Sprint("late", i)); lists > 6 || lists > first/2 {
+		if lists, _ := borrow(fmt.Sprint("late", i)); lists > 5 || i > 1 && lists > 4 || lists > first/2 {
 			t.Errorf("borrower %d: %d lists, the first %d", i, lists, first)
+		}
+	}
+	for i := range 2 {
+		s.Reset()
+		if got, err := e.AutoAssign(bg, want("short", 1, "short")); err != nil || len(got.V4) != 0 || s.Counts().Lists > 5-i {
+			t.Errorf("shortage %d: %d lists, %v, %v", i, s.Counts().Lists, got, err)
 		}
 	}
 	w.clock.add(2 * time.Hour)

@@ -14,7 +14,8 @@ import (
 // lie behind, and the plan remembers what it has seen: the number of lists follows the records that there are. The engine remembers
 // how many the last search looked at, so that the next one reads as many at once.
 
-// A stretch is a part of an index that was listed: all records with from <= key < to.
+// A stretch is a part of an index that was listed: all records with from <= key < to. The keys of another index are below it or
+// above.
 type stretch struct {
 	kind, from, to string
 	recs           []store.Record
@@ -26,7 +27,7 @@ type stretch struct {
 func (s *Search) listed(t *txn.Txn, kind string, r store.Range) (recs []store.Record, next string, err error) {
 	for {
 		for i := range s.stretches {
-			if x := &s.stretches[i]; x.kind == kind && x.from <= r.From && r.From < x.to {
+			if x := &s.stretches[i]; x.from <= r.From && r.From < x.to {
 				recs, next = x.part(r)
 				x.used += len(recs)
 				return recs, next, nil
@@ -46,11 +47,11 @@ func (s *Search) list(t *txn.Txn, kind string, r store.Range) (err error) {
 	if read, some := s.read(kind); some {
 		n = max(n, read)
 	} else if whole {
-		n += n/4 + 1
+		n++ // so that the list ends before its limit
 		x.from = min(x.from, span.From)
 	}
 	for _, y := range s.stretches {
-		if y.kind == kind && y.from > x.from {
+		if y.from > x.from {
 			x.to = min(x.to, y.from)
 		}
 	}
