@@ -52,6 +52,7 @@ type Engine struct {
 	boot    string
 	leases  bool
 	tries   int
+	wait    func(ctx context.Context, attempt int) error
 	run     *occ.Runner[*txn]
 }
 
@@ -76,7 +77,10 @@ func New(db store.Store, c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
-		tries: cmp.Or(c.Attempts, 16),
+		tries: cmp.Or(c.Attempts, 16), wait: c.Wait,
+	}
+	if e.wait == nil {
+		e.wait = occ.Backoff(occ.Retry{})
 	}
 	if err == nil {
 		e.sets, err = Canonical(c.Sets)
@@ -84,7 +88,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, e.explain(err, "new", Attachment{})
 	}
-	e.run = e.newRunner(db, c)
+	e.run = e.newRunner(db)
 	return e, nil
 }
 

@@ -28,10 +28,12 @@ func (e *Engine) Remove(ctx context.Context) error {
 	}
 	for step, more := 1, true; more && err == nil; step++ {
 		more, err = e.removeStep(ctx)
-		switch last := step == 2*e.tries; { // an attempt marks, and then deletes
-		case !last && errors.Is(err, ipalloc.ErrConflict):
-			more, err = true, nil
-		case last && more: // Adds have cleared the marks before they were read
+		again := errors.Is(err, ipalloc.ErrConflict) || more && step > 1 // Adds have cleared the marks before they were read
+		last := step == 2*e.tries                                        // an attempt marks, and then deletes
+		switch {
+		case again && !last:
+			more, err = true, e.wait(ctx, (step+1)/2)
+		case again && more:
 			err = fault(ipalloc.ErrConflict, "", fmt.Sprintf("other writers were faster %d times", e.tries))
 		}
 	}

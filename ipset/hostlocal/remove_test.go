@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -208,12 +209,28 @@ func TestRemoveGivesUp(t *testing.T) {
 			}
 			return faults.Outcome{}
 		})
-		e, err := New(f, Config{Network: "net", Attempts: 5})
+		var waits []int
+		wait := func(_ context.Context, attempt int) error {
+			if waits = append(waits, attempt); len(waits) > 20 {
+				return context.Canceled
+			}
+			return nil
+		}
+		e, err := New(f, Config{Network: "net", Attempts: 5, Wait: wait})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := e.Remove(ctx); !errors.Is(err, ipalloc.ErrConflict) || own(err).Op != "remove" {
 			t.Errorf("before calls of kind %d: %v", before, err)
+		}
+		if len(waits) < 8 || waits[0] != 1 || slices.Max(waits) != 5 {
+			t.Errorf("before calls of kind %d: waits after attempts %v", before, waits)
+		}
+		for len(waits) <= 20 {
+			waits = append(waits, 0)
+		}
+		if err := e.Remove(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("before calls of kind %d: a wait that ends: %v", before, err)
 		}
 		if err := w.Remove(ctx); err != nil || left(t, w.store) != 0 {
 			t.Errorf("%v, %d records are left", err, left(t, w.store))

@@ -23,8 +23,8 @@ type txn struct {
 type plan = occ.Func[*txn]
 
 // newRunner returns what carries out the plans of the engine.
-func (e *Engine) newRunner(db store.Store, c Config) *occ.Runner[*txn] {
-	return occ.New(&txn{keys: e.keys}, occ.Config{Package: pkg, Store: db, Attempts: e.tries, Wait: c.Wait, Fence: e.fence})
+func (e *Engine) newRunner(db store.Store) *occ.Runner[*txn] {
+	return occ.New(&txn{keys: e.keys}, occ.Config{Package: pkg, Store: db, Attempts: e.tries, Wait: e.wait, Fence: e.fence})
 }
 
 // fence chooses the header, because every commit names it. One that does not exist yet may be deleted again, but nothing is

@@ -251,3 +251,31 @@ func TestListOfEverythingFails(t *testing.T) {
 		}
 	}
 }
+
+// TestAddPoolGivesUp: others add the first pool and remove it, each time before a read of the call.
+func TestAddPoolGivesUp(t *testing.T) {
+	s := store.NewMemory()
+	rival, pool, reads := allocator(t, s), Pool{prefix("10.0.0.0/8"), Sizes{16, 24}}, 0
+	f := faults.NewFaulty(s)
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if reads++; reads > 1000 {
+			return faults.Fail(faults.ErrInjected)
+		}
+		if c.Kind != faults.Commit {
+			if err := rival.AddPool(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			if err := rival.RemovePool(t.Context(), pool.Prefix); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return faults.Outcome{}
+	})
+	a, err := New(f, Options{Attempts: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.AddPool(t.Context(), pool); !errors.Is(err, ipalloc.ErrConflict) {
+		t.Errorf("%v after %d calls of the store", err, reads)
+	}
+}

@@ -1,6 +1,7 @@
 package prefixes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ type Options struct {
 // safe for concurrent use.
 type Allocator struct {
 	store store.Store
+	tries int
 	run   *occ.Runner[*txn]
 }
 
@@ -77,8 +79,8 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	if o.Attempts < 0 {
 		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})
 	}
-	a := &Allocator{store: db}
-	a.run = newRunner(a, db, o.Attempts)
+	a := &Allocator{store: db, tries: cmp.Or(o.Attempts, 16)}
+	a.run = newRunner(a, db, a.tries)
 	return a, nil
 }
 
@@ -90,7 +92,8 @@ var errNoRoots = errors.New("prefixes: no record of the root pools")
 //
 // Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
 // shorter than the prefix; ErrExists for a prefix that overlaps a root pool, which
-// InTheWay names, and with Field for a root pool that has other sizes.
+// InTheWay names, and with Field for a root pool that has other sizes; ErrConflict if
+// other allocators were faster each time.
 func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
 	if err := checkPrefix("Prefix", pool.Prefix); err != nil {
@@ -124,10 +127,13 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 		t.setRoots(append(slices.Clip(roots.pools), pool))
 		return nil
 	}
-	for {
+	for try := 1; ; try++ {
 		err := a.run.Do(ctx, occ.Func[*txn](add))
 		if !errors.Is(err, errNoRoots) {
 			return explain(err, call)
+		}
+		if try > a.tries { // each time another allocator has removed the last pool
+			return explain(store.Conflict(pkg, keyRoots), call)
 		}
 		// A commit of unknown outcome can be made false by a record that it expects at a revision, but not by one that it
 		// expects not to exist and that may be deleted again. So the record comes empty, in a commit that may be made late.
