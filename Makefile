@@ -41,18 +41,22 @@ test-all: test-full test-heavy ## run all tests, those of heavy modules in short
 
 # Tests in which one goroutine does all, by what their names say: comparisons with a model, exhaustive worlds, counts of allocations
 # and steps, seeds of fuzz targets, a fault at every call of a suite. The race detector has nothing to see there, and makes them ten
-# times as long. So it is with the long ones of ipset that are named, and with the laws of internal/test/world, whose others act
-# between two calls of a store. TestFair and TestFairness compare the turns that writers get; what they run, the other tests of
-# their stores run too.
-one_goroutine = ^(Fuzz.*|TestFair|TestFairness|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost|AtEveryRequest)|$(laws)|$(alone))$$|$\
+# times as long. So it is with the long ones that are named. TestFair and TestFairness compare the turns that writers get; what they
+# run, the other tests of their stores run too.
+one_goroutine = ^(Fuzz.*|TestFair|TestFairness|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost|AtEveryRequest)|$(alone))$$|$\
 	^Test(Engine|Space|Prefixes)(SQLite|Postgres)?$$/AtEvery
-laws = TestCalls(AreSettledAsDocumented|LeaveOthersAlone|PassWhileOthersChangePools|ThatCannotSettleFail|Together)|$\
-	TestProceduresUnderTraffic|TestFailedStoreCallsAreReported|TestDamageIsFoundAndMended
-alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|ReservedRoomIsNotWalkedThrough|EndedWhateverTheLimits)
+alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|ReservedRoomIsNotWalkedThrough|EndedWhateverTheLimits|$\
+	FlippedKeys|RestartReadsLittle|Documents)
+
+# Packages in which neither code nor tests start a goroutine. A line that could start one fails the target.
+no_goroutine = bitmap internal/addrmap internal/test/world ipset/internal/block examples/cluster
+starts = (^|[[:space:]])go (func|[[:alnum:]_.]+)\(|\.Go\(|AfterFunc\(|RunParallel|synctest
 
 .PHONY: race
-race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names
-	@.ci/each work $(gotest) -race -vet=off -short -timeout 60m -skip '$(one_goroutine)' ./...
+race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names, and packages without any
+	@! git grep -nE '$(starts)' -- $(no_goroutine:%='%/*.go') || { echo 'race: it has to run these packages'; exit 1; }
+	@.ci/each work bash -c 'exec $(gotest) -race -vet=off -short -timeout 60m -skip "$$0" \
+		$$(go list ./... | grep -vE "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$")' '$(one_goroutine)'
 
 .PHONY: invariants
 invariants: ## run the tests of the root module in short form with every internal assertion compiled in
