@@ -279,7 +279,7 @@ var ipamRefusals = map[string]refusal{
 	"cooling": {ipalloc.ErrCooling, "until"}, "reserved": {ipalloc.ErrReserved, ""}, "limit": {ipalloc.ErrLimit, "as many blocks"},
 	"key": {ipalloc.ErrMismatch, "is shared under the key"}, "full": {ipalloc.ErrLimit, "holders, held by"},
 	"short": {ipalloc.ErrFull, "not enough addresses"}, "short, cooling": {ipalloc.ErrCooling, "not enough addresses: "},
-	"short, reserved": {ipalloc.ErrReserved, "not enough addresses"}, "short, limit": {ipalloc.ErrLimit, "not enough addresses"}, "size": {ipalloc.ErrInvalid, "block size"}, "ends": {ipalloc.ErrInvalid, "strict affinity"},
+	"short, reserved": {ipalloc.ErrReserved, "not enough addresses"}, "short, limit": {ipalloc.ErrLimit, "not enough addresses"}, "size": {ipalloc.ErrInvalid, "leave none of block"}, "ends": {ipalloc.ErrInvalid, "strict affinity"},
 }
 
 // claim claims the block of an address by hand.

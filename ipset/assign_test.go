@@ -318,6 +318,32 @@ func TestEndsThatOverflow(t *testing.T) {
 	}
 }
 
+// A named address whose block would have nothing but reserved ends is refused by the name of the argument, and in an assignment
+// beside others too. A block that exists keeps its own ends.
+func TestEndsOfSmallBlocks(t *testing.T) {
+	w := newWorld(t, Config{Strict: true}, poolOf("p", "10.0.0.0/24", 31))
+	refused := func(err error) bool {
+		e := (*ipalloc.Error)(nil)
+		return errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &e) && e.Field == "Head"
+	}
+	a := AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: 1, Tail: 1}
+	if _, err := w.AssignIP(bg, a); !refused(err) {
+		t.Error(err)
+	}
+	if _, err := w.AutoAssign(bg, AssignArgs{Owner: a.Owner, Addresses: []netip.Addr{ip("10.0.0.30"), a.Address}, Head: 1, Tail: 1}); !refused(err) {
+		t.Error(err)
+	}
+	a.Head = 0
+	if al, err := w.AssignIP(bg, a); err != nil || al.Address != a.Address {
+		t.Error(al, err)
+	}
+	a.Address, a.Head = ip("10.0.0.21"), 1
+	if _, err := w.AssignIP(bg, a); !errors.Is(err, ipalloc.ErrReserved) {
+		t.Error("the end of a block that exists:", err)
+	}
+	w.check()
+}
+
 // Assign with pools gives a handle one address of each call's pools, and the same one when it is repeated.
 func TestAssignOfNamedPools(t *testing.T) {
 	manual := poolOf("back", "10.1.0.0/28", 30)

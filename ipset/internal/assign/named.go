@@ -5,6 +5,7 @@ package assign
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -173,7 +174,11 @@ func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error
 	} else if reached {
 		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
 	}
-	return t.NewBlock(p.cat, i, at, p.blockOptions())
+	b, err := t.NewBlock(p.cat, i, at, p.blockOptions())
+	if errors.Is(err, ipalloc.ErrInvalid) {
+		return nil, cause.Invalid("Head", "%d and %d addresses to reserve leave none of block %s", p.Head, p.Tail, at)
+	}
+	return b, err
 }
 
 // pickMore picks from a block that was made for named addresses.
