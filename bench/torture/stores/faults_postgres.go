@@ -136,7 +136,9 @@ func (d *databases) failOver(ctx context.Context, _ victims, _ time.Duration) er
 	return errors.Join(d.point(standby), old.Close())
 }
 
-// synchronous returns when commits of the primary wait for its standby.
+// synchronous returns when commits of the primary wait for its standby. The sender of the log may know that they are to wait before
+// the checkpointer does, which tells the other processes, between two checkpoints. The first one that is asked for may be the one
+// that it is at, so the second one follows.
 func (d *databases) synchronous(ctx context.Context) error {
 	db, err := sql.Open("pgx", d.primary.DSN())
 	if err != nil {
@@ -146,5 +148,8 @@ func (d *databases) synchronous(ctx context.Context) error {
 	for n := 0; n == 0 && err == nil; wait(ctx, 5*time.Millisecond) {
 		err = db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'").Scan(&n)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return do(ctx, d.primary.DSN(), "CHECKPOINT", "CHECKPOINT")
 }
