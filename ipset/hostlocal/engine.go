@@ -37,7 +37,8 @@ type Config struct {
 	// records that it depends on; the default is 16.
 	Attempts int
 	// Wait sleeps before the retry that follows an attempt, counted from 1. The default
-	// sleeps up to a random 100 ms, from the second retry on.
+	// sleeps up to a random 100 ms, from the second retry on. Calls may use it at the
+	// same time.
 	Wait func(ctx context.Context, attempt int) error
 }
 

@@ -49,20 +49,10 @@ func TestNoCommits(t *testing.T) {
 	})
 }
 
-// silent is a store that does not say that the context has ended.
-type silent struct{ store.Store }
-
-func (s silent) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	if ctx.Err() != nil {
-		return 0, errors.New("not made")
-	}
-	return s.Store.Commit(ctx, ops)
-}
-
 // The suite ends contexts: it fails for a store that does not say so.
 func TestSilentStore(t *testing.T) {
 	fails.Want(t, "^ContextEndsAtEveryCall$", func(t *testing.T) {
-		Test(t, func(*testing.T) store.Store { return silent{store.NewMemory()} })
+		Test(t, func(*testing.T) store.Store { return faults.Silent{Store: store.NewMemory()} })
 	})
 }
 
