@@ -106,9 +106,8 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
 
 .PHONY: e2e
-e2e: ## run the node IPAM controller and the Cluster API provider against a real kube-apiserver and beside kube-controller-manager (builds both first: 15 minutes of CPU time)
+e2e: ## run the node IPAM controller against a real kube-apiserver and beside kube-controller-manager (builds both first: 15 minutes of CPU time)
 	@cd cmd/node-ipam-controller && $(gotest) -count=1 -tags e2e -timeout 60m -v ./e2e
-	@cd cmd/capi-ipam && $(gotest) -count=1 -tags e2e -timeout 60m -v .
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 45 minutes)

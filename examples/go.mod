@@ -1,6 +1,6 @@
-module github.com/ipalloc/ipalloc/examples/embed
+module github.com/ipalloc/ipalloc/examples
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
