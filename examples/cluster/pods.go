@@ -1,122 +1,240 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
 
-	"github.com/ipalloc/ipalloc/examples/internal/podnet"
-	"github.com/ipalloc/ipalloc/examples/internal/trace"
-	"github.com/ipalloc/ipalloc/examples/internal/wording"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// podPhase gives pods their addresses. The store is the record: the network is opened from it.
-type podPhase struct {
-	cfg    podnet.Config
-	peak   int // the number of the event after which most pods are there
-	store  *store.Memory
-	net    *podnet.Network
-	report podReport
+// network hands out the addresses of pods, and keeps an account of its own.
+type network struct {
+	engine *ipset.Engine
+	pools  []ipset.Pool
+	clock  atomic.Int64 // seconds of the trace
+
+	holder map[netip.Addr]string   // the pod that each address was given to
+	held   map[string][]netip.Addr // the reverse
+	counts struct{ created, deleted, peak, borrowed, returned int }
 }
 
-// podReport is what the summary tells.
-type podReport struct {
-	counts        podnet.Counts
-	atPeak        []byte // utilization
-	snapshotBytes int
-	checks        int
-}
+// epoch is when traces begin.
+var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newPodPhase(ctx context.Context, cfg *config, nodes []trace.Node, pods []trace.Pod) (*podPhase, error) {
-	p := &podPhase{cfg: cfg.pods, store: store.NewMemory()}
-	p.cfg.Nodes, p.cfg.Events = nodes, trace.Schedule(nodes, pods, cfg.place)
-	p.peak, _ = trace.Peak(p.cfg.Events)
+// idle is how long a block is empty before it goes back to the pool.
+const idle = time.Hour
+
+// newNetwork returns a network without pods. The built-in pool is too small for a block for each of
+// its 40 nodes, so some nodes borrow.
+func newNetwork(ctx context.Context, builtin bool) (*network, error) {
+	n := &network{holder: map[netip.Addr]string{}, held: map[string][]netip.Addr{}}
+	n.pools = []ipset.Pool{
+		{Name: "IPv4", Prefix: netip.MustParsePrefix("10.244.0.0/16"), BlockBits: 26},
+		{Name: "IPv6", Prefix: netip.MustParsePrefix("fd00:10:244::/64"), BlockBits: 122},
+	}
+	if builtin {
+		n.pools[0].Prefix, n.pools[0].BlockBits = netip.MustParsePrefix("10.244.0.0/24"), 29
+		n.pools[1].Prefix = netip.MustParsePrefix("fd00:10:244::/116")
+	}
 	var err error
-	p.net, err = podnet.Open(ctx, p.store, p.cfg)
-	return p, err
+	n.engine, err = ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time {
+		return epoch.Add(time.Duration(n.clock.Load()) * time.Second)
+	}})
+	for _, p := range n.pools {
+		if err == nil {
+			err = n.engine.AddPool(ctx, p)
+		}
+	}
+	return n, err
 }
 
-// run is the life of the pods: they come and go; at the peak, everything restarts from a snapshot.
-func (p *podPhase) run(ctx context.Context) error {
-	if err := p.runTo(ctx, p.peak, "at the peak"); err != nil {
-		return err
-	}
-	var atPeak bytes.Buffer
-	if err := p.net.Utilization(ctx, &atPeak); err != nil {
-		return err
-	}
-	p.report.atPeak = atPeak.Bytes()
-	if err := p.restart(ctx); err != nil {
-		return err
-	}
-	return p.runTo(ctx, len(p.cfg.Events), "at the end")
+// event is a pod that comes or goes.
+type event struct {
+	at    uint64 // seconds from the beginning of the trace
+	comes bool
+	pod   *pod
 }
 
-// runTo lets happen what the trace says up to an event, and compares.
-func (p *podPhase) runTo(ctx context.Context, event int, when string) error {
-	if err := p.net.Run(ctx, event); err != nil {
-		return err
+// schedule returns the events in time order. At one time pods go before others come, but for a pod
+// that comes and goes at the same time.
+func schedule(pods []pod) []event {
+	var events []event
+	for i := range pods {
+		p := &pods[i]
+		events = append(events, event{p.created, true, p})
+		if !p.stays {
+			events = append(events, event{p.deleted, false, p})
+		}
 	}
-	return p.verify(ctx, when)
+	rank := func(e event) int {
+		switch {
+		case e.comes:
+			return 1
+		case e.pod.created == e.pod.deleted:
+			return 2
+		}
+		return 0
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(rank(a), rank(b))) })
+	return events
 }
 
-func (p *podPhase) verify(ctx context.Context, when string) error {
-	p.report.checks++
-	return p.net.Verify(ctx, when)
+// run lets the pods come and go, each on the node with the smallest share of its cores in use, and
+// compares the accounts.
+func (n *network) run(ctx context.Context, nodes []node, pods []pod) error {
+	requested := make([]uint64, len(nodes)) // by the pods that are there
+	where := make(map[*pod]int)
+	for _, e := range schedule(pods) {
+		if err := n.tidy(ctx, e.at); err != nil {
+			return err
+		}
+		n.clock.Store(int64(e.at))
+		if !e.comes {
+			requested[where[e.pod]] -= e.pod.cpu
+			if err := n.remove(ctx, e.pod.name); err != nil {
+				return err
+			}
+			continue
+		}
+		best, least := 0, math.Inf(1)
+		for i := range nodes {
+			if share := float64(requested[i]) / float64(max(nodes[i].cpu, 1)); share < least {
+				best, least = i, share
+			}
+		}
+		requested[best] += e.pod.cpu
+		where[e.pod] = best
+		if err := n.add(ctx, nodes[best].name, e.pod.name); err != nil {
+			return err
+		}
+	}
+	return n.compare(ctx)
 }
 
-// restart writes a snapshot of the store, forgets the store and the network, and goes on with what
-// the snapshot gives back: the same blocks, the same addresses, the same next event.
-func (p *podPhase) restart(ctx context.Context) error {
-	const when = "after the restart"
-	data, err := p.store.MarshalBinary()
+// add gives a pod an address of each family, or none at all.
+func (n *network) add(ctx context.Context, host, pod string) error {
+	owner := alloc.HostOwner(host)
+	got, err := n.engine.AutoAssign(ctx, ipset.AssignArgs{Owner: owner, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: pod}})
 	if err != nil {
-		return err
+		return fmt.Errorf("pod %q on node %q: %w", pod, host, err)
 	}
-	p.report.snapshotBytes = len(data)
-	p.report.counts = p.net.Counts()
-	next := p.net.Next()
-	if p.store, err = store.RestoreMemory(data); err != nil {
-		return err
+	for _, a := range append(got.V4, got.V6...) {
+		if other, taken := n.holder[a.Address]; taken {
+			return fmt.Errorf("%v was given to pod %q, and pod %q holds it", a.Address, pod, other)
+		}
+		n.holder[a.Address] = pod
+		n.held[pod] = append(n.held[pod], a.Address)
+		block, err := n.engine.Operator().BlockOf(ctx, a.Address)
+		if err != nil {
+			return err
+		}
+		if block.Owner() != owner {
+			n.counts.borrowed++
+		}
 	}
-	again, err := p.store.MarshalBinary()
-	if err != nil {
-		return err
-	}
-	if p.net, err = podnet.Open(ctx, p.store, p.cfg); err != nil {
-		return err
-	}
-	var found []string
-	if !bytes.Equal(data, again) {
-		found = append(found, "a second snapshot differs from the first")
-	}
-	if p.net.Next() != next {
-		found = append(found, fmt.Sprintf("the next event is number %d, it was %d", p.net.Next(), next))
-	}
-	if err := wording.Broken("pods "+when, found); err != nil {
-		return err
-	}
-	return p.verify(ctx, when)
+	n.counts.created++
+	n.counts.peak = max(n.counts.peak, len(n.held))
+	return nil
 }
 
-// summarizePods writes what came of it, for a person to read. The end is the picture of blocks.
-func summarizePods(ctx context.Context, w io.Writer, cfg *config, p *podPhase) error {
-	var out bytes.Buffer
-	out.WriteByte('\n')
-	p.net.Describe(&out, sourceOf(cfg.podFlags.File), cfg.place.String())
-	r := &p.report
-	r.counts.Add(p.net.Counts())
-	fmt.Fprintf(&out, "blocks     %v\n", r.counts)
-	fmt.Fprintf(&out, "restart    at the peak, from %s of snapshot: the same state, and it went on from there\n", wording.Count(r.snapshotBytes, "byte"))
-	fmt.Fprintf(&out, "verified   %s, from what the pods were told: nobody without, nothing twice, nothing left behind; and Check found nothing\n",
-		wording.Count(r.checks, "time"))
-	fmt.Fprintf(&out, "\nat the peak\n%s", r.atPeak)
-	if err := p.net.End(ctx, &out, addrmap.TextStyle{ASCII: cfg.ascii, Color: cfg.color}); err != nil {
-		return err
+// remove takes a pod's addresses back.
+func (n *network) remove(ctx context.Context, pod string) error {
+	if _, err := n.engine.ReleaseByHandle(ctx, pod); err != nil {
+		return fmt.Errorf("pod %q: %w", pod, err)
 	}
-	_, err := w.Write(out.Bytes())
+	for _, a := range n.held[pod] {
+		delete(n.holder, a)
+	}
+	delete(n.held, pod)
+	n.counts.deleted++
+	return nil
+}
+
+// tidy gives idle blocks back, once for each idle time that ends before the next event. The second
+// round sees the blocks that became empty with the last event; later rounds would see nothing new.
+func (n *network) tidy(ctx context.Context, until uint64) error {
+	every := uint64(idle / time.Second)
+	at := (uint64(n.clock.Load())/every + 1) * every
+	for round := 0; round < 2 && at <= until; round++ {
+		n.clock.Store(int64(at))
+		swept, err := n.engine.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: idle})
+		if err != nil {
+			return err
+		}
+		n.counts.returned += len(swept.Returned)
+		at += every
+	}
+	return nil
+}
+
+// compare checks the engine's records against what the pods were given.
+func (n *network) compare(ctx context.Context) error {
+	found := 0
+	for a, err := range n.engine.Allocations(ctx, netip.Prefix{}) {
+		if err != nil {
+			return err
+		}
+		if pod := n.holder[a.Address]; pod != a.Handle {
+			return fmt.Errorf("the engine has %v for pod %q; it was given to %q", a.Address, a.Handle, pod)
+		}
+		found++
+	}
+	if found != len(n.holder) {
+		return fmt.Errorf("the engine has %d addresses, the pods hold %d", found, len(n.holder))
+	}
+	report, err := n.engine.Operator().Check(ctx, nil)
+	if err == nil && len(report.Problems) > 0 {
+		err = fmt.Errorf("check: %v", report.Problems[0])
+	}
 	return err
+}
+
+// report prints what happened, how full the pools are, and a map of the first one, by node.
+func (n *network) report(ctx context.Context, w io.Writer, style addrmap.TextStyle, took time.Duration) error {
+	c := n.counts
+	fmt.Fprintf(w, "\npods: %d created, %d deleted, %d at once at most\n\n", c.created, c.deleted, c.peak)
+	pools, err := n.engine.Utilization(ctx)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, u := range pools {
+		fmt.Fprintf(t, "%s\t%s held at the end\t%s of nodes\n", u.Pool, count(int(u.Used.Lo), "address", "addresses"), count(len(u.Blocks), "block", "blocks"))
+	}
+	t.Flush()
+	fmt.Fprintf(w, "%s borrowed from blocks of other nodes, %s returned\n", count(c.borrowed, "address", "addresses"), count(c.returned, "idle block", "idle blocks"))
+	fmt.Fprintf(w, "no address given twice; the engine and the pods agree at the end\ntime: %v\n\n", took.Round(time.Millisecond))
+
+	pool := n.pools[0]
+	space := &addrmap.Space{Name: pool.Name, Pool: pool.Prefix, Finest: pool.BlockBits}
+	for b, err := range n.engine.Operator().Blocks(ctx, pool.Prefix) {
+		if err != nil {
+			return err
+		}
+		free, end := addrmap.Of(b.Prefix()) // free: the first address of the block not yet in the map
+		for a := range b.All() {
+			at := addr.FromAddr(a.Address)
+			if free != at {
+				space.Add(addrmap.Span{Lo: free, Hi: at.Sub(addr.U128{Lo: 1}), State: addrmap.Idle, Label: b.Owner().Name})
+			}
+			space.Add(addrmap.Span{Lo: at, Hi: at, State: addrmap.Used, Label: a.Host.Name})
+			free = at.Add(addr.U128{Lo: 1})
+		}
+		if free.Cmp(end) <= 0 {
+			space.Add(addrmap.Span{Lo: free, Hi: end, State: addrmap.Idle, Label: b.Owner().Name})
+		}
+	}
+	return addrmap.Text(w, addrmap.Picture{Space: space, ByLabel: true}, style)
 }
