@@ -260,7 +260,7 @@ func shortage(s assign.Shortage) Shortage {
 
 // Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which
 // pools are tried: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request, Addresses and
-// Also do not count. Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
+// Also do not count, and a Wish counts in its own pool. Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
 //
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; those of the
 // store. Cost: that of a [Engine.DryRun] for each pool that qualifies.

@@ -179,7 +179,7 @@ func TestReindex(t *testing.T) {
 
 // Reindex fills its commits, as if each address were found by all the keys that a pool may list.
 func TestReindexFillsCommits(t *testing.T) {
-	for limit, want := range map[int]int{12: 8, 22: 4, 32: 3} {
+	for limit, want := range map[int]int{12: 2, 22: 1, 32: 1} {
 		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
 		for i := range 8 {
 			w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")}})

@@ -214,7 +214,15 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 	if n := len(w.blocksOf("h0")); n != 64 {
 		t.Errorf("%d blocks", n)
 	}
-	if _, err := e.AutoAssign(bg, want("h9", 500, "q")); !errors.Is(err, ipalloc.ErrLimit) {
+	if got, err := e.AutoAssign(bg, want("h9", 500, "q")); err != nil || len(got.V4) < 20 || len(got.Short) == 0 {
+		t.Errorf("500 addresses: %d, %v, %v", len(got.V4), got.Short, err)
+	}
+	if _, err := e.ReleaseByHandle(bg, "q"); err != nil {
+		t.Error(err)
+	}
+	all := want("h9", 500, "q")
+	all.Partial = false
+	if _, err := e.AutoAssign(bg, all); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("500 addresses: %v", err)
 	}
 	if as, err := e.ReleaseByHandle(bg, "p1"); err != nil || len(as) != 172 {

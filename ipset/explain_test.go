@@ -12,7 +12,9 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -159,5 +161,36 @@ func TestManyPoolsInOneError(t *testing.T) {
 	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1})
 	if !errors.Is(err, ipalloc.ErrNotFound) || !strings.HasSuffix(err.Error(), "p17: of the other family and 12 more") || len(got.Short) != 20 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A pool that gives more than a commit of the store takes says so in its own row, and hides the answers of no other pool. With Partial
+// it gives what fits, also where blocks that are claimed have one address each.
+func TestMoreThanACommitTakes(t *testing.T) {
+	for _, bits := range []int{32, 31, 29} {
+		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", bits), poolOf("b", "10.0.1.0/24", 24))
+		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 127}))
+		a := want("h", 100, "x")
+		a.Partial = false
+		rows, err := e.Explain(bg, a)
+		if err != nil || len(rows) != 2 || rows[0].Reason != ReasonCommitFull || rows[0].Gives != nil || len(rows[1].Gives) != 0 && len(rows[1].Gives) != 100 {
+			t.Errorf("/%d: %+v, %v", bits, rows, err)
+		}
+		a.Partial, a.Pools = true, []string{"a"}
+		got, err := e.AutoAssign(bg, a)
+		if err != nil || len(got.V4) < 20 || len(got.Short) != 1 || got.Short[0].Reason != ReasonCommitFull {
+			t.Errorf("/%d: %d given, %v, %v", bits, len(got.V4), got.Short, err)
+		}
+		w.check()
+	}
+}
+
+// A wish counts in the row of its pool, as it does for the call.
+func TestExplainWish(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "10.0.1.0/28", 28))
+	a := AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Wish: netip.MustParseAddr("10.0.1.7")}
+	rows, err := w.Explain(bg, a)
+	if err != nil || len(rows) != 2 || rows[0].Gives[0] != netip.MustParseAddr("10.0.0.0") || rows[1].Gives[0] != a.Wish {
+		t.Errorf("%+v, %v", rows, err)
 	}
 }

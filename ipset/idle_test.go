@@ -110,7 +110,7 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 		got, err := e.Operator().Sweep(bg, SweepArgs{})
 		most := n/txn.StepBlocks + 1
 		if limit > 0 {
-			most = n/(limit/(txn.OpsPerBlock+1)) + 1
+			most = n/(limit/(2*(7+1))) + 1
 		}
 		if c := s.Counts(); err != nil || got.Advanced != n || c.Commits > most || c.Gets > 2*most+2 {
 			t.Errorf("limit %d: %d advanced, %v, %+v, at most %d commits", limit, got.Advanced, err, c, most)

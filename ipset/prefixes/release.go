@@ -71,7 +71,8 @@ func (t *txn) release(r *record) error {
 	if err := tr.give(r.Prefix); err != nil {
 		return err
 	}
-	return t.replace(r.Prefix, &record{})
+	t.replace(r.Prefix, &record{})
+	return nil
 }
 
 // mustBeEmpty returns the error for a pool from which a prefix is held.
@@ -229,6 +230,7 @@ func (a *Allocator) change(ctx context.Context, call ipalloc.Error, bad error, a
 		if err != nil {
 			return Holding{}, err
 		}
-		return got.Holding, t.replace(got.Prefix, &got)
+		t.replace(got.Prefix, &got)
+		return got.Holding, nil
 	}, also...)
 }

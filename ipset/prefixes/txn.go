@@ -289,14 +289,14 @@ func (t *txn) give(r *record) error {
 	if c.Get().Owner != "" {
 		return corrupt(r.Prefix, "held, but free by the pages of its pool")
 	}
-	return t.replace(r.Prefix, r)
+	t.replace(r.Prefix, r)
+	return nil
 }
 
 // replace changes a holding that is known; the zero record removes it.
-func (t *txn) replace(at netip.Prefix, r *record) error {
+func (t *txn) replace(at netip.Prefix, r *record) {
 	occ.Set(&t.Txn, t.holdings.Get(at), *r)
 	t.given = append(t.given, at)
-	return t.Room(2) // of the index
 }
 
 // page implements pages.

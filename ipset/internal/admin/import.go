@@ -11,7 +11,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -85,11 +84,9 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 	if err != nil {
 		return err
 	}
-	n := 0
 	for _, x := range p.xs {
 		_, a := p.b.Look(x)
 		a.Mark(cat.Pools[i].Index)
-		n += record.RecordsOf(a)
 	}
 	if p.create {
 		if _, taken, err := t.Occupied(cat, i, at); err != nil || taken {
@@ -109,14 +106,7 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.Look(x); return st != block.Free }) {
 		return cause.Wrap(ipalloc.Error{Op: "import", Prefix: at, Err: ipalloc.ErrOccupied})
 	}
-	n = t.BlockOps(be, n, p.b.NextLease() != 0 || p.b.Cooling() > 0, true)
 	disabled := p.create && cat.Pools[i].Disabled // by a removal that has looked, perhaps: it begins anew if the catalog is written
-	if disabled {
-		n += 2
-	}
-	if err := t.Room(n); err != nil {
-		return err
-	}
 	if disabled {
 		if t.Pending() {
 			return occ.ErrFirst
@@ -127,6 +117,7 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 		}
 		t.SetCatalog(cat.Catalog, value)
 	}
+	t.Change(be)
 	if p.create {
 		be.Set(p.b.Emptied(p.xs, p.rest))
 	}
@@ -136,6 +127,5 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 			return err
 		}
 	}
-	t.Change(be)
 	return nil
 }

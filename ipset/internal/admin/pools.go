@@ -65,9 +65,6 @@ func (p *catalogPlan) Plan(t *txn.Txn) error {
 	if limit := t.E.Limits.Value; limit > 0 && len(value) > limit {
 		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
 	}
-	if err := t.Room(2); err != nil {
-		return err
-	}
 	t.SetCatalog(next, value)
 	return nil
 }

@@ -3,12 +3,10 @@ package admin
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -69,39 +67,20 @@ type reindexPlan struct {
 
 // Plan implements [occ.Plan].
 func (p *reindexPlan) Plan(t *txn.Txn) error {
-	p.n, p.done = 0, 0
 	cat, err := t.Catalog()
 	if err != nil {
 		return err
 	}
-	held, err := t.HeldAt(cat, p.ids, nil, "")
-	if err != nil {
+	return occ.Fit(t, len(p.ids), func(n int) error {
+		p.n, p.done = 0, n
+		held, err := t.HeldAt(cat, p.ids[:n], nil, "")
+		for _, h := range held {
+			if _, a := h.Be.Look(h.X); !a.IsMarked(cat.Index(h.Be.At)) {
+				t.Change(h.Be)
+				h.Be.Change(h.X).Mark(cat.Index(h.Be.At))
+				p.n++
+			}
+		}
 		return err
-	}
-	held = slices.DeleteFunc(held, func(h txn.Place) bool {
-		_, a := h.Be.Look(h.X)
-		return a.IsMarked(cat.Index(h.Be.At))
 	})
-	p.done = len(p.ids)
-	b := t.Budget()
-	for i, h := range held {
-		_, a := h.Be.Look(h.X)
-		n := record.RecordsOf(a) + pool.MaxIndex*a.Count()
-		if i == 0 || held[i-1].Be != h.Be {
-			n = t.BlockOps(h.Be, n, false, false)
-		}
-		if !b.Take(n, 0) {
-			held, p.done = held[:i], slices.Index(p.ids, netip.PrefixFrom(h.Be.Addr(h.X), h.Be.At.Bits()))
-			break
-		}
-	}
-	if err := t.Room(b.Ops); err != nil {
-		return err
-	}
-	for _, h := range held {
-		h.Be.Change(h.X).Mark(cat.Index(h.Be.At))
-		t.Change(h.Be)
-	}
-	p.n = len(held)
-	return nil
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // An assignment has two halves. The first picks places from the best to the worst and may fail or be repeated at any point, because it
-// changes no block; the second, in commit.go, changes them and cannot fail.
+// changes no block; the second, in commit.go, changes them and can fail only for what the commit takes.
 
 // AssignArgs is the type of that name of the engine, which documents it.
 type AssignArgs struct {
@@ -205,6 +205,7 @@ const (
 // complete, commit carries them out.
 type AssignPlan struct {
 	AssignArgs
+	most   int  // how many addresses the commit takes, with Partial
 	offer  bool // Existing moves the end of a lease that would end before TTL
 	node   map[string]string
 	result Assigned
@@ -218,6 +219,7 @@ type AssignPlan struct {
 	last     record.Memo // what the handle had before, if it is sticky
 	// sticky is how many of the first picks are of addresses the handle had before, taken are the blocks taken over or adopted.
 	sticky int
+	left   [2]int // addresses of each family that the commit does not take
 	taken  map[*txn.BlockEntry]bool
 	// Room for what most calls pick.
 	onePick [1]pick
@@ -262,8 +264,19 @@ func (p *AssignPlan) Detach() {
 
 // Plan implements [occ.Plan].
 func (p *AssignPlan) Plan(t *txn.Txn) error {
-	p.reset()
 	p.also.Runs++
+	if p.most = math.MaxInt; !p.Partial || t.E.Limits.Ops == 0 {
+		return p.once(t)
+	}
+	return occ.Fit(t, p.Num4+p.Num6+len(p.Addresses), func(n int) error {
+		p.most = n
+		return p.once(t)
+	})
+}
+
+// once is Plan for as many addresses as most says.
+func (p *AssignPlan) once(t *txn.Txn) error {
+	p.reset()
 	done, err := p.replay(t)
 	if !done && err == nil && p.Existing {
 		done, err = p.existing(t)
@@ -365,6 +378,9 @@ func (p *AssignPlan) pick(t *txn.Txn) error {
 			if err := p.short(t, s); err != nil {
 				return err
 			}
+		}
+		if p.left[i] > 0 {
+			p.result.Short = append(p.result.Short, Shortage{Family: s.family, Pool: p.cat.Pools[s.last(p.picks)].Name, Reason: CommitFull})
 		}
 	}
 	if !p.Partial && len(p.result.Short) > 0 {

@@ -3,6 +3,7 @@ package assign
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
@@ -25,7 +26,7 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 	fail := func(err error) ([]Explanation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "explain", Owner: a.Owner.String(), Err: err})
 	}
-	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also, a.Wish = false, false, false, "", nil, nil, netip.Addr{}
+	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also = false, false, false, "", nil, nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
 	if err := a.check(); err != nil {
 		return fail(err)
@@ -58,6 +59,8 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 			x.Reason = CommitFull + Reason(in)
 		} else if got, err := dry().AutoAssign(ctx, one); len(got.Short) > 0 {
 			x.Shortage = got.Short[0]
+		} else if errors.Is(err, ipalloc.ErrLimit) {
+			x.Reason = CommitFull
 		} else if err != nil {
 			return fail(err)
 		} else {

@@ -203,6 +203,15 @@ func (p *AssignPlan) wants() (n [2]int) {
 	for _, k := range p.picks {
 		n[record.Family(k.be.At)/6] -= len(k.ordinals)
 	}
+	p.left = [2]int{}
+	over := n[0] + n[1] - p.most
+	for _, k := range p.picks {
+		over += len(k.ordinals)
+	}
+	for i := 1; i >= 0 && over > 0; i-- { // one of each family, rather
+		p.left[i] = min(over, max(n[i]-1, 0))
+		n[i], over = n[i]-p.left[i], over-p.left[i]
+	}
 	return n
 }
 

@@ -42,9 +42,7 @@ func (p *AssignPlan) existing(t *txn.Txn) (bool, error) {
 		short := slices.DeleteFunc(slices.Clone(held), func(h txn.Place) bool {
 			return h.Until == 0 || h.Until >= block.LeaseEnd(t.Now, p.TTL)
 		})
-		if _, err := t.Extend(short, block.LeaseEnd(t.Now, p.TTL)); err != nil {
-			return false, err
-		}
+		t.Extend(short, block.LeaseEnd(t.Now, p.TTL))
 	}
 	p.answer(held)
 	return len(held) > 0, nil

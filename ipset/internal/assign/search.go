@@ -279,6 +279,16 @@ func (s *Search) Pool(k int) (i int, ok bool) {
 	return i, ok && (!s.tiered || s.Cat.Pools[i].Priority == s.priority)
 }
 
+// last returns the pool from which the family's last pick is, the first of its pools if there is none.
+func (s *Search) last(picks []pick) int {
+	for _, k := range slices.Backward(picks) {
+		if record.Family(k.be.At) == s.family {
+			return s.Cat.Containing(k.be.At.Addr())
+		}
+	}
+	return s.Pools[0]
+}
+
 // nextTier goes on to the pools of the next lower priority, the highest at first, and reports whether there are any. Before it is
 // called all pools are one tier.
 func (s *Search) nextTier() bool {

@@ -1,5 +1,10 @@
 package block
 
+import (
+	"maps"
+	"slices"
+)
+
 // Changes notes what the address records of a block were before a transaction changed them; see [Block.Track].
 type Changes struct {
 	// List has each changed address once, in the order of the first change.
@@ -41,6 +46,11 @@ func (c *Changes) note(x uint64, was *Address, exists bool) {
 		c.more[x] = struct{}{}
 	}
 	c.List = append(c.List, Change{x, was})
+}
+
+// Clone returns a copy.
+func (c *Changes) Clone() Changes {
+	return Changes{List: slices.Clone(c.List), marks: c.marks, more: maps.Clone(c.more)}
 }
 
 // make returns an address to be filled in.

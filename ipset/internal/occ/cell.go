@@ -13,6 +13,8 @@ type Cell struct {
 
 	// The transactions that last relied upon the cell, changed it and read it.
 	guarded, changed, read uint64
+	kept                   uint64     // the savepoint since which a copy of content that changes in place is kept
+	writes                 int        // how many records the transaction writes by the cell, as last counted
 	wrote                  store.Kind // what the commit does with the record
 }
 
@@ -30,6 +32,17 @@ type Entry interface {
 	// Settle is called when the commit has been made. The revision of the cell is the new one then.
 	Settle()
 }
+
+// Keeper is an entry whose content is changed in place, after [Txn.Change].
+type Keeper interface {
+	Entry
+	// Keep copies the content and returns what puts the copy in its place.
+	Keep() (restore func())
+}
+
+type restoring func()
+
+func (r restoring) restore() { r() }
 
 // Var is a cell with content that is replaced as a whole. A struct that embeds it adds the method Write. [Set] replaces the
 // content.
@@ -54,8 +67,14 @@ func (x *Var[V]) variable() *Var[V] { return x }
 
 func (x *Var[V]) restore() { x.now = x.before }
 
-// restorer is a variable as the transaction's list of changes has it.
 type restorer interface{ restore() }
+
+// undo is what a cell was before a plan changed it.
+type undo struct {
+	restorer
+	e      Entry
+	writes int
+}
 
 // Set replaces the content of a variable and makes its record one of those that the commit writes.
 func Set[V any](t *Txn, e interface {
@@ -63,15 +82,12 @@ func Set[V any](t *Txn, e interface {
 	variable() *Var[V]
 }, v V) {
 	x := e.variable()
+	t.Change(e)
 	if x.saved != t.save {
 		x.saved, x.before = t.save, x.now
-		t.undo = append(t.undo, x)
+		t.undo = append(t.undo, undo{x, e, x.writes})
 	}
 	x.now = v
-	if x.changed != t.id {
-		t.writes++
-		t.Change(e)
-	}
 }
 
 // entry is a pointer to a struct that is an [Entry].

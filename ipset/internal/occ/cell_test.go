@@ -110,7 +110,7 @@ func push(name, word string, fail error) Func[*lists] {
 		}
 		Set(&t.Txn, l, append(l.Get()[:len(l.Get()):len(l.Get())], word))
 		t.Add(store.Op{Kind: store.Put, Key: "w" + word, Expect: store.AnyRevision})
-		if err := t.Room(1); err != nil {
+		if err := t.Room(); err != nil {
 			return err
 		}
 		return fail

@@ -36,9 +36,12 @@
 // # Savepoints
 //
 // Plans change cells at once, so that the next plan of the same transaction sees the change. If a plan returns an error, texts
-// and [Var]s get back the content that they had when it began. Content that changes in place, such as a block of addresses,
-// is not restored, because noting each of its changes would cost every assignment something: a plan changes it last, after
-// [Txn.Room] has said that the commit has room for the changes, and cannot fail from there on. [Txn.Change] marks such a cell.
+// and [Var]s get back the content that they had when it began. Content that changes in place, such as a block of addresses, is
+// copied only where the store limits commits, because a copy would cost every assignment something: a plan changes it last and fails
+// after that for nothing but the limit. [Txn.Change] marks such a cell before it changes, and a [Keeper] makes the copy.
+//
+// What a commit takes is counted by writing it: [Txn.Room] writes the changed cells into a buffer. [Fit] makes a plan for as many
+// things as fit, so no plan estimates beside its writer what it will write.
 //
 // # Callers
 //

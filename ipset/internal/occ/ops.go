@@ -23,6 +23,18 @@ func (o *Ops) reset() {
 	o.ops, o.Buf, o.refs, o.done = o.ops[:0], o.Buf[:0], o.refs[:0], 0
 }
 
+// count returns how many records an entry writes.
+func (o *Ops) count(e Entry) (n int) {
+	o.reset()
+	e.Write(o)
+	for i := range o.ops {
+		if o.ops[i].Kind != store.Guard {
+			n++
+		}
+	}
+	return n
+}
+
 // Add adds an operation. [Ops.Key] and [Ops.Value] complete it.
 func (o *Ops) Add(op store.Op) { o.ops = append(o.ops, op) }
 

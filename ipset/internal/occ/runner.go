@@ -32,6 +32,8 @@ func (f Func[T]) Plan(t T) error { return f(t) }
 // Transaction is a pointer to a struct that embeds [Txn].
 type Transaction interface {
 	base() *Txn
+	// Room is that of [Txn], which is called when a plan has ended.
+	Room() error
 	// Begin is called when a transaction begins, before the first plan. Its error is that of all calls.
 	Begin() error
 }
@@ -75,7 +77,7 @@ func New[T Transaction](t T, c Config) *Runner[T] {
 	x := t.base()
 	x.pkg, x.store, x.limits = c.Package, c.Store, c.Store.Limits()
 	x.texts = NewCache(c.Keep, parseText, decodeText)
-	x.guards, x.changed, x.undo = make([]*Cell, 0, 16), make([]Entry, 0, 8), make([]restorer, 0, 8)
+	x.guards, x.changed, x.undo = make([]*Cell, 0, 16), make([]Entry, 0, 8), make([]undo, 0, 8)
 	r := &Runner[T]{t: t, txn: x, attempts: c.Attempts, wait: c.Wait, rank: c.Fence}
 	if r.attempts < 1 {
 		r.attempts = 16
@@ -404,7 +406,7 @@ func (r *Runner[T]) plan(p Plan[T]) error {
 	t.savepoint()
 	err := p.Plan(r.t)
 	if err == nil {
-		err = t.Room(0) // its own changes have to fit as well
+		err = r.t.Room()
 	}
 	if err != nil {
 		t.Rollback()

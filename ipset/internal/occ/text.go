@@ -70,7 +70,7 @@ func (t *Txn) Put(key, value string) { x := t.known(key); Set(t, x, content{valu
 func (t *Txn) Delete(key string) { x := t.known(key); Set(t, x, content{touch: x.now.touch}) }
 
 // Touch writes a record even if its content stays as it is, so that no other commit that names its present revision can be made.
-// One that does not exist is not made. Touch also reserves the room for a Put that comes after [Txn.Room].
+// One that does not exist is not made.
 func (t *Txn) Touch(key string) {
 	x := t.known(key)
 	v := x.now

@@ -31,9 +31,9 @@ type Txn struct {
 	save    uint64 // the number of the savepoint, never repeats
 	guards  []*Cell
 	changed []Entry
-	undo    []restorer
+	undo    []undo
 	other   []store.Op
-	writes  int // an upper bound of the records written
+	writes  int // the records that the changed cells write, where the store limits them
 	point   struct{ guards, changed, other, writes int }
 	plans   int  // how many plans came before this one
 	reads   int  // round trips so far
@@ -42,6 +42,7 @@ type Txn struct {
 	// committing is set while the store's Commit runs.
 	committing bool
 	ops        Ops
+	counted    Ops      // of count
 	missing    []string // of Load
 	recs       []store.Record
 }
@@ -116,17 +117,53 @@ func (t *Txn) savepoint() {
 func (t *Txn) Rollback() {
 	for _, x := range t.undo {
 		x.restore()
+		x.e.Base().writes = x.writes
 	}
 	for _, e := range t.changed[t.point.changed:] {
 		if invariant.Enabled {
 			_, ok := e.(restorer)
-			invariant.Assert(ok, "%s was changed in place by a plan that failed", e.Base().Key)
+			invariant.Assert(ok || t.limits.Ops > 0, "%s was changed in place by a plan that failed", e.Base().Key)
 		}
 		e.Base().changed = 0
 	}
 	clear(t.undo)
 	t.undo, t.changed, t.other, t.writes = t.undo[:0], t.changed[:t.point.changed], t.other[:t.point.other], t.point.writes
 	t.save++
+}
+
+// Full is the error of a plan that writes more records than a commit takes. It matches [ipalloc.ErrLimit].
+type Full struct{ Records, Most int }
+
+func (e *Full) Error() string {
+	return fmt.Sprintf("%v: %d records, at most %d", ipalloc.ErrLimit, e.Records, e.Most)
+}
+
+// Unwrap returns [ipalloc.ErrLimit].
+func (e *Full) Unwrap() error { return ipalloc.ErrLimit }
+
+// Fit makes a plan for as many of n things as the commit takes: do makes it for so many.
+func Fit(t interface {
+	Room() error
+	Restart()
+}, n int, do func(n int) error) error {
+	for {
+		err := do(n)
+		if err == nil {
+			err = t.Room()
+		}
+		full := (*Full)(nil)
+		if n < 2 || !errors.As(err, &full) {
+			return err
+		}
+		n = max(min(n*full.Most/full.Records, n-1), 1)
+		t.Restart()
+	}
+}
+
+// Restart takes back all that the plan has done, so that it can be made anew.
+func (t *Txn) Restart() {
+	t.Rollback()
+	t.unguard()
 }
 
 // unguard takes back the guards of the plan.
@@ -281,18 +318,24 @@ func (t *Txn) ListStored(r store.Range) ([]store.Record, error) {
 }
 
 // Pending reports whether an earlier plan of the transaction changes anything.
-func (t *Txn) Pending() bool { return t.point.writes > 0 }
+func (t *Txn) Pending() bool { return t.point.changed+t.point.other > 0 }
 
-// Change marks a cell as changed. Its content is not restored if the plan fails: [Txn.Room] has to come first.
+// Change marks a cell as changed, before its content is. Where the store limits commits the plan may turn out not to fit, and the
+// content is restored then.
 func (t *Txn) Change(e Entry) {
-	if c := e.Base(); c.changed != t.id {
-		c.changed = t.id
+	c := e.Base()
+	if c.changed != t.id {
+		c.changed, c.writes = t.id, 0
 		t.Guard(c)
 		t.changed = append(t.changed, e)
 	}
+	if k, ok := e.(Keeper); ok && t.limits.Ops > 0 && c.kept != t.save {
+		c.kept = t.save
+		t.undo = append(t.undo, undo{restoring(k.Keep()), e, c.writes})
+	}
 }
 
-// Add adds an operation on a record that has no cell, such as an entry of an index, for which [Txn.Room] has reserved room.
+// Add adds an operation on a record that has no cell, such as an entry of an index.
 func (t *Txn) Add(op store.Op) { t.other = append(t.other, op) }
 
 // Adds reports whether an operation on a key has been added.
@@ -300,17 +343,25 @@ func (t *Txn) Adds(key string) bool {
 	return slices.ContainsFunc(t.other, func(op store.Op) bool { return op.Key == key })
 }
 
-// Room reserves n records of the commit besides the texts and variables that are changed already. The plan has read all that it
-// relies upon. Room returns ErrFirst if the records would fit a commit of their own, and [ipalloc.ErrLimit] if not.
-func (t *Txn) Room(n int) error {
+// Room reports whether the commit takes what the plan writes so far, which it counts by writing it. It returns ErrFirst if that would fit
+// a commit of its own, and a [Full] if not. It is called when a plan has ended.
+func (t *Txn) Room() error {
 	limit := t.limits.Ops
-	if writes := t.writes + n; limit > 0 && writes > 0 && max(writes, len(t.guards)) > limit {
+	if limit == 0 {
+		return nil
+	}
+	for i := range t.undo {
+		c := t.undo[i].e.Base()
+		t.writes -= c.writes
+		c.writes = t.counted.count(t.undo[i].e)
+		t.writes += c.writes
+	}
+	if writes := t.writes + len(t.other); writes > 0 && max(writes, len(t.guards)) > limit {
 		if t.plans > 0 {
 			return ErrFirst
 		}
-		return fmt.Errorf("%w: %d records, at most %d", ipalloc.ErrLimit, max(writes, len(t.guards)), limit)
+		return &Full{max(writes, len(t.guards)), limit}
 	}
-	t.writes += n
 	return nil
 }
 

@@ -61,11 +61,8 @@ func (t *Txn) Join(ops []store.Op, again bool) error {
 			return err
 		}
 	}
-	err := t.Room(len(ops))
-	if err == nil {
-		t.other = append(t.other, ops...)
-	}
-	return err
+	t.other = append(t.other, ops...)
+	return nil
 }
 
 // Write makes a commit of operations as they are, and of nothing else. It returns a conflict if a record is not at the revision
@@ -91,9 +88,6 @@ func (p *write[T]) Plan(x T) error {
 		if err := t.Expect(p.ops); err != nil {
 			return err
 		}
-	}
-	if err := t.Room(len(p.ops)); err != nil {
-		return err
 	}
 	for _, op := range p.ops {
 		if op.Kind != store.Guard {

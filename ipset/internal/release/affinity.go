@@ -129,14 +129,11 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.Room(t.BlockOps(be, txn.OwnerOps, false, true)); err != nil {
-		return err
-	}
+	t.Change(be)
 	if b != be.Block {
 		be.Set(b)
 	}
 	b.Give(p.owner, t.Now)
-	t.Change(be)
 	return nil
 }
 

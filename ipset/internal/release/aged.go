@@ -74,13 +74,11 @@ func (p *agedPlan) Plan(t *txn.Txn) error {
 	if err := t.Load(keys...); err != nil {
 		return err
 	}
-	n := 0
 	for _, r := range p.entries {
 		if !record.IsAgedKey(r.Key) {
 			continue
 		}
 		t.Add(store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision})
-		n++
 		key := r.Key[record.AgedTimeEnd:]
 		value, ok, err := t.Get(key)
 		if err != nil {
@@ -100,13 +98,12 @@ func (p *agedPlan) Plan(t *txn.Txn) error {
 		case holds:
 			m.At = 0 // its entry goes already
 			t.Remember(&m)
-			n++
 		default:
 			t.Delete(key)
 			p.forgotten++
 		}
 	}
-	return t.Room(n)
+	return nil
 }
 
 // sticks reports whether a memo is one of a sticky handle that holds an address.

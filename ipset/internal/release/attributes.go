@@ -8,7 +8,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -84,12 +83,7 @@ func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
 			return err
 		}
 	}
-	var buf [4]record.IndexEntry
-	n := record.RecordsOf(is) + len(record.HolderEntries(buf[:0], &h)) // those that it has, and those of the holder as it will be
-	if err := t.Room(t.BlockOps(at.Be, n, false, false)); err != nil {
-		return err
-	}
-	at.Be.Replace(at.X, h)
 	t.Change(at.Be)
+	at.Be.Replace(at.X, h)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -33,22 +34,25 @@ type disownPlan struct {
 
 // Plan implements [occ.Plan].
 func (p *disownPlan) Plan(t *txn.Txn) error {
-	p.released, p.refused, p.done = p.released[:0], netip.Prefix{}, len(p.blocks)
 	cat, err := t.Catalog()
+	if err == nil {
+		err = p.read(t)
+	}
 	if err != nil {
 		return err
 	}
-	if err := p.read(t); err != nil {
-		return err
-	}
-	chosen, ops, err := p.choose(t, cat)
-	if err != nil || len(chosen) == 0 {
-		return err
-	}
-	if err := t.Room(ops); err != nil {
+	return occ.Fit(t, len(p.blocks), func(n int) error { return p.take(t, cat, n) })
+}
+
+// take takes the first n blocks.
+func (p *disownPlan) take(t *txn.Txn, cat *txn.CatalogEntry, n int) error {
+	p.released, p.refused, p.done = p.released[:0], netip.Prefix{}, n
+	chosen, err := p.choose(t, cat)
+	if err != nil {
 		return err
 	}
 	for _, be := range chosen {
+		t.Change(be)
 		p.released = append(p.released, be.At)
 		if be.IsEmpty() {
 			be.Set(nil)
@@ -57,7 +61,6 @@ func (p *disownPlan) Plan(t *txn.Txn) error {
 			be.Disown()
 			be.Forget(o)
 		}
-		t.Change(be)
 	}
 	return nil
 }
@@ -86,19 +89,17 @@ func (p *disownPlan) read(t *txn.Txn) error {
 	return t.WarmPages(empty)
 }
 
-// choose finds the blocks to take and how many records that writes. It changes none of them.
-func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.BlockEntry, ops int, err error) {
+// choose finds the blocks to take. It changes none of them.
+func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.BlockEntry, err error) {
 	var used []netip.Prefix
-	var last ownedBlock // the pages and the owner of the block before count once
-	budget := t.Budget()
-	for i, b := range p.blocks {
+	for _, b := range p.blocks[:p.done] {
 		be, err := t.Block(cat, b.at)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		oe, err := t.Owner(b.owner)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		switch {
 		case be.Block == nil || be.Owner() != b.owner || b.byRule && p.keep > 0 && oe.Get().N <= p.keep:
@@ -107,11 +108,7 @@ func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.Bl
 			p.refused = b.at
 			continue
 		}
-		if !budget.Take(t.BlockOps(be, txn.OwnerOps, false, true), pagesBeside(last, b)) {
-			p.done = i
-			break
-		}
-		if last = b; be.IsEmpty() {
+		if be.IsEmpty() {
 			err = t.Vacate(b.at, be.Seq())
 		} else if be.Used() > 0 {
 			used = append(used, b.at)
@@ -120,26 +117,10 @@ func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.Bl
 			err = t.Take(b.owner, b.at)
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		chosen = append(chosen, be)
 	}
 	// The addresses say whether any is held for the owner: if none is, the block need not name it any more.
-	return chosen, budget.Ops, t.FetchPlaces(used)
-}
-
-// pagesBeside bounds the records of pages and owners that taking a block writes beside those of the block before.
-func pagesBeside(last, b ownedBlock) int {
-	if !last.at.IsValid() {
-		return record.MaxPages + 1
-	}
-	n := 0
-	was, _ := record.LeafOf(last.at)
-	if is, _ := record.LeafOf(b.at); is != was {
-		n = record.MaxPages
-	}
-	if b.owner != last.owner {
-		n++
-	}
-	return n
+	return chosen, t.FetchPlaces(used)
 }

@@ -3,14 +3,13 @@ package release
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -59,20 +58,14 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 	if err != nil {
 		return err
 	}
-	held, err := t.HeldAt(cat, p.ids, nil, p.handle)
-	if err != nil {
-		return err
-	}
-	p.done = len(p.ids)
-	b := t.Budget()
-	for i, h := range held {
-		if !b.Take(t.LeaseOps(held, i), 0) {
-			held, p.done = held[:i], slices.Index(p.ids, netip.PrefixFrom(h.Be.Addr(h.X), h.Be.At.Bits()))
-			break
+	return occ.Fit(t, len(p.ids), func(n int) error {
+		p.done = n
+		held, err := t.HeldAt(cat, p.ids[:n], nil, p.handle)
+		if err == nil {
+			p.renewed = t.Extend(held, block.Later(t.Now, int64(p.ttl)))
 		}
-	}
-	p.renewed, err = t.Extend(held, block.Later(t.Now, int64(p.ttl)))
-	return err
+		return err
+	})
 }
 
 // RenewIP carries out the call of that name.
@@ -86,11 +79,8 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 		if renewed = was.AllocationOf(a, h.Be.At.Bits(), h.Holder); h.Until == 0 {
 			return nil
 		}
-		als, err := t.Extend([]txn.Place{h}, block.Later(t.Now, int64(ttl)))
-		if err == nil {
-			renewed = als[0]
-		}
-		return err
+		renewed = t.Extend([]txn.Place{h}, block.Later(t.Now, int64(ttl)))[0]
+		return nil
 	}, nil)
 	if err != nil {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: err})
@@ -127,11 +117,8 @@ func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (alloc.Allocation
 		if err := t.FetchCooling(h.Be); err != nil {
 			return err
 		}
-		if err := t.Room(t.BlockOps(h.Be, record.RecordsOf(was), true, true)); err != nil {
-			return err
-		}
-		h.Be.Decline(h.X, t.Now, block.Later(t.Now, int64(a.For)), why)
 		t.Change(h.Be)
+		h.Be.Decline(h.X, t.Now, block.Later(t.Now, int64(a.For)), why)
 		_, is := h.Be.Look(h.X)
 		declined = h.Be.Allocation(h.X, is)
 		return nil

@@ -26,7 +26,8 @@ type releasePlan struct {
 	also   txn.Also
 	guards []store.Op // of the records of the addresses
 
-	from, done int             // how many of named an earlier commit has dealt with, and of places this one
+	from, most int             // how many of named an earlier commit has dealt with, and how many addresses this one may
+	done       int             // how many places
 	outcomes   []alloc.Outcome // of named
 	released   []netip.Addr
 
@@ -53,7 +54,31 @@ func (p *releasePlan) forget() {
 // Plan implements [occ.Plan].
 func (p *releasePlan) Plan(t *txn.Txn) error {
 	p.also.Runs++
-	p.outcomes, p.released, p.done = p.outcomes[:0], p.released[:0], len(p.places)
+	switch {
+	case p.whole:
+		return p.plan(t)
+	case p.host != alloc.Owner{}:
+		p.most = hostMost
+	case p.handle != "":
+		p.most = len(p.places)
+	default:
+		p.most = min(len(p.named)-p.from, txn.ReadMost)
+	}
+	if t.E.Limits.Ops == 0 {
+		return p.plan(t)
+	}
+	return occ.Fit(t, p.most, func(n int) error {
+		p.most = n
+		return p.plan(t)
+	})
+}
+
+// hostMost is how many addresses of a host one commit releases at most.
+const hostMost = 4096
+
+// plan is Plan for as many addresses as most says.
+func (p *releasePlan) plan(t *txn.Txn) error {
+	p.outcomes, p.released, p.done = p.outcomes[:0], p.released[:0], 0
 	if len(p.guards) > 0 && t.Pending() {
 		return occ.ErrFirst // the records may change in this commit
 	}
@@ -61,7 +86,7 @@ func (p *releasePlan) Plan(t *txn.Txn) error {
 	if err != nil {
 		return err
 	}
-	p.drops.Begin(t, cat, p.whole)
+	p.drops.Begin(t, cat)
 	switch {
 	case p.host != alloc.Owner{}:
 		err = p.ofHost(t, cat)
@@ -78,33 +103,26 @@ func (p *releasePlan) Plan(t *txn.Txn) error {
 	if err := t.Expect(p.guards); err != nil {
 		return err
 	}
-	if err := p.also.Reserve(t); err != nil {
+	if err := p.also.Join(t); err != nil {
 		return err
 	}
-	if err := p.drops.Drop(); err != nil {
-		return err
-	}
-	p.also.Write(t)
-	return nil
+	return p.drops.Drop()
 }
 
 // ofHandle finds the addresses of the handle. Of a whole plan the index says which, without what is pending.
 func (p *releasePlan) ofHandle(t *txn.Txn, cat *txn.CatalogEntry) (err error) {
 	var held []txn.Place
 	if !p.whole {
-		held, err = t.HeldAt(cat, p.places, nil, p.handle)
+		p.done = p.most
+		held, err = t.HeldAt(cat, p.places[:p.done], nil, p.handle)
 	} else if t.Changes(p.handle) {
 		err = occ.ErrFirst
 	} else {
 		held, err = t.HeldBy(cat, p.handle)
 	}
 	for _, h := range held {
-		at := h.Be.Addr(h.X)
-		if !p.drops.Leave(h.Be, h.X, h.Seq) {
-			p.done = slices.Index(p.places, netip.PrefixFrom(at, h.Be.At.Bits()))
-			break
-		}
-		p.released = append(p.released, at)
+		p.drops.Leave(h.Be, h.X, h.Seq)
+		p.released = append(p.released, h.Be.Addr(h.X))
 	}
 	return err
 }
@@ -112,11 +130,11 @@ func (p *releasePlan) ofHandle(t *txn.Txn, cat *txn.CatalogEntry) (err error) {
 // byName finds the addresses that are named.
 func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 	p.fetch = txn.Fetch{T: t, Keys: p.fetch.Keys[:0], Places: p.fetch.Places[:0], Addrs: p.fetch.Addrs[:0], Others: p.fetch.Others[:0]}
-	most := p.from + txn.ReadMost
-	if p.whole {
-		most = len(p.named)
+	named := p.named
+	if !p.whole {
+		named = p.named[p.from:min(len(p.named), p.from+p.most)]
 	}
-	for _, r := range p.named[p.from:min(len(p.named), most)] {
+	for _, r := range named {
 		if i := cat.Containing(r.Address); i >= 0 {
 			p.fetch.Add(netip.PrefixFrom(r.Address, cat.Pools[i].BlockBits).Masked(), r.Address)
 		}
@@ -125,7 +143,7 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 		return err
 	}
 	guards := t.Guards()
-	for i, r := range p.named[p.from:] {
+	for i, r := range named {
 		be, err := t.Locate(cat, r.Address)
 		if err != nil {
 			return err
@@ -135,13 +153,10 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 				return err
 			}
 		}
-		if !p.whole && i > 0 && (i >= maxBatch || t.Guards()-guards > t.MostGuards()) {
+		if !p.whole && i > 0 && t.Guards()-guards > t.MostGuards() {
 			break
 		}
-		o, fits := p.leave(be, r)
-		if !fits {
-			break
-		}
+		o := p.leave(be, r)
 		if p.whole && o == alloc.OwnerChanged {
 			al, _ := be.Lookup(r.Address)
 			return txn.InTheWay(al, ipalloc.ErrMismatch)
@@ -151,32 +166,30 @@ func (p *releasePlan) byName(t *txn.Txn, cat *txn.CatalogEntry) error {
 	return nil
 }
 
-// leave says what becomes of one address, and notes it if it is to be released. fits is false if the commit is full.
-func (p *releasePlan) leave(be *txn.BlockEntry, r alloc.Release) (o alloc.Outcome, fits bool) {
+// leave says what becomes of one address, and notes it if it is to be released.
+func (p *releasePlan) leave(be *txn.BlockEntry, r alloc.Release) alloc.Outcome {
 	if be == nil || be.Block == nil {
-		return alloc.WasFree, true
+		return alloc.WasFree
 	}
 	x, err := be.Block.Ordinal(r.Address)
 	if err != nil {
-		return alloc.WasFree, true
+		return alloc.WasFree
 	}
 	if o := be.CanDrop(x, r.Guard); o != alloc.Released {
-		return o, true
+		return o
 	}
 	seq := be.Leaving(x, r.Guard)
 	if leaves, all := p.drops.Has(be, x, seq); leaves { // named twice
 		if all || p.whole {
-			return alloc.WasFree, true
+			return alloc.WasFree
 		}
-		return alloc.OwnerChanged, true // others hold it
+		return alloc.OwnerChanged // others hold it
 	}
-	if !p.drops.Leave(be, x, seq) {
-		return 0, false
-	}
+	p.drops.Leave(be, x, seq)
 	if p.whole && !slices.Contains(p.released, r.Address) {
 		p.released = append(p.released, r.Address)
 	}
-	return alloc.Released, true
+	return alloc.Released
 }
 
 // ofHost finds what is held for the host in places, and the blocks that name it as a former owner, in which nothing is held for it
@@ -197,32 +210,30 @@ func (p *releasePlan) ofHost(t *txn.Txn, cat *txn.CatalogEntry) error {
 		if err != nil {
 			return err
 		}
-		if be.Block == nil {
+		if p.done = i; be.Block == nil {
 			continue
 		}
 		ordinals, err := p.heldFor(t, be, id)
 		if err != nil {
 			return err
 		}
-		fits := true
-		for k := 0; fits && k < len(ordinals); k++ {
-			if fits = p.leaveAll(be, ordinals[k]); fits {
-				p.released = append(p.released, be.Addr(ordinals[k]))
+		for _, x := range ordinals {
+			if len(p.released) == p.most {
+				return nil // what has left is passed over next time
 			}
+			p.leaveAll(be, x)
+			p.released = append(p.released, be.Addr(x))
 		}
-		if fits && id == be.At && block.HasCode(be.Former(), block.OwnerCode(p.host)) {
-			fits = p.drops.Forget(be, p.host)
-		}
-		if !fits {
-			p.done = i // what has left is passed over next time
-			break
+		if id == be.At && block.HasCode(be.Former(), block.OwnerCode(p.host)) {
+			p.drops.Forget(be, p.host)
 		}
 	}
+	p.done = len(p.places)
 	return nil
 }
 
-// leaveAll notes all holders of an ordinal that have it for the host. It reports false if the commit is full.
-func (p *releasePlan) leaveAll(be *txn.BlockEntry, x uint64) bool {
+// leaveAll notes all holders of an ordinal that have it for the host.
+func (p *releasePlan) leaveAll(be *txn.BlockEntry, x uint64) {
 	var seqs []uint64
 	_, a := be.Look(x)
 	for h := range a.Holders() {
@@ -230,7 +241,7 @@ func (p *releasePlan) leaveAll(be *txn.BlockEntry, x uint64) bool {
 			seqs = append(seqs, h.Seq)
 		}
 	}
-	return p.drops.Leave(be, x, seqs...)
+	p.drops.Leave(be, x, seqs...)
 }
 
 // heldFor returns what is held for the host in a place and is not noted yet, ascending.

@@ -16,9 +16,6 @@ import (
 // There are three ways to say what goes: addresses, a handle, a host. The calls differ in what they promise if a guard fails; the plan
 // behind them, in plan.go, is one.
 
-// maxBatch is how many named addresses one commit releases at most.
-const maxBatch = 4096
-
 // ReleaseIPs carries out the call of that name. It reports the outcome of each address as it is known.
 func (e *Releaser) ReleaseIPs(ctx context.Context, releases []alloc.Release, report func(netip.Addr, alloc.Outcome)) error {
 	if len(releases) == 0 {

@@ -28,28 +28,10 @@ func (e *Engine) CheckAlso(ops []store.Op) error {
 	return store.CheckOps("ipset", ops, e.Limits)
 }
 
-// Reserve makes room for the records. After a conflict it finds out whether one of them was the cause: a revision that is not
-// the present one will not be so later, so the call ends.
-func (a *Also) Reserve(t *Txn) error {
+// Join adds the records to the commit. After a conflict it finds out whether one of them was the cause.
+func (a *Also) Join(t *Txn) error {
 	if len(a.Ops) == 0 {
 		return nil
 	}
-	for _, op := range a.Ops {
-		if t.Adds(op.Key) {
-			return occ.ErrFirst // a record is written once in a commit
-		}
-	}
-	if a.Runs > 1 {
-		if err := t.Expect(a.Ops); err != nil {
-			return err
-		}
-	}
-	return t.Room(len(a.Ops))
-}
-
-// Write adds the records to the commit. There is room for them.
-func (a *Also) Write(t *Txn) {
-	for _, op := range a.Ops {
-		t.Add(op)
-	}
+	return t.Join(a.Ops, a.Runs > 1)
 }

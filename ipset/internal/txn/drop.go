@@ -2,24 +2,20 @@ package txn
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// Whatever takes addresses back, a release or time, notes what leaves in one list, block by block. The list knows what writing it
-// costs, so that every release is cut into commits in the same place and by the same count.
+// Whatever takes addresses back, a release or time, notes what leaves in one list, block by block.
 
 // Drops is what one commit releases. Its memory may be used again.
 type Drops struct {
-	t      *Txn
-	cat    *CatalogEntry
-	list   []drop
-	budget Budget
-	one    [1]leaving // room for the release of one address
+	t    *Txn
+	cat  *CatalogEntry
+	list []drop
+	one  [1]leaving // room for the release of one address
 }
 
 // drop is what to release of one block.
@@ -33,13 +29,8 @@ type drop struct {
 // leaving is a holder that gives an ordinal back, by its sequence number; 0 is all holders.
 type leaving struct{ x, seq uint64 }
 
-// Begin empties the list. whole is one that is released in one commit or not at all.
-func (d *Drops) Begin(t *Txn, cat *CatalogEntry, whole bool) {
-	d.t, d.cat, d.list, d.budget = t, cat, d.list[:0], t.Budget()
-	if whole {
-		d.budget.left = math.MaxInt
-	}
-}
+// Begin empties the list.
+func (d *Drops) Begin(t *Txn, cat *CatalogEntry) { d.t, d.cat, d.list = t, cat, d.list[:0] }
 
 // End drops what refers to the engine, and keeps the memory.
 func (d *Drops) End() {
@@ -57,20 +48,10 @@ func (d *Drops) find(be *BlockEntry) *drop {
 	return nil
 }
 
-// add notes a block that changes, with n records of its addresses, unless the commit is full.
-func (d *Drops) add(be *BlockEntry, n int) *drop {
+// add notes a block that changes.
+func (d *Drops) add(be *BlockEntry) *drop {
 	if dr := d.find(be); dr != nil {
-		if !d.budget.Take(n, 0) {
-			return nil
-		}
 		return dr
-	}
-	pages, orphan := 0, be.Owner().Kind == alloc.Nobody
-	if orphan {
-		pages = record.MaxPages // it may go
-	}
-	if !d.budget.Take(d.t.BlockOps(be, n, d.cat.Cooldown(be.At) > 0, orphan), pages) {
-		return nil
 	}
 	d.list = append(d.list, drop{be: be})
 	dr := &d.list[len(d.list)-1]
@@ -80,37 +61,20 @@ func (d *Drops) add(be *BlockEntry, n int) *drop {
 	return dr
 }
 
-// Advance has a block written as time has left it. It reports false if the commit is full.
-func (d *Drops) Advance(be *BlockEntry) bool { return d.add(be, 0) != nil }
+// Advance has a block written as time has left it.
+func (d *Drops) Advance(be *BlockEntry) { d.add(be) }
 
-// Forget has a block name a former owner no longer, for whom nothing is held afterwards. It reports false if the commit is full.
-func (d *Drops) Forget(be *BlockEntry, o alloc.Owner) bool {
-	dr := d.add(be, 1)
-	if dr != nil {
-		dr.forget = o
-	}
-	return dr != nil
-}
+// Forget has a block name a former owner no longer, for whom nothing is held afterwards.
+func (d *Drops) Forget(be *BlockEntry, o alloc.Owner) { d.add(be).forget = o }
 
-// Leave notes that holders leave an ordinal, 0 for all. It reports false if the commit is full.
-func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) bool {
+// Leave notes that holders leave an ordinal, 0 for all.
+func (d *Drops) Leave(be *BlockEntry, x uint64, seqs ...uint64) {
 	_, a := be.Look(x)
-	n := record.RecordsOf(a)
-	if h, ok := a.Find(alloc.Guard{Seq: seqs[0]}); ok && len(seqs) == 1 && seqs[0] != 0 {
-		var buf [2]record.IndexEntry
-		if n = 1 + len(record.HolderEntries(buf[:0], &h)); a.Share().Key != "" {
-			n++ // that of the key goes with the last holder
-		}
-	}
-	dr := d.add(be, n)
-	if dr == nil {
-		return false
-	}
+	dr := d.add(be)
 	for _, seq := range seqs {
 		dr.leaving = append(dr.leaving, leaving{x, seq})
 	}
 	dr.shared = dr.shared || a.IsShared()
-	return true
 }
 
 // Has reports whether a holder of an ordinal is among those that leave, 0 for all of them, and whether all of them are.
@@ -177,9 +141,6 @@ func (d *Drops) Drop() error {
 			}
 		}
 	}
-	if err := t.Room(d.budget.Ops); err != nil {
-		return err
-	}
 	for i := range d.list {
 		d.list[i].carryOut(t, d.cat.Cooldown(d.list[i].be.Prefix()))
 	}
@@ -188,6 +149,7 @@ func (d *Drops) Drop() error {
 
 // carryOut changes the block.
 func (d *drop) carryOut(t *Txn, cooldown int64) {
+	t.Change(d.be)
 	slices.SortStableFunc(d.leaving, func(a, b leaving) int { return cmp.Compare(a.x, b.x) })
 	for _, l := range d.leaving {
 		if st, _ := d.be.Look(l.x); st == block.Held { // else an earlier one freed it
@@ -200,5 +162,4 @@ func (d *drop) carryOut(t *Txn, cooldown int64) {
 	case d.forget != alloc.Owner{}:
 		d.be.Forget(d.forget)
 	}
-	t.Change(d.be)
 }

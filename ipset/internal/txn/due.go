@@ -63,7 +63,6 @@ type advancePlan struct {
 
 // Plan implements [occ.Plan].
 func (p *advancePlan) Plan(t *Txn) error {
-	p.rest, p.ended = nil, nil
 	cat, err := t.Catalog()
 	if err != nil {
 		return err
@@ -71,9 +70,15 @@ func (p *advancePlan) Plan(t *Txn) error {
 	if err := t.readDue(p.blocks); err != nil {
 		return err
 	}
+	return occ.Fit(t, len(p.blocks), func(n int) error { return p.advance(t, cat, n) })
+}
+
+// advance writes the first n blocks.
+func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 	var drops Drops
-	drops.Begin(t, cat, false)
-	for i, b := range p.blocks {
+	drops.Begin(t, cat)
+	p.rest, p.ended = slices.Clone(p.blocks[n:]), nil
+	for _, b := range p.blocks[:n] {
 		be, err := t.entry(b)
 		if err != nil {
 			return err
@@ -89,10 +94,7 @@ func (p *advancePlan) Plan(t *Txn) error {
 		if record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
 			continue
 		}
-		if !drops.Advance(be) {
-			p.rest = append(p.rest, p.blocks[i:]...)
-			break
-		}
+		drops.Advance(be)
 		p.ended = append(p.ended, be.ended(t.Past)...)
 		if !all {
 			p.rest = append(p.rest, b)
@@ -197,17 +199,20 @@ func (t *Txn) mostEnds(cat *CatalogEntry, be *BlockEntry) int {
 	return math.MaxInt
 }
 
+// perBlock is the most that a block and its pages add to a commit.
+const perBlock = 12
+
 // mostEndsAlone is mostEnds for a commit that does nothing else: at up to four records a lease.
 func (t *Txn) mostEndsAlone(cat *CatalogEntry, be *BlockEntry) int {
 	if limit := t.E.Limits.Ops; limit > 0 {
-		return max(1, (limit-OpsPerBlock-record.MaxPages)/(4+len(cat.Index(be.At))))
+		return max(1, (limit-perBlock)/(4+len(cat.Index(be.At))))
 	}
 	return math.MaxInt
 }
 
 // Room is [occ.Txn.Room] for a plan that met blocks with ended leases or cooldowns: without them it may fit.
-func (t *Txn) Room(n int) error {
-	err := t.Txn.Room(n)
+func (t *Txn) Room() error {
+	err := t.Txn.Room()
 	if len(t.aged) > 0 && errors.Is(err, ipalloc.ErrLimit) {
 		return &ErrDue{slices.Clone(t.aged)}
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // The cells are what the cache holds and what a commit writes: the catalog, blocks, owners and pages. A block is changed in
-// place, because copying it for each assignment would cost more than the assignment; owners and pages are values and can be
-// restored.
+// place, because copying it for each assignment would cost more than the assignment; only where a store limits commits, and is
+// far away, a copy is kept while a plan changes it.
 
 // Avoid returns the ordinals that automatic assignment may not take, kept for as long as the catalog stays.
 func (be *BlockEntry) Avoid(cat *CatalogEntry, i int) []block.Span {
@@ -43,6 +43,12 @@ func (ce *CatalogEntry) Write(o *occ.Ops) {
 	o.Buf = append(o.Buf, pool.RootOf(ce.Generation, ce.value)...)
 	o.Value()
 	o.Add(store.Op{Kind: store.Put, Key: record.PoolsKey, Value: ce.value, Expect: store.AnyRevision})
+}
+
+// Keep implements [occ.Keeper].
+func (ce *CatalogEntry) Keep() func() {
+	c, value := ce.Catalog, ce.value
+	return func() { ce.Catalog, ce.value = c, value }
 }
 
 // catalogKind is the catalog as a kind of one record.
@@ -134,6 +140,15 @@ func (be *BlockEntry) Set(b *block.Block) {
 	if b != nil {
 		b.Track(&be.Changes)
 	}
+}
+
+// Keep implements [occ.Keeper].
+func (be *BlockEntry) Keep() func() {
+	b, changes := be.Block, be.Changes.Clone()
+	if b != nil {
+		b = b.Clone()
+	}
+	return func() { be.Changes = changes; be.Set(b) }
 }
 
 // Settle implements [occ.Entry].

@@ -15,32 +15,17 @@ import (
 // but only the block says who holds them now; therefore every question goes through the block, and the commit rests on it.
 
 // Extend moves the ends of those of some addresses that are held under a lease, and returns these.
-func (t *Txn) Extend(held []Place, until int64) ([]alloc.Allocation, error) {
-	n := 0
-	for i := range held {
-		n += t.LeaseOps(held, i)
-	}
-	if err := t.Room(n); err != nil {
-		return nil, err
-	}
+func (t *Txn) Extend(held []Place, until int64) []alloc.Allocation {
 	var extended []alloc.Allocation
 	for _, h := range held {
+		t.Change(h.Be)
 		if h.Be.Extend(h.X, h.Seq, until) {
 			_, a := h.Be.Look(h.X)
 			h.Until = until
 			extended = append(extended, a.AllocationOf(h.Be.Addr(h.X), h.Be.At.Bits(), h.Holder))
-			t.Change(h.Be)
 		}
 	}
-	return extended, nil
-}
-
-// LeaseOps bounds the records that another end of the lease of held[i] adds to those before it.
-func (t *Txn) LeaseOps(held []Place, i int) int {
-	if i > 0 && held[i-1].Be == held[i].Be {
-		return 1
-	}
-	return t.BlockOps(held[i].Be, 1, true, false)
+	return extended
 }
 
 // InTheWay is the error for an address that is as al says: who has it, until when, and why if it was declined.

@@ -10,19 +10,6 @@ import (
 // A memo and its entry by age are written together, and the commit verifies the memo that it replaces. Two requests with one key
 // therefore cannot both be the first.
 
-// Reserve makes room for what Remember writes, and returns how many records it writes besides the memo: the entry by age and the
-// removal of the former entry.
-func Reserve(m *record.Memo, t *Txn) int {
-	if m.Key == "" {
-		return 0
-	}
-	t.Touch(m.Key)
-	if m.At == 0 {
-		return 1
-	}
-	return 2
-}
-
 // Remember writes a memo of now, with what has been given besides, in place of the one that was found.
 func (t *Txn) Remember(m *record.Memo, given ...[]alloc.Allocation) {
 	if m.Key == "" {

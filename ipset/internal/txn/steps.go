@@ -16,7 +16,7 @@ import (
 const StepBlocks = 64
 
 // InSteps calls do with some of the blocks or addresses at a time. do returns how many it has dealt with, in order: as many as a
-// commit takes. It gets fewer if others keep changing one of them, or if what it did not foresee is too much.
+// commit takes. It gets fewer if others keep changing one of them, or if even what cannot be cut is too much.
 func (e *Engine) InSteps(places []netip.Prefix, do func([]netip.Prefix) (done int, err error)) error {
 	most := StepBlocks
 	for len(places) > 0 {

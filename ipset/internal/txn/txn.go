@@ -17,7 +17,7 @@ import (
 // commits it; the plan never calls the store itself.
 
 // Txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
-// changed last, when the plan can no longer fail.
+// changed last, when the plan can no longer fail but for what it writes.
 type Txn struct {
 	occ.Txn
 	E      *Engine
@@ -100,8 +100,8 @@ func (t *Txn) Catalog() (*CatalogEntry, error) {
 
 // SetCatalog changes the catalog.
 func (t *Txn) SetCatalog(c *pool.Catalog, value string) {
-	t.Cat.entry.Catalog, t.Cat.entry.value = c, value
 	t.Change(t.Cat.entry)
+	t.Cat.entry.Catalog, t.Cat.entry.value = c, value
 }
 
 // Page returns a page.
