@@ -73,7 +73,7 @@ func words(g servicealloc.Grant) (holds []string) {
 // with its port.
 func TestKilled(t *testing.T) {
 	whole := func(_ string, holds []string) bool { return len(holds) == 0 || len(holds) == 2 }
-	crash.Test(t, nil, whole, func(t *testing.T, file string) map[string][]string {
+	crash.Test(t, whole, func(t *testing.T, file string) map[string][]string {
 		c, err := open(t.Context(), file)
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 
 // What a client was told is its own, it has alone after the server was killed.
 func TestKilled(t *testing.T) {
-	crash.Test(t, nil, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
+	crash.Test(t, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
 		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
 		if err != nil {
 			t.Fatal(err)

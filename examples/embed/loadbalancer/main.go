@@ -1,156 +1,164 @@
-// Command loadbalancer gives services of type LoadBalancer their addresses: from the pool that
-// the service names, else the one that the labels of its namespace select; the address
-// that it asks for, if it asks for one, alone or with others. A pass over all services makes what is held agree with
-// what is wanted, so that it may be stopped anywhere and run again.
+// Command loadbalancer gives Services of type LoadBalancer their addresses. Its pool and all that it
+// hands out are objects of the same API server, so that it needs no database. Two or three replicas may
+// run at the same time: a Service gets the address that the first of them assigned to it. A pass makes
+// what is held agree with the Services, so a replica may be stopped anywhere and started again.
+//
+//	kubectl apply -f config/crd.yaml -f config/rbac.yaml   # of ipset/kubestore
+//	go run . -kubeconfig ~/.kube/config -pool 203.0.113.0/24
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"os/signal"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/store"
-	"github.com/ipalloc/ipalloc/selector"
 )
 
-// controller owns all blocks. It is no machine, so pools that select nodes do not serve it.
+// controller owns all blocks. It is not a machine, so all replicas share them.
 var controller = alloc.Owner{Kind: alloc.Virtual, Name: "loadbalancer"}
 
-type service struct {
-	name      string            // namespace/name
-	namespace map[string]string // labels
-	pool      string            // empty: as the labels say
-	address   netip.Addr        // asked for; the zero Addr: any
-	share     string            // services that have this in common may share an address, on different ports
-	addresses []netip.Addr      // status.loadBalancer.ingress
+// replica is one process of the controller.
+type replica struct {
+	services kubernetes.Interface
+	engine   *ipset.Engine
+	gone     *ipset.Collector
 }
 
-// ensure returns the address of a service, and gives it one if it has none.
-func ensure(ctx context.Context, e *ipset.Engine, s *service) (err error) {
-	claim := alloc.Claim{Handle: s.name}
-	if s.share != "" {
-		claim.Share = alloc.Share{Max: 2, Key: s.share}
+// newReplica returns a replica on a store. grace is how long a Service must be missing before its
+// address is released: a list of Services may be older than an address that another replica assigned.
+func newReplica(ctx context.Context, services kubernetes.Interface, db store.Store, pool netip.Prefix, grace time.Duration) (*replica, error) {
+	engine, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		return nil, err
 	}
-	if s.address.IsValid() {
-		a, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: s.address, Owner: controller, Claim: claim, Use: alloc.LoadBalancer})
-		if err == nil {
-			s.addresses = []netip.Addr{a.Address}
-		}
+	err = engine.AddPool(ctx, ipset.Pool{Name: "public", Prefix: pool, BlockBits: pool.Bits(), Uses: alloc.LoadBalancer})
+	return &replica{services, engine, engine.Operator().NewCollector(grace)}, err
+}
+
+// pass serves every Service, then releases the addresses of Services that are gone.
+func (r *replica) pass(ctx context.Context) error {
+	list, err := r.services.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return err
 	}
-	args := ipset.AssignArgs{Owner: controller, Num4: 1, Claim: claim, Use: alloc.LoadBalancer, Namespace: s.namespace, Existing: true}
-	if s.pool != "" {
-		args.Pools = []string{s.pool}
-	}
-	got, err := e.AutoAssign(ctx, args)
-	if err == nil {
-		s.addresses = []netip.Addr{got.V4[0].Address}
-	}
-	return err
-}
-
-// pending reports whether a service has to wait: for a free address, or for the one that it asks for.
-func pending(err error) bool {
-	for _, why := range []error{ipalloc.ErrFull, ipalloc.ErrOccupied, ipalloc.ErrLimit, ipalloc.ErrMismatch} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	return false
-}
-
-// reconcile serves every service, and gives back what services held that are gone.
-func reconcile(ctx context.Context, e *ipset.Engine, c *ipset.Collector, services []*service) error {
 	exists := make(map[string]bool)
-	for _, s := range services {
-		exists[s.name] = true
-		var why *ipalloc.Error
-		if err := ensure(ctx, e, s); errors.As(err, &why) && pending(err) {
-			fmt.Println(s.name, "is pending:", err) // an event; the next pass tries again
-		} else if err != nil {
-			return err
-		} else {
-			fmt.Println(s.name, s.addresses)
+	for i := range list.Items {
+		if s := &list.Items[i]; s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			exists[string(s.UID)] = true
+			if err := r.serve(ctx, s); err != nil {
+				return err
+			}
 		}
 	}
-	gone, err := c.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
+	released, err := r.gone.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
 		if exists[a.Handle] {
 			return ipset.Alive
 		}
 		return ipset.Gone
 	})
-	for _, a := range gone {
-		fmt.Println(a.Handle, "is gone and gave back", a.Address)
+	for _, a := range released {
+		fmt.Println(a.Attributes.Map()["service"], "is gone and gave back", a.Address)
 	}
 	return err
 }
 
-// open returns the engine of a store, with its pools.
-func open(ctx context.Context, db store.Store) (*ipset.Engine, error) {
-	engine, err := ipset.New(db, ipset.Options{})
+// serve gives a Service its address and writes it into the status. A Service for which there is no
+// address waits for the next pass.
+func (r *replica) serve(ctx context.Context, s *corev1.Service) error {
+	name := s.Namespace + "/" + s.Name
+	attributes, err := alloc.NewAttributes(map[string]string{"service": name})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	internal := selector.Selector{{Labels: []selector.Requirement{{Key: "tier", Op: selector.In, Values: []string{"internal"}}}}}
-	for _, p := range []ipset.Pool{
-		{Name: "internal", Prefix: netip.MustParsePrefix("10.9.0.0/28"), BlockBits: 28, Namespaces: internal, Priority: 10},
-		{Name: "public", Prefix: netip.MustParsePrefix("203.0.113.0/31"), BlockBits: 31},
-	} {
-		p.Uses = alloc.LoadBalancer
-		if err := engine.AddPool(ctx, p); err != nil {
-			return nil, err
-		}
+	// The handle is the UID: a Service that is deleted and made again is another one.
+	got, err := r.engine.AutoAssign(ctx, ipset.AssignArgs{
+		Owner: controller, Num4: 1, Use: alloc.LoadBalancer, Existing: true,
+		Claim: alloc.Claim{Handle: string(s.UID), Attributes: attributes},
+	})
+	if errors.Is(err, ipalloc.ErrFull) {
+		fmt.Println(name, "is pending:", err) // an event, in a controller
+		return nil
+	} else if err != nil {
+		return err
 	}
-	return engine, nil
+	ingress := []corev1.LoadBalancerIngress{{IP: got.V4[0].Address.String()}}
+	if now := s.Status.LoadBalancer.Ingress; len(now) == 1 && now[0].IP == ingress[0].IP {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{ // not for another Service of this name
+		"metadata": map[string]any{"uid": s.UID},
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": ingress}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.services.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err == nil {
+		fmt.Println(name, ingress[0].IP)
+	}
+	return err
 }
 
-func run(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "lb")
+// run makes passes until ctx ends. A controller would also make one when a Service changes.
+func run(ctx context.Context, kubeconfig, namespace string, pool netip.Prefix, every, grace time.Duration) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig) // without a file: that of the pod
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	db, err := boltstore.Open(ctx, filepath.Join(dir, "lb.db"), boltstore.Options{})
+	services, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	engine, err := open(ctx, db)
+	db, err := kubestore.Open(ctx, config, namespace, "loadbalancer", kubestore.Options{})
 	if err != nil {
 		return err
 	}
-	c := engine.Operator().NewCollector(time.Minute)
-	web := &service{name: "shop/web"}
-	dns := &service{name: "shop/dns", address: netip.MustParseAddr("203.0.113.1"), share: "edge"}
-	dot := &service{name: "shop/dns-tls", address: dns.address, share: "edge"}
-	mail := &service{name: "shop/mail", address: dns.address}
-	db2 := &service{name: "data/db", namespace: map[string]string{"tier": "internal"}}
-	late := &service{name: "shop/late", pool: "public"}
-	if err := reconcile(ctx, engine, c, []*service{web, dns, dot, mail, db2, late}); err != nil {
+	r, err := newReplica(ctx, services, db, pool, grace)
+	if err != nil {
 		return err
 	}
-	fmt.Println("dns is deleted")
-	if err := reconcile(ctx, engine, c, []*service{web, dot, db2}); err != nil {
-		return err
+	for {
+		if err := r.pass(ctx); err != nil && ctx.Err() == nil {
+			log.Print(err) // a lost answer, a Service that has just gone: the next pass tries again
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
 	}
-	fmt.Println("dns-tls is deleted")
-	if err := reconcile(ctx, engine, c, []*service{web, db2}); err != nil {
-		return err
-	}
-	return reconcile(ctx, engine, c, []*service{web, db2, late})
 }
 
 func main() {
-	if err := run(context.Background()); err != nil {
+	kubeconfig := flag.String("kubeconfig", "", "path of a kubeconfig `file` (default: the service account of the pod)")
+	namespace := flag.String("namespace", "default", "`namespace` of the store's objects")
+	pool := flag.String("pool", "203.0.113.0/24", "IPv4 `prefix` that addresses come from")
+	flag.Parse()
+	prefix, err := netip.ParsePrefix(*pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *kubeconfig, *namespace, prefix, 5*time.Second, time.Minute); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -1,90 +1,153 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"os/exec"
 	"testing"
+	"time"
 
-	"github.com/ipalloc/ipalloc/examples/embed/internal/crash"
-	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/kubetest"
 )
 
-// Services get what they ask for, and give it back.
-func Example() {
-	main()
-	// Output:
-	// shop/web [203.0.113.0]
-	// shop/dns [203.0.113.1]
-	// shop/dns-tls [203.0.113.1]
-	// shop/mail is pending: ipset: assign 203.0.113.1 for "virtual:loadbalancer": occupied, held by "shop/dns"
-	// data/db [10.9.0.0]
-	// shop/late is pending: ipset: assign for "virtual:loadbalancer" in "public": not enough addresses: full
-	// dns is deleted
-	// shop/web [203.0.113.0]
-	// shop/dns-tls [203.0.113.1]
-	// data/db [10.9.0.0]
-	// shop/dns is gone and gave back 203.0.113.1
-	// dns-tls is deleted
-	// shop/web [203.0.113.0]
-	// data/db [10.9.0.0]
-	// shop/dns-tls is gone and gave back 203.0.113.1
-	// shop/web [203.0.113.0]
-	// data/db [10.9.0.0]
-	// shop/late [203.0.113.1]
+// pool has fewer addresses than there are Services.
+var pool = netip.MustParsePrefix("203.0.113.0/28")
+
+const (
+	kubeconfigVariable = "LOADBALANCER_TEST_KUBECONFIG"
+	services           = 20
+)
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(kubeconfigVariable); file != "" { // a replica that the test starts
+		fmt.Fprintln(os.Stderr, run(context.Background(), file, "default", pool, 20*time.Millisecond, 100*time.Millisecond))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
-func TestMain(m *testing.M) { crash.Main(m, storm) }
-
-// storm serves twenty services and takes from them what they have, with fewer addresses than services.
-func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) error {
-	db, err := boltstore.Open(ctx, file, boltstore.Options{})
+// Two replicas that are killed again and again serve Services that come and go: no two Services that
+// exist at the same time have one address, an address that a Service was told stays, and in the end
+// as many Services have an address as there are addresses.
+func TestReplicasAreKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), kubetest.StartLimit)
+	defer cancel()
+	server, err := kubetest.Start(ctx, kubetest.Config{})
+	if errors.Is(err, kubetest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := server.Define(ctx, "../../../ipset/kubestore/config/crd.yaml", "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := server.Kubeconfig()
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	e, err := open(ctx, db)
-	for err == nil {
-		i, ends := random.IntN(20), random.IntN(3) == 0
-		s := &service{name: fmt.Sprint("s", i)}
-		if i%3 > 0 {
-			s.namespace = map[string]string{"tier": "internal"}
+	replicas := []*exec.Cmd{start(t, kubeconfig), start(t, kubeconfig)}
+	told := map[string]string{} // by UID
+	exists := map[int]bool{}
+	for round := range 60 {
+		for range 3 {
+			toggle(ctx, t, server, exists, rand.IntN(services))
 		}
-		if i%4 == 0 {
-			s.address, s.share = shared, "edge"
+		if round%4 == 0 {
+			i := rand.IntN(len(replicas))
+			_ = replicas[i].Process.Kill()
+			_ = replicas[i].Wait()
+			replicas[i] = start(t, kubeconfig)
 		}
-		err = do(s.name, func() ([]string, error) {
-			if ends {
-				_, err := e.ReleaseByHandle(ctx, s.name)
-				return nil, err
-			}
-			err := ensure(ctx, e, s)
-			if err != nil && pending(err) {
-				return nil, nil
-			} else if err != nil {
-				return nil, err
-			}
-			return []string{s.addresses[0].String()}, nil
-		})
+		audit(ctx, t, server, told)
+		if t.Failed() {
+			return
+		}
 	}
-	return err
+	for i := range services {
+		if !exists[i] {
+			toggle(ctx, t, server, exists, i)
+		}
+	}
+	for served := 0; served < 1<<(32-pool.Bits()); { // addresses of Services that are gone come back after the grace period
+		if served = audit(ctx, t, server, told); t.Failed() || ctx.Err() != nil {
+			t.Fatalf("%d Services have an address", served)
+		}
+	}
 }
 
-// shared is the address that some services share.
-var shared = netip.MustParseAddr("203.0.113.1")
-
-// What a service was told is its own, it has alone, or with one other where it is shared, after the controller was killed.
-func TestKilled(t *testing.T) {
-	crash.Test(t, map[string]int{shared.String(): 2}, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
-		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
-		if err != nil {
-			t.Fatal(err)
+// start starts a replica that the end of the test kills.
+func start(t *testing.T, kubeconfig string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), kubeconfigVariable+"="+kubeconfig)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s", &errs)
 		}
-		defer db.Close()
-		e, err := open(t.Context(), db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return crash.Held(t, e)
 	})
+	return cmd
+}
+
+// toggle creates a Service, or deletes it if it exists.
+func toggle(ctx context.Context, t *testing.T, server *kubetest.Server, exists map[int]bool, i int) {
+	t.Helper()
+	const path = "/api/v1/namespaces/default/services"
+	method, url, body := "DELETE", fmt.Sprintf("%s/s%d", path, i), ""
+	if !exists[i] {
+		method, url = "POST", path
+		body = fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: s%d}\nspec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}]}\n", i)
+	}
+	if _, err := server.Request(ctx, method, url, body); err != nil {
+		t.Fatal(err)
+	}
+	exists[i] = !exists[i]
+}
+
+// audit compares the status of all Services, and returns how many have an address.
+func audit(ctx context.Context, t *testing.T, server *kubetest.Server, told map[string]string) (served int) {
+	t.Helper()
+	text, err := server.Request(ctx, "GET", "/api/v1/services", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list corev1.ServiceList
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	holder := map[string]string{}
+	for _, s := range list.Items {
+		if len(s.Status.LoadBalancer.Ingress) == 0 {
+			if was := told[string(s.UID)]; was != "" {
+				t.Errorf("%s has lost %s", s.Name, was)
+			}
+			continue
+		}
+		ip := s.Status.LoadBalancer.Ingress[0].IP
+		if other := holder[ip]; other != "" || !pool.Contains(netip.MustParseAddr(ip)) {
+			t.Errorf("%s has %s, and so has %q", s.Name, ip, other)
+		}
+		if was := told[string(s.UID)]; was != "" && was != ip {
+			t.Errorf("%s has %s, and was told %s", s.Name, ip, was)
+		}
+		holder[ip], told[string(s.UID)] = s.Name, ip
+		served++
+	}
+	return served
 }

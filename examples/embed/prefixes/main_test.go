@@ -69,7 +69,7 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 
 // What a node was told is held, by that node alone, after the program was killed.
 func TestKilled(t *testing.T) {
-	crash.Test(t, nil, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
+	crash.Test(t, func(_ string, holds []string) bool { return len(holds) <= 1 }, func(t *testing.T, file string) map[string][]string {
 		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func storm(ctx context.Context, file string, random *rand.Rand, do crash.Do) err
 // none.
 func TestKilled(t *testing.T) {
 	whole := func(_ string, holds []string) bool { return len(holds) == 0 || len(holds) == 2 }
-	crash.Test(t, nil, whole, func(t *testing.T, file string) map[string][]string {
+	crash.Test(t, whole, func(t *testing.T, file string) map[string][]string {
 		db, err := boltstore.Open(t.Context(), file, boltstore.Options{})
 		if err != nil {
 			t.Fatal(err)
