@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/ipalloc/ipalloc/internal/storeurl"
-	"github.com/ipalloc/ipalloc/internal/storeurl/access"
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl/access"
 	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 )
 

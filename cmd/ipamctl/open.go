@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	_ "modernc.org/sqlite" // the driver sqlite
 
-	"github.com/ipalloc/ipalloc/internal/storeurl"
-	"github.com/ipalloc/ipalloc/internal/storeurl/access"
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl/access"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"

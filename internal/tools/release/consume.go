@@ -41,15 +41,17 @@ func consume(ctx context.Context, scratch, proxy, version string, modules []*mem
 	}
 	var paths, commands, programs []string
 	for _, m := range modules {
-		if m.isCommand(".") {
-			commands = append(commands, m.path+"@"+version)
-			continue
-		}
-		paths = append(paths, m.path+"@"+version)
 		found, err := m.programs()
 		if err != nil {
 			return err
 		}
+		if m.dir == "cmd" {
+			for _, p := range found {
+				commands = append(commands, p+"@"+version)
+			}
+			continue
+		}
+		paths = append(paths, m.path+"@"+version)
 		programs = append(programs, found...)
 	}
 	if _, err := command(ctx, dir, env, "go", append([]string{"get"}, paths...)...); err != nil {
@@ -145,7 +147,7 @@ func runPrograms(ctx context.Context, markdown, dir string, env []string) error 
 
 // programs returns the import paths of the programs that a module under examples is made of.
 func (m *member) programs() (paths []string, err error) {
-	if !strings.HasPrefix(filepath.ToSlash(m.dir), "examples/") {
+	if m.dir != "cmd" && m.dir != "examples" {
 		return nil, nil
 	}
 	dirs, err := os.ReadDir(m.at("."))

@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/internal/storeurl"
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 )
 
 // Etcd lets a client into an etcd. TLS is nil for a connection in clear.

@@ -1,4 +1,4 @@
-// Package storeurl reads the names by which the flags of programs and examples call a store:
+// Package storeurl reads the names by which the flags of programs call a store:
 //
 //	memory                              in memory, for a trial
 //	bolt:///var/lib/ipam.db             a file of this machine
