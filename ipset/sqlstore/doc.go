@@ -7,11 +7,12 @@
 //	s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
 //	engine, err := ipset.New(s, ipset.Options{})
 //
-// Terms: the store is three tables, whose names begin with Options.Prefix:
+// Terms: the store is tables, whose names begin with Options.Prefix:
 //
 //	ipalloc_records   key, value, rev: the records
 //	ipalloc_changes   rev, key, value: what the last commits wrote, for watches
 //	ipalloc_meta      one row: version of the schema, identity of the store, revision, horizon of the changes
+//	ipalloc_queue     PostgreSQL: no rows; commits lock it
 //
 // The identity is drawn when the store is made. A revision is the number of a commit and 24 random bits, so two pasts of one
 // database have no revision in common. Every statement verifies the identity, and that the highest revision that this process
@@ -19,7 +20,7 @@
 //
 // # Policy
 //
-// One commit at a time has the lock of the meta row (in SQLite: of the file). It compares the revisions that its caller
+// One commit at a time has the lock of the store: of the table ipalloc_queue, in SQLite of the file. It compares the revisions that its caller
 // expects, writes, and raises the store's revision by one. Revisions therefore become visible in their order, and a watch
 // misses none. Callers of one Store that commit at the same time share a transaction: one sync of the disk, one round trip.
 //
@@ -42,8 +43,9 @@
 // [ipalloc.ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a SQLite file
 // was removed or another took its place, and when the database has another past than the one seen before: it was set back, or a
 // replica that lacked the last commits was promoted. A store that was wiped, and a table of records that was emptied, never read
-// as a store without records. A process that was idle for longer than Options.History is not told of another past; what it
-// commits still meets a conflict wherever a record differs.
+// as a store without records. A process whose last seen revision is older than Options.History is not told of another past; what
+// it commits still meets a conflict wherever a record differs. A transaction of the caller whose view is older than what the
+// process has seen fails with an error that is [Retryable], and the store goes on.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
@@ -67,6 +69,8 @@
 //	WithTx    1; an engine in the transaction starts with an empty cache: an assignment takes up to 6
 //	Open      4; about 20 if it makes the store
 //
+// If default_transaction_isolation is above read committed, Commit and WithTx take 2 more.
+//
 // A connection that meets a statement for the first time prepares it, in one round trip more.
 //
 // A commit writes every value twice: in its record and for the watches. Every 64th commit removes changes older than the history.
@@ -76,7 +80,7 @@
 // A SQLite file that Open makes is its user's alone (mode 0600), and so are the logs beside it: whoever can read such a file can
 // stop all that write to it. The mode of a file that holds tables already is yours to set. For PostgreSQL over a network set
 // sslmode=verify-full and sslrootcert: pgx's default, prefer, sends the password and all records in the clear if the server, or
-// anyone on the way, says that it has no TLS.
+// anyone on the way, says that it has no TLS. A role that may write to none of the tables can hold up no commit.
 //
 // Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
 // outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.

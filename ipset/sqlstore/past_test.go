@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,4 +246,120 @@ func TestFailover(t *testing.T) {
 	}
 	fails(t, a, ipalloc.ErrReplaced)
 	sound(t, b, held)
+}
+
+// Processes that saw a commit which changed nothing go on, and so do their watches: it takes no revision.
+func TestNothingChanged(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		a, b := openIn(t, reopen(), Options{}), openIn(t, reopen(), Options{})
+		rev := put(t, a, "x", "1")
+		for _, ops := range [][]store.Op{
+			{{Kind: store.Delete, Key: "nothing", Expect: store.AnyRevision}},
+			{{Kind: store.Delete, Key: "nothing"}, {Kind: store.Delete, Key: "nor this", Expect: store.AnyRevision}},
+			{{Key: "x", Expect: rev}, {Kind: store.Delete, Key: "nothing"}},
+		} {
+			if got, err := a.Commit(t.Context(), ops); err != nil || got != rev {
+				t.Errorf("%+v: %d, %v", ops, got, err)
+			}
+		}
+		put(t, b, "y", "")
+		get(t, a, "x")
+		put(t, a, "z", "")
+	})
+}
+
+// A transaction whose view is older than what its process has seen costs that transaction, not the process.
+func TestWithTxInAnOldView(t *testing.T) {
+	db := postgresDB(t)
+	s, _ := machines(t, db)
+	for _, level := range []sql.IsolationLevel{sql.LevelDefault, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := tx.QueryRowContext(t.Context(), "SELECT count(*) FROM machines").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, fmt.Sprint("y", level), "")
+		if _, err := s.WithTx(t.Context(), tx); (err == nil) != (level == sql.LevelDefault) || err != nil && !Retryable(err) {
+			t.Errorf("%v: %v", level, err)
+		}
+		_ = tx.Rollback()
+		put(t, s, fmt.Sprint("z", level), "")
+	}
+}
+
+// Where transactions are above read committed by default, a commit that waits for another is made next, before one that came later.
+func TestDefaultIsolation(t *testing.T) {
+	for _, level := range []string{"'repeatable read'", "serializable"} {
+		dsn := postgresSchema(t)
+		other := openIn(t, connect(t, "pgx", dsn), Options{})
+		s := openIn(t, connect(t, "pgx", dsn+" default_transaction_isolation="+level), Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for name, f := range map[string]func() error{
+			"commit": func() error {
+				_, err := s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "c"}})
+				return err
+			},
+			"InTx": func() error {
+				return s.InTx(ctx, func(_ *sql.Tx, in store.Store) error { put(t, in, "t", ""); return nil })
+			},
+		} {
+			before, after := begin(t, other.db), begin(t, other.db)
+			in, err := other.WithTx(t.Context(), before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done, late := make(chan error), make(chan error)
+			go func() { done <- f() }()
+			blocked(t, other.db, 1)
+			go func() { _, err := other.WithTx(t.Context(), after); late <- err }()
+			blocked(t, other.db, 2)
+			put(t, in, name, "")
+			if err := before.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(<-done, <-late, after.Commit()); err != nil {
+				t.Errorf("%s at %s: %v", name, level, err)
+			}
+		}
+	}
+}
+
+// blocked returns when n sessions wait for the lock of a table.
+func blocked(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	for have := 0; have < n; {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'").Scan(&have); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A role that may connect and write nothing holds up no commit, whatever locks it takes, and no first Open.
+func TestStranger(t *testing.T) {
+	dsn := postgresSchema(t)
+	db := connect(t, "pgx", dsn)
+	s := openIn(t, db, Options{})
+	run(t, db, "CREATE ROLE stranger LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	other := connect(t, "pgx", strings.Replace(dsn, "user=postgres", "user=stranger", 1))
+	other.SetMaxOpenConns(1)
+	var who string
+	if err := other.QueryRowContext(t.Context(), "SELECT current_user").Scan(&who); err != nil || who != "stranger" {
+		t.Fatal(who, err)
+	}
+	run(t, other, "SELECT pg_advisory_lock(hashtextextended('"+s.id+"', 0))", "SELECT pg_advisory_lock(hashtext('ipalloc_meta' || 'public'))")
+	for _, table := range []string{"queue", "meta", "records", "changes"} {
+		if _, err := other.ExecContext(t.Context(), "LOCK TABLE ipalloc_"+table+" IN EXCLUSIVE MODE"); err == nil {
+			t.Errorf("a stranger has the lock of %s", table)
+		}
+	}
+	var held int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&held); err != nil || held != 2 {
+		t.Errorf("%d advisory locks, %v", held, err)
+	}
+	put(t, s, "x", "")
+	openIn(t, connect(t, "pgx", dsn), Options{Prefix: "second_"})
 }

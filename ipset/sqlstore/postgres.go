@@ -16,28 +16,39 @@ import (
 
 // postgres is the dialect of PostgreSQL. A commit is one call of a function, and that is one transaction: one round trip.
 //
-// The function takes the lock of the store before anything else: an advisory lock, which PostgreSQL hands on in the order of
-// arrival, and then that of the meta row, which alone would often go to the session that has just given it back. Each of its statements sees what was committed when the
-// statement begins, so the expectations are compared with the state that the commit changes, and revisions become visible in
-// their order. A statement with common table expressions alone could not do that: it would compare with the state from before
-// it waited for the lock.
+// The function takes the lock of the store before anything else: that of a table without rows, which PostgreSQL hands on in the
+// order of arrival, and to roles that may write to it alone. The lock of the meta row by itself would often go to the session that
+// has just given it back. Each statement of the function sees what was committed when it begins, so the expectations are compared
+// with the state that the commit changes, and revisions become visible in their order. A statement with common table expressions
+// alone would compare with the state from before it waited for the lock.
 type postgres struct{}
 
 func (postgres) poll() time.Duration { return time.Second }
 
-// lockSchema takes a lock of PostgreSQL's that is for applications: there is no table yet.
+// lockSchema makes the table of the queue, which is not there at first, and takes its lock. Who makes it second waits for the first.
 func (postgres) lockSchema() string {
-	return `SELECT pg_advisory_xact_lock(hashtext('ipalloc_meta' || current_schema()))`
+	return `DO $$ BEGIN CREATE TABLE IF NOT EXISTS ipalloc_queue (); EXCEPTION WHEN unique_violation OR duplicate_table THEN NULL; END $$;` + lockQueue
 }
+
+const lockQueue = `LOCK TABLE ipalloc_queue IN EXCLUSIVE MODE`
 
 func (postgres) empty() string { return "''::bytea" }
 
 // current leaves out a hot standby.
 func (postgres) current() string { return " AND NOT pg_is_in_recovery()" }
 
-func (postgres) lockStore(live string) string {
-	return `WITH q AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($1, 0)))
-	SELECT m.rev FROM q, ipalloc_meta m ` + live + ` FOR UPDATE OF m`
+// lock makes a commit without ops. Above read committed, a statement sees what was committed before it waited, unless it only locks.
+func (d postgres) lock(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (uint64, error) {
+	if s.isolated {
+		if _, err := tx.ExecContext(ctx, s.q.name(lockQueue)); err != nil {
+			return 0, err
+		}
+	}
+	results, err := d.call(ctx, s, tx, since, [][]store.Op{nil})
+	if err != nil {
+		return 0, err
+	}
+	return results[0].rev, nil
 }
 
 var postgresSteps = [][]string{{
@@ -49,14 +60,15 @@ var postgresSteps = [][]string{{
 
 // code returns the function, which Open makes again where it is missing, as after a restore of the tables alone.
 func (postgres) code() []string {
-	return []string{strings.NewReplacer("$1", "store", "$2", "since").Replace(strings.ReplaceAll(commitFunction, "LIVE", live))}
+	return []string{strings.NewReplacer("LOCK", lockQueue, "STANDS", strings.ReplaceAll(stands, "$2", "since")).Replace(commitFunction)}
 }
 
 func (postgres) mostKeys() int { return math.MaxInt }
 
 // commitFunction makes commits, one after the other, in one transaction. sizes has the number of ops of each; the other arrays
 // have an element for each op, and salts one for each commit. It returns a row for each commit, and none if the store is not there
-// or since is not in its past.
+// or since is not in its past. A commit that changes nothing takes no revision, because no row of changes would show it. Locking
+// the row of the store fails in a transaction whose view is older than that row, so the past is compared in no such view.
 //
 // The planner settings keep it from plans that were made when the tables were empty.
 const commitFunction = `
@@ -66,15 +78,17 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 DECLARE
 	old bigint;
 	cur bigint;
+	next bigint;
+	there boolean;
 	size int;
 	lo int := 1;
 	hi int;
 	n int := 0;
 	kept bigint;
 BEGIN
-	PERFORM pg_advisory_xact_lock(hashtextextended(store, 0));
-	SELECT m.rev INTO old FROM ipalloc_meta m LIVE FOR UPDATE;
-	IF NOT FOUND THEN
+	LOCK;
+	SELECT m.rev, STANDS INTO old, there FROM ipalloc_meta m WHERE m.id = store FOR UPDATE;
+	IF there IS NOT TRUE THEN
 		RETURN;
 	END IF;
 	cur := old;
@@ -86,17 +100,20 @@ BEGIN
 		LEFT JOIN ipalloc_records r ON r.key = o.key
 		WHERE o.expect <> -1 AND coalesce(r.rev, 0) <> o.expect;
 		IF conflict = 0 AND NOT (0 = ALL (kinds[lo:hi])) THEN
-			cur := ((cur >> 24) + 1 << 24) + salts[n];
+			next := ((cur >> 24) + 1 << 24) + salts[n];
 			WITH ops AS (
 				SELECT * FROM unnest(kinds[lo:hi], keys[lo:hi], vals[lo:hi]) AS o(kind, key, val)
 			), gone AS (
 				DELETE FROM ipalloc_records r USING ops o WHERE o.kind = 2 AND r.key = o.key RETURNING r.key
 			), put AS (
-				INSERT INTO ipalloc_records AS r (key, value, rev) SELECT o.key, o.val, cur FROM ops o WHERE o.kind = 1
+				INSERT INTO ipalloc_records AS r (key, value, rev) SELECT o.key, o.val, next FROM ops o WHERE o.kind = 1
 				ON CONFLICT (key) DO UPDATE SET value = excluded.value, rev = excluded.rev
 			)
 			INSERT INTO ipalloc_changes (rev, key, value)
-			SELECT cur, g.key, NULL FROM gone g UNION ALL SELECT cur, o.key, o.val FROM ops o WHERE o.kind = 1;
+			SELECT next, g.key, NULL FROM gone g UNION ALL SELECT next, o.key, o.val FROM ops o WHERE o.kind = 1;
+			IF FOUND THEN
+				cur := next;
+			END IF;
 		END IF;
 		at := cur;
 		RETURN NEXT;
@@ -139,7 +156,7 @@ func (d postgres) check(ctx context.Context, s *Store) error {
 	}
 	var synchronous string
 	var schema sql.NullString
-	if err := s.db.QueryRowContext(ctx, `SELECT current_setting('synchronous_commit'), current_schema()`).Scan(&synchronous, &schema); err != nil {
+	if err := s.db.QueryRowContext(ctx, `SELECT current_setting('synchronous_commit'), current_schema(), current_setting('default_transaction_isolation') IN ('repeatable read', 'serializable')`).Scan(&synchronous, &schema, &s.isolated); err != nil {
 		return err
 	}
 	if !schema.Valid {
@@ -151,18 +168,18 @@ func (d postgres) check(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// settle refuses a store without its function.
+// settle refuses a store without its function or its queue.
 func (postgres) settle(ctx context.Context, s *Store) error {
 	var there bool
-	err := s.db.QueryRowContext(ctx, s.q.name(`SELECT to_regprocedure('ipalloc_commit('||$1||')') IS NOT NULL`), commitArgs).Scan(&there)
+	err := s.db.QueryRowContext(ctx, s.q.name(`SELECT to_regprocedure('ipalloc_commit('||$1||')') IS NOT NULL AND to_regclass('ipalloc_queue') IS NOT NULL`), commitArgs).Scan(&there)
 	if err == nil && !there {
 		err = errNoFunction
 	}
 	return err
 }
 
-// errNoFunction is the error of a database with the tables of a store but without its function.
-var errNoFunction = mismatch("the function that commits is missing; open the store once without NoCreate, as a role that may create it")
+// errNoFunction is the error of a database with the records of a store but without its function.
+var errNoFunction = mismatch("the function that commits, or the table that it locks, is missing; open the store once without NoCreate, as a role that may create it")
 
 func (postgres) keyIn(column string, n int, keys [][]byte) (string, []any) {
 	return fmt.Sprintf("%s = ANY ($%d)", column, n), []any{keys}
@@ -191,7 +208,19 @@ func (d postgres) transact(s *Store, since uint64, take func() (context.Context,
 		return nil, &unsent{err}
 	}
 	defer func() { _ = conn.Close() }()
-	results, err := d.call(ctx, s, conn, since, batch)
+	q, commit := querier(conn), func() error { return nil }
+	if s.isolated {
+		tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+		if err != nil {
+			return nil, &unsent{err}
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after a commit
+		q, commit = tx, tx.Commit
+	}
+	results, err := d.call(ctx, s, q, since, batch)
+	if err == nil {
+		err = commit()
+	}
 	if err != nil && !stateOf(err).traceless {
 		err = &uncertain{err}
 	}

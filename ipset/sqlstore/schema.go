@@ -39,9 +39,8 @@ type dialect interface {
 	behind(ctx context.Context, q querier) error
 	// current is a condition that no row of a server meets whose reads are behind, or "".
 	current() string
-	// lockStore is a statement that takes the lock of the store until the transaction ends, and returns the revision. live is
-	// the condition that the store is there.
-	lockStore(live string) string
+	// lock takes the lock of the store until the transaction ends, and returns the revision. since must be a revision of its past.
+	lock(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (uint64, error)
 	// transact makes the commits of a batch in one transaction. take returns the batch, and a context that ends with those
 	// of its callers; it is called at most once. since must be a revision of the store's past. An error that is no
 	// *uncertain left no trace.
@@ -60,7 +59,9 @@ const format = "ipalloc store"
 // live is the condition that the store with the identity $1 is there, with its records, and that $2 is a revision of its past.
 // A past older than the horizon is not known any more. The record with the empty key, which no caller can write, tells a table
 // that was emptied from one without records.
-const live = `WHERE m.id = $1 AND EXISTS (SELECT 1 FROM ipalloc_records w WHERE w.key = EMPTY)
+const live = `WHERE m.id = $1 AND ` + stands
+
+const stands = `EXISTS (SELECT 1 FROM ipalloc_records w WHERE w.key = EMPTY)
 	AND (m.rev = $2 OR m.horizon >= $2 OR EXISTS (SELECT 1 FROM ipalloc_changes p WHERE p.rev = $2))`
 
 // queries are the statements that both dialects share, with the names of one store's tables.
@@ -83,7 +84,7 @@ func newQueries(d dialect, prefix string) queries {
 	q.mark = q.name(`INSERT INTO ipalloc_records (key, rev, value) VALUES (EMPTY, 0, EMPTY)`)
 	q.adopt = q.name(`UPDATE ipalloc_meta SET id = $1`)
 	q.version = q.name(`UPDATE ipalloc_meta SET version = $1`)
-	q.lock = q.name(d.lockStore(q.live))
+	q.lock = q.name(`UPDATE ipalloc_meta AS m SET rev = rev `) + q.live + ` RETURNING rev`
 	return q
 }
 
@@ -227,14 +228,4 @@ func (s *Store) foreign(err error) error {
 		return err
 	}
 	return mismatch("the database holds no store, but a table or function of that name: %v", err)
-}
-
-// lock takes the lock of the store for a transaction and returns the revision.
-func (s *Store) lock(ctx context.Context, tx *sql.Tx, since uint64) (uint64, error) {
-	var rev uint64
-	err := tx.QueryRowContext(ctx, s.q.lock, s.id, int64(since)).Scan(&rev)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = s.gone(ctx, tx, since)
-	}
-	return rev, err
 }

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -106,9 +107,13 @@ func (sqlite) current() string { return "" }
 
 func (sqlite) behind(context.Context, querier) error { return nil }
 
-// lockStore writes, because only a writer has the lock of the file.
-func (sqlite) lockStore(live string) string {
-	return `UPDATE ipalloc_meta AS m SET rev = rev ` + live + ` RETURNING rev`
+// lock writes, because only a writer has the lock of the file.
+func (sqlite) lock(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (rev uint64, err error) {
+	err = tx.QueryRowContext(ctx, s.q.lock, s.id, int64(since)).Scan(&rev)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = s.gone(ctx, tx, since)
+	}
+	return rev, err
 }
 
 // The lock of a file has no queue: whoever asks when it is free gets it. It is shared fairly if all ask equally often, so a writer
@@ -223,7 +228,7 @@ func (d sqlite) begin(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (
 		return nil, err
 	}
 	w := &liteWriter{s: s, tx: tx}
-	rev, err := s.lock(ctx, tx, since)
+	rev, err := d.lock(ctx, s, tx, since)
 	if err != nil {
 		return nil, err
 	}
@@ -264,36 +269,41 @@ func (w *liteWriter) commit(ctx context.Context, ops []store.Op) (result, error)
 	if !writes {
 		return result{rev: w.rev}, nil
 	}
-	w.rev = stepAfter(w.rev, uint64(salts(1)[0]))
+	next := stepAfter(w.rev, uint64(salts(1)[0]))
 	for i := range ops {
-		if err := w.write(ctx, &ops[i]); err != nil {
+		wrote, err := w.write(ctx, &ops[i], next)
+		if err != nil {
 			return result{}, err
+		}
+		if wrote { // a revision without a change would be in nobody's past
+			w.rev = next
 		}
 	}
 	return result{rev: w.rev}, nil
 }
 
-func (w *liteWriter) write(ctx context.Context, op *store.Op) error {
+// write reports whether it changed the record.
+func (w *liteWriter) write(ctx context.Context, op *store.Op, rev uint64) (bool, error) {
 	key, value := []byte(op.Key), []byte(nil)
 	switch op.Kind {
 	case store.Put:
 		value = []byte(op.Value)
-		if _, err := w.put.ExecContext(ctx, key, value, w.rev); err != nil {
-			return err
+		if _, err := w.put.ExecContext(ctx, key, value, rev); err != nil {
+			return false, err
 		}
 	case store.Delete:
 		res, err := w.drop.ExecContext(ctx, key)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if n, err := res.RowsAffected(); n == 0 || err != nil {
-			return err
+			return false, err
 		}
 	default:
-		return nil
+		return false, nil
 	}
-	_, err := w.note.ExecContext(ctx, w.rev, key, value)
-	return err
+	_, err := w.note.ExecContext(ctx, rev, key, value)
+	return true, err
 }
 
 // compactEvery is how many commits there are from one removal of old changes to the next.

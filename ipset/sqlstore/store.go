@@ -49,6 +49,9 @@ type Store struct {
 	lost  atomic.Pointer[error] // set when the database no longer has that revision
 	hub   hub
 	queue *combine.Queue[request]
+	// isolated: transactions of PostgreSQL are above read committed unless they say otherwise.
+	isolated bool
+
 	mine  uint64 // the revision of the last transaction of the queue
 	share int    // how many of its next transactions leave the lock of a file to others first
 }

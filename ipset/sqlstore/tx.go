@@ -54,7 +54,7 @@ func (s *Store) begin(ctx context.Context, tx *sql.Tx) (*inTx, error) {
 	}
 	err := s.usable()
 	if err == nil {
-		_, err = s.lock(ctx, tx, s.high.Load())
+		_, err = s.d.lock(ctx, s, tx, s.high.Load())
 	}
 	if err != nil {
 		return nil, s.failure(ctx, "begin", err)

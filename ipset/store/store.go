@@ -99,7 +99,8 @@ type Store interface {
 	// the revision of the commit. That revision is greater than those of all commits
 	// before it, and every record written gets it. The store does not retain
 	// ops: the caller may reuse the slice, also after an unknown outcome. A
-	// commit without puts and deletes changes nothing and returns the current revision.
+	// commit without puts and deletes changes nothing and returns the current revision;
+	// one that only removes records that do not exist may do so, too.
 	//
 	// Errors: an error of [CheckOps] for malformed ops and for more than Limits allows;
 	// [Conflict] for an expectation that failed, naming its record;
