@@ -33,7 +33,7 @@ test-full: ## the same in full
 # not see change.
 .PHONY: test-heavy
 test-heavy: ## run what test leaves out: builds etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
-	@.ci/each root $(gotest) ./internal/test/etcdtest
+	@.ci/each root $(gotest) ./internal/test/servers
 	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 60m $$again ./...'
 
 .PHONY: test-all

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -65,7 +65,7 @@ func TestOnEtcd(t *testing.T) {
 	c := few(1)
 	c.Days, c.Nodes, c.Pods, c.Tick = 1, 20, 100, time.Hour
 	rows, err := simulate(t.Context(), c, "etcd", func(row) {})
-	if errors.Is(err, etcdtest.ErrSkip) {
+	if errors.Is(err, servers.ErrSkip) {
 		t.Skip(err)
 	}
 	if err != nil {

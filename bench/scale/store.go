@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -33,7 +33,7 @@ func open(ctx context.Context, name string) (*opened, error) {
 
 // openEtcd starts one member that keeps 10,000 revisions. It does not sync: what is counted does not depend on that.
 func openEtcd(ctx context.Context) (*opened, error) {
-	server, err := etcdtest.Start(ctx, etcdtest.Config{NoSync: true, Flags: []string{
+	server, err := servers.StartEtcd(ctx, servers.EtcdOptions{NoSync: true, Flags: []string{
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=10000", "--quota-backend-bytes=8589934592",
 	}})
 	if err != nil {

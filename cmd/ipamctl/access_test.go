@@ -11,15 +11,15 @@ import (
 
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl/access"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // An etcd that asks for certificates, a user and a password lets the program in, and no one who lacks one of these.
 func TestEtcdWithTLS(t *testing.T) {
 	dir := t.TempDir()
-	files := must[*etcdtest.TLS](t)(etcdtest.NewTLS(dir))
+	files := must[*servers.TLS](t)(servers.NewTLS(dir))
 	files.ClientAuth = true
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: files})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: files})
 	at := c.Members()[0].ClientAddress()
 	certificates := "cacert=" + files.CA + "&cert=" + files.ClientCert + "&key=" + files.ClientKey
 	name := "etcd://" + at + "/ipam?" + certificates

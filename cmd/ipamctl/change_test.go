@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -95,7 +95,7 @@ func TestChanges(t *testing.T) {
 
 // newEtcd returns the name of a store in a real etcd, filled by cluster.
 func newEtcd(t *testing.T) string {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	return newStore(t, "etcd://"+c.Members()[0].ClientAddress()+"/ipam")
 }
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/internal/test/world"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -195,7 +195,7 @@ func TestCSVCarriesEveryHolder(t *testing.T) {
 func TestBackup(t *testing.T) {
 	t.Run("bolt", func(t *testing.T) { testBackup(t, newBolt(t, cluster(t)), "bolt://"+t.TempDir()+"/restored.db") })
 	t.Run("etcd", func(t *testing.T) {
-		c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+		c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 		testBackup(t, newEtcd(t), "etcd://"+c.Members()[0].ClientAddress()+"/restored")
 	})
 }

@@ -11,20 +11,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
 // secured is a member with TLS in both directions and users: root, writer and reader of /own/, and nobody.
 type secured struct {
-	cluster *etcdtest.Cluster
+	cluster *servers.Etcd
 	tls     *tls.Config
 }
 
 func newSecured(t *testing.T) *secured {
 	t.Helper()
-	files, err := etcdtest.NewTLS(t.TempDir())
+	files, err := servers.NewTLS(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func newSecured(t *testing.T) *secured {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	c := &secured{etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: files}), &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}}
+	c := &secured{servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: files}), &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}}
 	root := c.as(t, "")
 	do := func(_ any, err error) {
 		t.Helper()

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 // TestSmallerServer verifies that a server that takes less than the store was told is understood, and that it is
 // served when the store is told.
 func TestSmallerServer(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--max-txn-ops=40", "--max-request-bytes=600000"}})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, Flags: []string{"--max-txn-ops=40", "--max-request-bytes=600000"}})
 	client := connect(t, c.Endpoints())
 	ops := func(n, size int) (ops []store.Op) {
 		for i := range n {
@@ -106,7 +106,7 @@ func TestSmallerServer(t *testing.T) {
 // TestFullDatabase verifies that a database that is full is not taken for a commit that was not made: the member that first
 // exceeds its quota makes it and refuses it. Once there is room again the store goes on.
 func TestFullDatabase(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--quota-backend-bytes=4194304"}})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, Flags: []string{"--quota-backend-bytes=4194304"}})
 	client := connect(t, c.Endpoints())
 	s := openIn(t, client, newPrefix(), Options{})
 	value := strings.Repeat("v", 300_000)

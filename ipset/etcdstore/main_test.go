@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // guard is how long anything here may take before it is taken for hung.
@@ -22,7 +22,7 @@ const guard = 5 * time.Minute
 // shared is the one member that most tests use, each under its own prefix.
 var shared struct {
 	sync.Once
-	cluster *etcdtest.Cluster
+	cluster *servers.Etcd
 	err     error
 }
 
@@ -37,14 +37,14 @@ func TestMain(m *testing.M) {
 }
 
 // sharedCluster returns the member that tests share.
-func sharedCluster(t testing.TB) *etcdtest.Cluster {
+func sharedCluster(t testing.TB) *servers.Etcd {
 	t.Helper()
 	shared.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*guard) // etcd may have to be built
 		defer cancel()
-		shared.cluster, shared.err = etcdtest.Start(ctx, etcdtest.Config{NoSync: true})
+		shared.cluster, shared.err = servers.StartEtcd(ctx, servers.EtcdOptions{NoSync: true})
 	})
-	if errors.Is(shared.err, etcdtest.ErrSkip) {
+	if errors.Is(shared.err, servers.ErrSkip) {
 		t.Skip(shared.err)
 	}
 	if shared.err != nil {

@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -57,7 +57,7 @@ func TestMirror(t *testing.T) {
 		held[auto(t, e, fmt.Sprint("host", i%10), handle, "")] = handle
 	}
 	// No two clusters of one address on loopback have the same ID: it comes from their addresses.
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	client := connect(t, c.Endpoints())
 	keys, err := old.Get(limited(t), prefix, clientv3.WithPrefix())
 	if err != nil {
@@ -79,7 +79,7 @@ func TestMirror(t *testing.T) {
 
 // TestRollback puts an old copy of the data under a member: whoever knows of later revisions is told, and does nothing more.
 func TestRollback(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	m := c.Members()[0]
 	s := openIn(t, connect(t, c.Endpoints()), newPrefix(), Options{})
 	rev := mustCommit(t, s, "k", "early")

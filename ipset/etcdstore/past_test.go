@@ -13,14 +13,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // setBack ends a member, puts what keep made of its data in the place of the data, and starts it.
-func setBack(t *testing.T, c *etcdtest.Cluster, change func(data string) error) {
+func setBack(t *testing.T, c *servers.Etcd, change func(data string) error) {
 	t.Helper()
 	m := c.Members()[0]
 	m.Kill()
@@ -45,7 +45,7 @@ func again(f func() error) error {
 // A cluster is set back to a copy of its data, under the same cluster ID, and another process commits as often as commits were
 // lost. A process that knows the lost ones gets ipalloc.ErrReplaced from whatever it does first, and assigns nothing twice.
 func TestSetBackUnderAnotherWriter(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	prefix := newPrefix()
 	other := newEngine(t, openIn(t, connect(t, c.Endpoints()), prefix, Options{}), "10.0.0.0/24")
 	lost := auto(t, other, "h", "one", "")

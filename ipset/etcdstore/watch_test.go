@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -222,7 +222,7 @@ func TestWatchResumes(t *testing.T) {
 
 // TestWatchOverRestart kills the member under a watch and starts it again.
 func TestWatchOverRestart(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	s := openIn(t, connect(t, c.Endpoints()), newPrefix(), Options{})
 	first := make(chan struct{})
 	var evs []store.Event
@@ -333,7 +333,7 @@ func TestWatchCompacted(t *testing.T) {
 // TestQuietWatchOutlivesCompaction verifies that a watch to which nothing happens resumes after a compaction: the server
 // has told it how far it is.
 func TestQuietWatchOutlivesCompaction(t *testing.T) {
-	c := etcdtest.New(t, etcdtest.Config{NoSync: true, Flags: []string{"--watch-progress-notify-interval=100ms"}})
+	c := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, Flags: []string{"--watch-progress-notify-interval=100ms"}})
 	client := connect(t, c.Endpoints())
 	for _, prefixes := range [][]string{{"c"}, {"b", "c"}} {
 		prefix := newPrefix()

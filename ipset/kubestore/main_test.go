@@ -13,8 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // guard is how long anything here may take before it is taken for hung.
@@ -23,7 +22,7 @@ const guard = 5 * time.Minute
 // shared is the API server that most tests use, each with its own store.
 var shared struct {
 	sync.Once
-	server *kubetest.Server
+	server *servers.Kube
 	err    error
 }
 
@@ -42,16 +41,16 @@ func TestMain(m *testing.M) {
 }
 
 // sharedServer returns the API server that tests share.
-func sharedServer(t testing.TB) *kubetest.Server {
+func sharedServer(t testing.TB) *servers.Kube {
 	t.Helper()
 	shared.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), kubetest.StartLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), servers.StartLimit)
 		defer cancel()
-		if shared.server, shared.err = kubetest.Start(ctx, kubetest.Config{}); shared.err == nil {
+		if shared.server, shared.err = servers.StartKube(ctx, servers.KubeOptions{}); shared.err == nil {
 			shared.err = define(ctx, shared.server)
 		}
 	})
-	if errors.Is(shared.err, kubetest.ErrSkip) || errors.Is(shared.err, etcdtest.ErrSkip) {
+	if errors.Is(shared.err, servers.ErrSkip) {
 		t.Skip(shared.err)
 	}
 	if shared.err != nil {
@@ -69,7 +68,7 @@ func objects(namespace string) string {
 const user = "system:serviceaccount:default:controller"
 
 // define creates the definition of the resource, and the role with its binding, and returns when both work.
-func define(ctx context.Context, server *kubetest.Server) error {
+func define(ctx context.Context, server *servers.Kube) error {
 	if err := server.Define(ctx, "config/crd.yaml", objects("default")); err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func define(ctx context.Context, server *kubetest.Server) error {
 }
 
 // configOf returns the configuration of a program that has the role and nothing else.
-func configOf(s *kubetest.Server) *rest.Config {
+func configOf(s *servers.Kube) *rest.Config {
 	return &rest.Config{Host: s.URL, BearerToken: s.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		Impersonate: rest.ImpersonationConfig{UserName: user}}
 }

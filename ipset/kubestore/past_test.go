@@ -11,17 +11,17 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // setBack stops an API server with its etcd, changes the data, and starts both.
-func setBack(t *testing.T, server *kubetest.Server, change func(data string) error) {
+func setBack(t *testing.T, server *servers.Kube, change func(data string) error) {
 	t.Helper()
 	server.Kill()
-	c := server.EtcdCluster()
+	c := server.Etcd
 	m := c.Members()[0]
 	m.Kill()
 	if err := change(m.DataDir()); err != nil {
@@ -30,7 +30,7 @@ func setBack(t *testing.T, server *kubetest.Server, change func(data string) err
 	if err := c.Start(limited(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Restart(limited(t)); err != nil {
+	if err := server.Start(limited(t)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +48,7 @@ func again(f func() error) error {
 // slots. A process that knows the lost ones gets ipalloc.ErrReplaced from whatever it does first, assigns nothing twice, and puts
 // nothing in the place of what the other did.
 func TestSetBackUnderAnotherWriter(t *testing.T) {
-	server := kubetest.New(t, kubetest.Config{})
+	server := servers.NewKube(t, servers.KubeOptions{})
 	if err := define(limited(t), server); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -34,7 +34,7 @@ const writerEnv = "KUBESTORE_TEST_WRITER"
 func writer(env string) error {
 	part := strings.Fields(env)
 	ctx := context.Background()
-	config := configOf(&kubetest.Server{URL: part[0], Token: part[1]})
+	config := configOf(&servers.Kube{URL: part[0], Token: part[1]})
 	e, err := stormEngine(ctx, config)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *storm) line(t *testing.T, text string) {
 // Three writers in processes of their own are killed, and the API server is killed and paused, again and again. Nothing is
 // assigned twice, nothing acknowledged is lost, and every outcome is settled in the end.
 func TestStorm(t *testing.T) {
-	server := kubetest.New(t, kubetest.Config{})
+	server := servers.NewKube(t, servers.KubeOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), guard+*stormFor)
 	defer cancel()
 	admin := configOf(server)
@@ -173,7 +173,7 @@ func TestStorm(t *testing.T) {
 }
 
 // rage runs the writers, and kills them and the API server, for as long as the flag says.
-func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server) (kills, restarts, pauses int) {
+func (s *storm) rage(ctx context.Context, t *testing.T, server *servers.Kube) (kills, restarts, pauses int) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server)
 			restarts++
 			server.Kill()
 			time.Sleep(100 * time.Millisecond)
-			if err := server.Restart(ctx); err != nil {
+			if err := server.Start(ctx); err != nil {
 				t.Fatal(err)
 			}
 		case 1:
@@ -234,7 +234,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, server *kubetest.Server)
 }
 
 // verify compares what the writers said with what the store holds.
-func (s *storm) verify(t *testing.T, server *kubetest.Server) {
+func (s *storm) verify(t *testing.T, server *servers.Kube) {
 	e, err := stormEngine(limited(t), configOf(server))
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,7 +23,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint("postgres/callers=", callers), func(b *testing.B) {
-			server := pgtest.New(b, pgtest.Config{})
+			server := servers.NewPostgres(b, servers.PostgresOptions{})
 			commits(b, openIn(b, connect(b, "pgx", server.DSN()), Options{}), callers)
 		})
 	}

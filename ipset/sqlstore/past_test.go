@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -212,7 +212,7 @@ func (v *service) connect(t *testing.T) *sql.DB {
 // An asynchronous replica is refused while it is one. Promoted without an acknowledged commit, it ends the store that had seen
 // that commit, and nobody is given what another holds.
 func TestFailover(t *testing.T) {
-	primary := pgtest.New(t, pgtest.Config{NoSync: true})
+	primary := servers.NewPostgres(t, servers.PostgresOptions{NoSync: true})
 	v := &service{primary.DSN()}
 	a, ea := machines(t, v.connect(t))
 	assign(t, ea, "one")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/enginetest"
 	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -21,7 +21,7 @@ import (
 // shared is the one server that most tests use, each in a database of its own.
 var shared struct {
 	sync.Once
-	server *pgtest.Server
+	server *servers.Postgres
 	err    error
 }
 
@@ -36,14 +36,14 @@ func TestMain(m *testing.M) {
 }
 
 // sharedServer returns the server that tests share.
-func sharedServer(t testing.TB) *pgtest.Server {
+func sharedServer(t testing.TB) *servers.Postgres {
 	t.Helper()
 	shared.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
-		shared.server, shared.err = pgtest.Start(ctx, pgtest.Config{NoSync: true})
+		shared.server, shared.err = servers.StartPostgres(ctx, servers.PostgresOptions{NoSync: true})
 	})
-	if errors.Is(shared.err, pgtest.ErrSkip) {
+	if errors.Is(shared.err, servers.ErrSkip) {
 		t.Skip(shared.err)
 	}
 	if shared.err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -67,7 +67,7 @@ func TestWatchOtherProcess(t *testing.T) {
 
 // A watch goes on after the server was stopped at once and started again.
 func TestWatchSurvives(t *testing.T) {
-	server := pgtest.New(t, pgtest.Config{NoSync: true})
+	server := servers.NewPostgres(t, servers.PostgresOptions{NoSync: true})
 	s := openIn(t, connect(t, "pgx", server.DSN()), Options{Poll: 10 * time.Millisecond})
 	events := follow(t, s, 0)
 	for i := range 3 {

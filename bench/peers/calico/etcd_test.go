@@ -12,12 +12,12 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	cnet "github.com/projectcalico/calico/libcalico-go/lib/net"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // newEtcd starts a server for a test.
 func newEtcd(t *testing.T) *etcd {
-	e := must(clients(etcdtest.New(t, etcdtest.Config{NoSync: true})))
+	e := must(clients(servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})))
 	t.Cleanup(func() { e.client.Close() })
 	return e
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
@@ -21,7 +21,7 @@ func provenance(args []string, r *runner, etcd bool) string {
 		strings.Join(append([]string{"GOWORK=off go run ."}, args...), " "), report.Commit(),
 		strings.Join(report.Versions("github.com/projectcalico/calico", "go.etcd.io/etcd/client/v3"), ", "))
 	if etcd {
-		s += " The etcd is " + etcdtest.Version + ", one member on this machine that syncs every write to its disk."
+		s += " The etcd is " + servers.EtcdVersion + ", one member on this machine that syncs every write to its disk."
 	}
 	if r.windows > 0 {
 		s += fmt.Sprintf(" Other programs disturbed %d of %d windows of wall time.", r.troubled, r.windows)

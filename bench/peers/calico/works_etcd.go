@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )
@@ -31,7 +31,7 @@ const etcdWindow = 250 * time.Millisecond
 
 // etcd is one etcd server that syncs every write, and a client of each kind.
 type etcd struct {
-	cluster *etcdtest.Cluster
+	cluster *servers.Etcd
 	client  *clientv3.Client
 	calico  bapi.Client
 	stores  int
@@ -39,7 +39,7 @@ type etcd struct {
 
 // startEtcd starts a server that syncs.
 func startEtcd(ctx context.Context) (*etcd, error) {
-	cluster, err := etcdtest.Start(ctx, etcdtest.Config{})
+	cluster, err := servers.StartEtcd(ctx, servers.EtcdOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func startEtcd(ctx context.Context) (*etcd, error) {
 }
 
 // clients connects to a server.
-func clients(cluster *etcdtest.Cluster) (*etcd, error) {
+func clients(cluster *servers.Etcd) (*etcd, error) {
 	e := &etcd{cluster: cluster}
 	var err error
 	if e.client, err = clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 10 * time.Second, Logger: zap.NewNop()}); err == nil {

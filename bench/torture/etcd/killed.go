@@ -15,7 +15,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bench/torture/history"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -79,7 +79,7 @@ func (g *gate) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, er
 
 // killed kills writers around their one commit, and has others repeat what they were asked for.
 func killed(ctx context.Context, c config, say func(string, ...any)) error {
-	ec, err := etcdtest.Start(ctx, etcdtest.Config{NoSync: !c.Sync})
+	ec, err := servers.StartEtcd(ctx, servers.EtcdOptions{NoSync: !c.Sync})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func short(t *testing.T) (context.Context, config) {
 
 func finish(t *testing.T, err error) {
 	t.Helper()
-	if errors.Is(err, etcdtest.ErrSkip) {
+	if errors.Is(err, servers.ErrSkip) {
 		t.Skip(err)
 	}
 	if err != nil {

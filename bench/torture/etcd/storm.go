@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -17,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/ipalloc/ipalloc/bench/torture/history"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
@@ -29,7 +28,7 @@ const checkLimit = 10 * time.Minute
 
 // cluster is three members behind proxies.
 type cluster struct {
-	*etcdtest.Cluster
+	*servers.Etcd
 	net    *network
 	client *clientv3.Client
 	random *rand.Rand
@@ -40,34 +39,23 @@ type cluster struct {
 // newCluster starts the members and learns their IDs.
 func newCluster(ctx context.Context, c config, say func(string, ...any)) (*cluster, error) {
 	n := newNetwork()
-	var listeners []net.Listener
-	var clients, peers []string
-	for range 3 {
-		for _, to := range []*[]string{&clients, &peers} {
+	ec, err := servers.StartEtcd(ctx, servers.EtcdOptions{
+		Members: 3, NoSync: !c.Sync, Flags: []string{"--heartbeat-interval=50", "--election-timeout=500"},
+		Proxy: func(member int, peer bool, address string) (string, error) {
 			l, err := n.listen()
 			if err != nil {
-				n.close()
-				return nil, err
+				return "", err
 			}
-			listeners = append(listeners, l)
-			*to = append(*to, l.Addr().String())
-		}
-	}
-	ec, err := etcdtest.Prepare(ctx, etcdtest.Config{
-		Members: 3, NoSync: !c.Sync, AdvertiseClient: clients, AdvertisePeer: peers, Flags: []string{"--heartbeat-interval=50", "--election-timeout=500"},
+			n.serve(l, member, !peer, address)
+			return l.Addr().String(), nil
+		},
 	})
 	if err != nil {
 		n.close()
 		return nil, err
 	}
-	k := &cluster{Cluster: ec, net: n, random: rand.New(rand.NewPCG(c.Seed, 0)), hold: c.Hold, say: say}
-	for i, m := range ec.Members() {
-		n.serve(listeners[2*i], i, true, m.ClientAddress())
-		n.serve(listeners[2*i+1], i, false, m.PeerAddress())
-	}
-	if err = ec.Start(ctx); err == nil {
-		k.client, err = connect(ec.Endpoints())
-	}
+	k := &cluster{Etcd: ec, net: n, random: rand.New(rand.NewPCG(c.Seed, 0)), hold: c.Hold, say: say}
+	k.client, err = connect(ec.Endpoints())
 	if err == nil {
 		err = k.learn(ctx)
 	}
@@ -87,7 +75,7 @@ func (k *cluster) learn(ctx context.Context) error {
 	k.net.mu.Lock()
 	defer k.net.mu.Unlock()
 	for _, m := range list.Members {
-		k.net.names[m.ID] = slices.IndexFunc(k.Members(), func(x *etcdtest.Member) bool { return x.Name() == m.Name })
+		k.net.names[m.ID] = slices.IndexFunc(k.Members(), func(x *servers.Member) bool { return x.Name() == m.Name })
 	}
 	// Links from before are of nobody that is known: they come again.
 	for l := range k.net.links {

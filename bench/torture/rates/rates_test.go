@@ -7,16 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // Every store has a row without an empty cell.
 func TestRates(t *testing.T) {
 	var rows []string
 	err := rates(t.Context(), config{Callers: []int{1, 32}, Turn: 20 * time.Millisecond}, func(format string, args ...any) { rows = append(rows, fmt.Sprintf(format, args...)) })
-	if errors.Is(err, pgtest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) || errors.Is(err, kubetest.ErrSkip) {
+	if errors.Is(err, servers.ErrSkip) {
 		t.Skip(err)
 	}
 	if err != nil || len(rows) != 2+len(subjects) {

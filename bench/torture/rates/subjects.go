@@ -21,9 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	_ "modernc.org/sqlite"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
@@ -106,7 +104,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 }
 
 func onPostgres(ctx context.Context, _ string) (*subject, error) {
-	server, err := pgtest.Start(ctx, pgtest.Config{})
+	server, err := servers.StartPostgres(ctx, servers.PostgresOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +131,7 @@ func onPostgres(ctx context.Context, _ string) (*subject, error) {
 }
 
 func onEtcd(ctx context.Context, _ string) (*subject, error) {
-	c, err := etcdtest.Start(ctx, etcdtest.Config{})
+	c, err := servers.StartEtcd(ctx, servers.EtcdOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +165,7 @@ func (c countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func onKube(ctx context.Context, _ string) (*subject, error) {
-	server, err := kubetest.Start(ctx, kubetest.Config{})
+	server, err := servers.StartKube(ctx, servers.KubeOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -8,16 +8,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 func onEtcd(ctx context.Context) (*subject, error) {
-	c, err := etcdtest.Start(ctx, etcdtest.Config{Members: 3, NoSync: true, Flags: []string{"--strict-reconfig-check=false"}})
+	c, err := servers.StartEtcd(ctx, servers.EtcdOptions{Members: 3, NoSync: true, Flags: []string{"--strict-reconfig-check=false"}})
 	if err != nil {
 		return nil, err
 	}
-	leader := func(name string, begin, end func(*etcdtest.Member) error) fault {
-		var m *etcdtest.Member
+	leader := func(name string, begin, end func(*servers.Member) error) fault {
+		var m *servers.Member
 		return lasting(name, func(ctx context.Context) (err error) {
 			if m, err = c.Leader(ctx); err == nil {
 				err = begin(m)
@@ -30,10 +30,10 @@ func onEtcd(ctx context.Context) (*subject, error) {
 			return c.WaitHealthy(ctx)
 		})
 	}
-	kill := func(m *etcdtest.Member) error { m.Kill(); return nil }
+	kill := func(m *servers.Member) error { m.Kill(); return nil }
 	return &subject{place: strings.Join(c.Endpoints(), ","), processes: 3, close: c.Close, faults: []fault{
-		leader("leader killed", kill, (*etcdtest.Member).Start),
-		leader("leader stopped", (*etcdtest.Member).Pause, (*etcdtest.Member).Resume),
+		leader("leader killed", kill, (*servers.Member).Start),
+		leader("leader stopped", (*servers.Member).Pause, (*servers.Member).Resume),
 		{"member wiped", func(ctx context.Context, _ victims, _ time.Duration) error { return wipe(ctx, c) }},
 		{"history compacted", func(ctx context.Context, _ victims, _ time.Duration) error {
 			client, err := admin(c)
@@ -50,12 +50,12 @@ func onEtcd(ctx context.Context) (*subject, error) {
 	}}, nil
 }
 
-func admin(c *etcdtest.Cluster) (*clientv3.Client, error) {
+func admin(c *servers.Etcd) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
 }
 
 // wipe has the leader lose its disk, and puts an empty member in its place, as etcd's guide advises.
-func wipe(ctx context.Context, c *etcdtest.Cluster) error {
+func wipe(ctx context.Context, c *servers.Etcd) error {
 	m, err := c.Leader(ctx)
 	if err != nil {
 		return err

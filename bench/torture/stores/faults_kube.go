@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // kubeUser has the role that the README of kubestore gives.
@@ -24,7 +24,7 @@ subjects: [{kind: ServiceAccount, name: controller, namespace: default}]
 `
 
 // define gives an API server the resource of the store, and the user its role.
-func define(ctx context.Context, server *kubetest.Server) error {
+func define(ctx context.Context, server *servers.Kube) error {
 	const objects = "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"
 	config := filepath.Join("..", "..", "ipset", "kubestore", "config") // from bench/torture, or from its test
 	if _, err := os.Stat(config); err != nil {
@@ -45,7 +45,7 @@ func define(ctx context.Context, server *kubetest.Server) error {
 }
 
 func onKube(ctx context.Context) (*subject, error) {
-	server, err := kubetest.Start(ctx, kubetest.Config{})
+	server, err := servers.StartKube(ctx, servers.KubeOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,11 @@ func onKube(ctx context.Context) (*subject, error) {
 		return nil, errors.Join(err, server.Close())
 	}
 	none := func(f func() error) func(context.Context) error { return func(context.Context) error { return f() } }
-	member := server.EtcdCluster().Members()[0]
+	member := server.Etcd.Members()[0]
 	return &subject{place: g.server.URL + " " + server.Token, processes: 3, close: func() error { g.server.Close(); return server.Close() }, faults: []fault{
 		{"API server killed", func(ctx context.Context, _ victims, _ time.Duration) error {
 			server.Kill()
-			return server.Restart(ctx)
+			return server.Start(ctx)
 		}},
 		lasting("API server stopped", none(server.Pause), none(server.Resume)),
 		lasting("its etcd stopped", none(member.Pause), none(member.Resume)),

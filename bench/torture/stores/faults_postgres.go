@@ -9,21 +9,21 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // databases are a primary, and the name that leads programs to it: a directory that is moved to another server, as an address is.
 type databases struct {
-	primary *pgtest.Server
+	primary *servers.Postgres
 	name    string
 }
 
 func (d *databases) dsn() string { return "host=" + d.name + " user=postgres dbname=postgres" }
 
 // point moves the name to a server.
-func (d *databases) point(to *pgtest.Server) error {
+func (d *databases) point(to *servers.Postgres) error {
 	next := d.name + ".next"
 	if err := os.Symlink(to.Dir(), next); err != nil {
 		return err
@@ -38,8 +38,8 @@ const pgDisk = 400 << 20
 func onPostgres(ctx context.Context) (*subject, error) {
 	d := &databases{}
 	return onDisk(pgDisk, func(dir string) (*subject, error) {
-		config := pgtest.Config{NoSync: true, Dir: dir, Settings: []string{"min_wal_size=32MB", "max_wal_size=32MB"}}
-		server, err := pgtest.Start(ctx, config)
+		config := servers.PostgresOptions{NoSync: true, Dir: dir, Settings: []string{"min_wal_size=32MB", "max_wal_size=32MB"}}
+		server, err := servers.StartPostgres(ctx, config)
 		if err != nil {
 			return nil, err
 		}

@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
-	"github.com/ipalloc/ipalloc/internal/test/pgtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +32,7 @@ func each(t *testing.T, run func(context.Context, string, config, func(string, .
 	for name := range subjects {
 		t.Run(name, func(t *testing.T) {
 			err := run(t.Context(), name, c, t.Logf)
-			if errors.Is(err, pgtest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) || errors.Is(err, kubetest.ErrSkip) {
+			if errors.Is(err, servers.ErrSkip) {
 				t.Skip(err)
 			}
 			if err != nil {

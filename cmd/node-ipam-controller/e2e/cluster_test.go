@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // cluster is an API server with its etcd.
@@ -33,8 +33,8 @@ type cluster struct {
 
 // newCluster starts an API server that asks RBAC about everybody but the administrator.
 func newCluster(t *testing.T, serviceCIDRs string) *cluster {
-	server := kubetest.New(t, kubetest.Config{ServiceCIDRs: serviceCIDRs})
-	c := &cluster{dir: t.TempDir(), url: server.URL, admin: server.Token, etcd: server.Etcd}
+	server := servers.NewKube(t, servers.KubeOptions{ServiceCIDRs: serviceCIDRs})
+	c := &cluster{dir: t.TempDir(), url: server.URL, admin: server.Token, etcd: server.Etcd.Endpoints()[0]}
 	config := &rest.Config{Host: c.url, BearerToken: server.Token, QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	var err error
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {

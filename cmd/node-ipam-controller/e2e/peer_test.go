@@ -20,7 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 const (
@@ -43,7 +43,7 @@ type side struct {
 // The controller and the one in kube-controller-manager give the same nodes the same CIDRs,
 // and the controller sends the API server no more requests.
 func TestBesideKubeControllerManager(t *testing.T) {
-	peer, err := kubetest.Program(t.Context(), "kube-controller-manager")
+	peer, err := servers.KubeProgram(t.Context(), "kube-controller-manager")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // pool has fewer addresses than there are Services.
@@ -39,10 +38,10 @@ func TestMain(m *testing.M) {
 // exist at the same time have one address, an address that a Service was told stays, and in the end
 // as many Services have an address as there are addresses.
 func TestReplicasAreKilled(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), kubetest.StartLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.StartLimit)
 	defer cancel()
-	server, err := kubetest.Start(ctx, kubetest.Config{})
-	if errors.Is(err, kubetest.ErrSkip) || errors.Is(err, etcdtest.ErrSkip) {
+	server, err := servers.StartKube(ctx, servers.KubeOptions{})
+	if errors.Is(err, servers.ErrSkip) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -106,7 +105,7 @@ func start(t *testing.T, kubeconfig string) *exec.Cmd {
 }
 
 // toggle creates a Service, or deletes it if it exists.
-func toggle(ctx context.Context, t *testing.T, server *kubetest.Server, exists map[int]bool, i int) {
+func toggle(ctx context.Context, t *testing.T, server *servers.Kube, exists map[int]bool, i int) {
 	t.Helper()
 	const path = "/api/v1/namespaces/default/services"
 	method, url, body := "DELETE", fmt.Sprintf("%s/s%d", path, i), ""
@@ -121,7 +120,7 @@ func toggle(ctx context.Context, t *testing.T, server *kubetest.Server, exists m
 }
 
 // audit compares the status of all Services, and returns how many have an address.
-func audit(ctx context.Context, t *testing.T, server *kubetest.Server, told map[string]string) (served int) {
+func audit(ctx context.Context, t *testing.T, server *servers.Kube, told map[string]string) (served int) {
 	t.Helper()
 	text, err := server.Request(ctx, "GET", "/api/v1/services", "")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/ipalloc/ipalloc/internal/test/kubetest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // daemonSet is what the tests need of deploy/daemonset.yaml.
@@ -49,7 +49,7 @@ func readDaemonSet(t *testing.T) (d daemonSet) {
 // TestDaemonSetManifests sends the manifests to a real API server, which refuses fields that it
 // does not know.
 func TestDaemonSetManifests(t *testing.T) {
-	server := kubetest.New(t, kubetest.Config{})
+	server := servers.NewKube(t, servers.KubeOptions{})
 	for _, name := range []string{"daemonset.yaml", "swap-back.yaml"} {
 		text, err := os.ReadFile("../../deploy/" + name)
 		if err != nil {

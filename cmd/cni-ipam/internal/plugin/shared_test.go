@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/binaries"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 var buildShared = sync.OnceValues(func() (string, error) {
@@ -40,7 +40,7 @@ func sharedNode(t testing.TB) *node {
 }
 
 // storeKeys returns the keys of ipam that name an etcd, for a node.
-func storeKeys(c *etcdtest.Cluster, node string, tls *etcdtest.TLS) string {
+func storeKeys(c *servers.Etcd, node string, tls *servers.TLS) string {
 	keys := fmt.Sprintf(`"store":"etcd://%s/cni","node":%q`, c.Members()[0].ClientAddress(), node)
 	if tls != nil {
 		keys += fmt.Sprintf(`,"storeTLS":{"ca":%q,"cert":%q,"key":%q}`, tls.CA, tls.ClientCert, tls.ClientKey)
@@ -83,12 +83,12 @@ func (n *node) first(container, conf string) string {
 }
 
 func TestSharedNetwork(t *testing.T) {
-	tls, err := etcdtest.NewTLS(t.TempDir())
+	tls, err := servers.NewTLS(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	tls.ClientAuth = true
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: tls})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: tls})
 	a, b := sharedNode(t), sharedNode(t)
 	ipam := one24 + "," + storeKeys(cluster, "%NODE%", tls)
 	confA, confB := conf("net", strings.Replace(ipam, "%NODE%", "a", 1)), conf("net", strings.Replace(ipam, "%NODE%", "b", 1))
@@ -172,11 +172,11 @@ func TestSharedErrors(t *testing.T) {
 // TestServerName: the certificate of the store must be of the name that the configuration
 // says.
 func TestServerName(t *testing.T) {
-	tls, err := etcdtest.NewTLS(t.TempDir())
+	tls, err := servers.NewTLS(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true, TLS: tls})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: tls})
 	n := sharedNode(t)
 	named := func(name string) string {
 		return conf("net", one24+","+strings.Replace(storeKeys(cluster, "a", tls), `"storeTLS":{`, fmt.Sprintf(`"storeTLS":{"serverName":%q,`, name), 1))
@@ -190,7 +190,7 @@ func TestServerName(t *testing.T) {
 // TestSharedMark: the directory of a shared network says so, to a configuration that names no
 // store or another one, to the words, and to host-local.
 func TestSharedMark(t *testing.T) {
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
 	local, shared := conf("net", one24), conf("net", one24+","+storeKeys(cluster, "a", nil))
 	n.first("a1", shared)
@@ -233,7 +233,7 @@ func TestSharedMark(t *testing.T) {
 // TestNetworksOfASpace: the key of an attachment has its network, so a DEL in one network of a
 // space leaves what another one holds for the same container and interface.
 func TestNetworksOfASpace(t *testing.T) {
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
 	keys := one24 + `,"space":"common",` + storeKeys(cluster, "n", nil)
 	a, b := conf("a", keys), conf("b", keys)
@@ -252,7 +252,7 @@ func TestNetworksOfASpace(t *testing.T) {
 // TestMoveIntoStore verifies that the attachments of a network that gets a store keep their
 // addresses, whether host-local or this plugin had them.
 func TestMoveIntoStore(t *testing.T) {
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	a, b := sharedNode(t), sharedNode(t)
 	original := &node{TB: t, dir: b.dir, bin: other(t, binaries.HostLocal)}
 	local := conf("net", one24)
@@ -272,7 +272,7 @@ func TestMoveIntoStore(t *testing.T) {
 }
 
 func TestWhereabouts(t *testing.T) {
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
 	flat := filepath.Join(t.TempDir(), "whereabouts.conf")
 	if err := os.WriteFile(flat, []byte("{"+storeKeys(cluster, "n", nil)+`,"kubernetes":{"kubeconfig":"/x"}}`), 0o600); err != nil {
@@ -341,7 +341,7 @@ func TestWhereabouts(t *testing.T) {
 // TestDamagedMove: a damaged state is not moved into the store while what it held may be alive,
 // and does not stop the network after the next boot.
 func TestDamagedMove(t *testing.T) {
-	cluster := etcdtest.New(t, etcdtest.Config{NoSync: true})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
 	boot := filepath.Join(n.dir, "boot_id")
 	n.put(boot, "one")
@@ -431,7 +431,7 @@ func TestSharedKillStorm(t *testing.T) {
 	if testing.Short() {
 		calls = 15
 	}
-	cluster := etcdtest.New(t, etcdtest.Config{})
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{})
 	s := &sharedStorm{T: t, told: map[string][]string{}}
 	var wg sync.WaitGroup
 	nodes, confs := map[string]*node{}, map[string]string{}

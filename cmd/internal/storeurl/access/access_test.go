@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
-	"github.com/ipalloc/ipalloc/internal/test/etcdtest"
+	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 func parse(t *testing.T, name string) *storeurl.Location {
@@ -22,7 +22,7 @@ func parse(t *testing.T, name string) *storeurl.Location {
 // What the name of an etcd cluster lacks comes from the variables of etcdctl; a password never travels in clear unasked.
 func TestEtcd(t *testing.T) {
 	dir := t.TempDir()
-	files, err := etcdtest.NewTLS(dir)
+	files, err := servers.NewTLS(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
