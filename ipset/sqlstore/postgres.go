@@ -27,7 +27,7 @@ func (postgres) poll() time.Duration { return time.Second }
 
 // lockSchema makes the table of the queue, which is not there at first, and takes its lock. Who makes it second waits for the first.
 func (postgres) lockSchema() string {
-	return `DO $$ BEGIN CREATE TABLE IF NOT EXISTS ipalloc_queue (); EXCEPTION WHEN unique_violation OR duplicate_table THEN NULL; END $$;` + lockQueue
+	return `DO $$ BEGIN CREATE TABLE IF NOT EXISTS ipalloc_queue (); EXCEPTION WHEN unique_violation OR duplicate_table OR duplicate_object THEN NULL; END $$;` + lockQueue
 }
 
 const lockQueue = `LOCK TABLE ipalloc_queue IN EXCLUSIVE MODE`
