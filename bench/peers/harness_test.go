@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // obeys checks the contract that makes the figures of a contestant comparable: a
@@ -141,73 +137,30 @@ func TestScatterIsAPermutation(t *testing.T) {
 // Every work of up to 2^16 children runs for every contestant that it lists, does
 // what it is told more than once, and leaves a state that it can begin with.
 func TestWorksRun(t *testing.T) {
-	for _, w := range cidrsetWorks(options{}).works {
-		if strings.Contains(w.id, "2^2") || strings.Contains(w.id, "batch/") {
+	for _, w := range cidrsetWorks(frame.Options{}).List {
+		if strings.Contains(w.ID, "2^2") || strings.Contains(w.ID, "batch/") {
 			continue // the sets are large
 		}
-		for _, c := range w.cells {
-			j := c.open()
-			n := j.n
+		for _, c := range w.Cells {
+			j := c.Open()
+			n := j.N
 			if n == 0 {
-				n = 3 * max(1, j.grain)
+				n = 3 * max(1, j.Grain)
 			}
 			for range 2 {
-				if j.reset != nil {
-					j.reset()
+				if j.Reset != nil {
+					j.Reset()
 				}
-				j.run(n)
+				j.Run(n)
 			}
 		}
 	}
 }
 
-// allWorks returns the works of all systems.
-func allWorks() (list []*work) {
-	for _, sys := range systems {
-		list = append(list, sys.works(options{}).works...)
-	}
-	return list
-}
-
-// A work is found by its id, whatever system it belongs to.
-func TestIDsAreUnique(t *testing.T) {
-	seen := map[string]bool{}
-	for _, w := range allWorks() {
-		if seen[w.id] {
-			t.Errorf("two works have the id %q", w.id)
-		}
-		seen[w.id] = true
-	}
-}
-
-func TestColumnsAreContestants(t *testing.T) {
-	var want []string
-	for _, c := range columns {
-		want = append(want, c.name)
-	}
-	for _, w := range allWorks() {
-		for _, c := range w.cells {
-			if !slices.Contains(want, c.contestant) {
-				t.Errorf("%s has a contestant %q without a column", w.id, c.contestant)
-			}
-		}
-	}
-}
-
-// Every target names works and contestants that exist.
-func TestTargetsAreMeasured(t *testing.T) {
-	works := allWorks()
-	for _, w := range works {
-		for _, c := range w.cells {
-			c.samples = []sample{{ns: 1}}
-		}
-	}
-	for _, sys := range systems {
-		for _, g := range sys.targets {
-			if _, ok := g.got(&table{works: works}); !ok {
-				t.Errorf("%s: not measured by a whole run", g.text)
-			}
-		}
+// Every work has an id and columns of its own, and every target is measured.
+func TestProgram(t *testing.T) {
+	if err := program.Check(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -236,146 +189,6 @@ func TestLoopedBatches(t *testing.T) {
 	}
 }
 
-// counting returns a job that notes what is asked of it and takes d for each
-// operation of a clock that is real.
-func counting(ops, resets *atomic.Int64, d time.Duration) *job {
-	return &job{
-		parallel: true, // the wall clock
-		reset:    func() { resets.Add(1) },
-		run: func(n int) {
-			ops.Add(int64(n))
-			time.Sleep(time.Duration(n) * d)
-		},
-	}
-}
-
-func TestRunnerMeasuresEachPass(t *testing.T) {
-	var ops, resets atomic.Int64
-	j := counting(&ops, &resets, 100*time.Microsecond)
-	j.grain = 4
-	c := &cell{contestant: ours, open: func() *job { return j }}
-	r := &runner{options: options{passes: 5, window: time.Millisecond, procs: 2, slow: 30 * time.Millisecond}, log: io.Discard}
-	r.measure([]*work{{id: "x", cells: []*cell{c}}})
-	if len(c.samples) != 5 || c.few {
-		t.Fatalf("%d samples of 5 passes, few %v", len(c.samples), c.few)
-	}
-	if j.n < 4 || j.n%4 != 0 {
-		t.Errorf("%d operations in a window, want a multiple of 4", j.n)
-	}
-	for _, s := range c.samples {
-		if s.ns < 100e3 { // a sleep is never shorter than asked for
-			t.Errorf("%v ns for an operation that takes 100 us at least", s.ns)
-		}
-	}
-	if resets.Load() < 6 {
-		t.Errorf("%d resets before 6 rounds at least", resets.Load())
-	}
-}
-
-func TestRunnerKeepsTheSizeOfARound(t *testing.T) {
-	var ops, resets atomic.Int64
-	j := counting(&ops, &resets, 10*time.Microsecond)
-	j.n = 7
-	c := &cell{contestant: ours, open: func() *job { return j }}
-	r := &runner{options: options{passes: 2, window: time.Millisecond, procs: 2, slow: 30 * time.Millisecond}, log: io.Discard}
-	r.measure([]*work{{id: "x", cells: []*cell{c}}})
-	if j.n != 7 || ops.Load() != 7*resets.Load() {
-		t.Errorf("rounds of %d operations, %d in %d rounds, want 7 each", j.n, ops.Load(), resets.Load())
-	}
-}
-
-func TestSlowCellsTakePartInFewPasses(t *testing.T) {
-	var ops, resets atomic.Int64
-	slow := &cell{contestant: kubernetes, open: func() *job { return counting(&ops, &resets, 40*time.Millisecond) }}
-	fast := &cell{contestant: ours, open: func() *job { return counting(&ops, &resets, 10*time.Microsecond) }}
-	r := &runner{options: options{passes: fewPasses + 1, window: time.Millisecond, procs: 2, slow: 30 * time.Millisecond}, log: io.Discard}
-	r.measure([]*work{{id: "x", cells: []*cell{slow, fast}}})
-	if len(slow.samples) != fewPasses || len(fast.samples) != fewPasses+1 {
-		t.Errorf("%d and %d samples, want %d and %d", len(slow.samples), len(fast.samples), fewPasses, fewPasses+1)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		v    []float64
-		want float64
-	}{{[]float64{3}, 3}, {[]float64{5, 1}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 100, 2}, 3}} {
-		if got := medianOf(c.v); got != c.want {
-			t.Errorf("median of %v is %v, want %v", c.v, got, c.want)
-		}
-	}
-	if _, ok := (*cell)(nil).ns(); ok {
-		t.Error("a cell that is not there was measured")
-	}
-}
-
-// measured returns a table in which the contestants need the given times.
-func measured(ns map[string]float64) *table {
-	w := &work{system: systemCidrset, id: "w", title: "some work"}
-	for _, c := range columns {
-		if v, ok := ns[c.name]; ok {
-			w.cells = append(w.cells, &cell{contestant: c.name, samples: []sample{{ns: v, bytes: 0.001, allocs: 2}}})
-		}
-	}
-	return &table{works: []*work{w}}
-}
-
-func TestTable(t *testing.T) {
-	tab := measured(map[string]float64{ours: 20, kubernetes: 1.5e6, flat: 25})
-	tab.memory = []footprint{{systemCidrset, "memory", map[string]float64{ours: 0.125}}, {"another", "memory", nil}}
-	if lines := tab.lines("another"); lines != nil {
-		t.Errorf("a system that was not measured has %q", lines)
-	}
-	got := tab.lines(systemCidrset)
-	want := []string{
-		"| time of   |     ours |  bitset | Kubernetes | ours: B, allocs | Kubernetes / ours | ours / bitset |",
-		"|-----------|---------:|--------:|-----------:|----------------:|------------------:|--------------:|",
-		"| some work |  20.0 ns | 25.0 ns |    1.50 ms |         0, 2.00 |           75,000x |        0.800x |",
-		"| memory    | 0.1250 B |       - |          - |                 |                   |               |",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func TestVerdicts(t *testing.T) {
-	tab := measured(map[string]float64{ours: 20, flat: 25})
-	lines, missed := verdicts(tab, []target{
-		{text: "a", got: ratioOf("w", ours, flat), limit: 0.8},
-		{text: "b", got: ratioOf("w", ours, flat), limit: 0.79},
-		{text: "c", got: ratioOf("w", ours, flat), limit: 0.8, least: true},
-		{text: "d", got: ratioOf("w", ours, flat), limit: 0.81, least: true},
-		{text: "e", got: ratioOf("w", kubernetes, ours), limit: 1},
-		{text: "f", got: nsOf("w", ours), limit: 19, unit: " ns"},
-	})
-	var words []string
-	for _, l := range lines {
-		words = append(words, l[:4])
-	}
-	if want := []string{"pass", "MISS", "pass", "MISS", "----", "MISS"}; !slices.Equal(words, want) || missed != 3 {
-		t.Errorf("%d missed:\n%s", missed, strings.Join(lines, "\n"))
-	}
-	if want := "MISS  f: 20.0 ns (<= 19.0 ns)"; lines[5] != want {
-		t.Errorf("got %q, want %q", lines[5], want)
-	}
-}
-
-func TestRunRefusesWhatItCannotDo(t *testing.T) {
-	readme := filepath.Join(t.TempDir(), "README.md")
-	if err := os.WriteFile(readme, []byte("no markers"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"-passes", "0"}, {"-window", "0s"}, {"-procs", "0"}, {"more"}, {"-only", "("},
-		{"-readme", readme}, {"-readme", filepath.Join(t.TempDir(), "none")}, {"-readme", readme, "-only", "x"},
-	} {
-		var out bytes.Buffer
-		if err := run(args, &out, io.Discard); err == nil || out.Len() > 0 {
-			t.Errorf("%q: error %v, output %q", args, err, out.String())
-		}
-	}
-}
-
 // A run of one small work, from the flags to the report.
 func TestRun(t *testing.T) {
 	var out, log bytes.Buffer
@@ -390,22 +203,6 @@ func TestRun(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "99 % taken,") || !strings.Contains(log.String(), "pass 2 of 2") {
 		t.Errorf("report:\n%s\nprogress:\n%s", out.String(), log.String())
-	}
-}
-
-// liveHeap sees what a contestant keeps and forgets what it dropped.
-func TestLiveHeap(t *testing.T) {
-	before := liveHeap()
-	kept := make([]byte, 8<<20)
-	for i := range kept {
-		kept[i] = 1
-	}
-	if got := int64(liveHeap()) - int64(before); got < 8<<20 || got > 9<<20 {
-		t.Errorf("8 MiB that are kept show as %d bytes", got)
-	}
-	runtime.KeepAlive(kept)
-	if got := int64(liveHeap()) - int64(before); got > 1<<20 {
-		t.Errorf("8 MiB that were dropped show as %d bytes", got)
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // states are the states in which the memory of a set of 2^20 children is measured.
@@ -17,10 +19,11 @@ var states = []struct{ id, title string }{
 const memoryOrder = 20
 
 // cidrsetMemory measures the memory of all contestants of package cidrset.
-func cidrsetMemory() []footprint {
-	var list []footprint
+func cidrsetMemory() []frame.Fact {
+	var list []frame.Fact
 	for _, state := range states {
-		f := footprint{systemCidrset, fmt.Sprintf("memory for a child of 2^%d, %s", memoryOrder, state.title), map[string]float64{}}
+		f := frame.Fact{Section: systemCidrset, ID: "memory/" + state.id, Title: fmt.Sprintf("memory for a child of 2^%d, %s", memoryOrder, state.title),
+			Values: map[string]float64{}, Format: func(v float64) string { return fmt.Sprintf("%.4f B", v) }}
 		addMemory(f, oursPeer, state.id)
 		addMemory(f, bitsetPeer, state.id)
 		addMemory(f, roaringPeer, state.id)
@@ -31,19 +34,19 @@ func cidrsetMemory() []footprint {
 	return list
 }
 
-func addMemory[H any, S prefixSet[H]](f footprint, p prefixPeer[H, S], state string) {
+func addMemory[H any, S prefixSet[H]](f frame.Fact, p prefixPeer[H, S], state string) {
 	copies := 4 // so that what else the heap does is small beside them
 	if state == "empty" {
 		copies = 64 // a bitset is not small then
 	}
 	held := make([]S, copies)
-	before := liveHeap()
+	before := frame.LiveHeap()
 	for i := range held {
 		held[i] = inState(p, state)
 	}
-	after := liveHeap()
+	after := frame.LiveHeap()
 	runtime.KeepAlive(held)
-	f.bytes[p.name] = max(0, float64(after)-float64(before)) / float64(copies) / (1 << memoryOrder)
+	f.Values[p.name] = max(0, float64(after)-float64(before)) / float64(copies) / (1 << memoryOrder)
 }
 
 // inState returns a set in one of the states.
@@ -62,13 +65,4 @@ func inState[H any, S prefixSet[H]](p prefixPeer[H, S], state string) S {
 		must(s.Occupy(p.handle(codec.Prefix(scatter(i, memoryOrder)))))
 	}
 	return s
-}
-
-// liveHeap returns the bytes of the objects that are reachable.
-func liveHeap() uint64 {
-	runtime.GC()
-	runtime.GC() // what the first one left to sweep, and what finalizers held
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

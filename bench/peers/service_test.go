@@ -19,6 +19,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/servicealloc"
 	"github.com/ipalloc/ipalloc/servicealloc/rangealloc"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // serviceWorlds are the ranges that a trace may begin with: both accept them.
@@ -345,16 +347,16 @@ func TestServicePeers(t *testing.T) {
 
 // Every work of a /16, of ports and of objects runs with every contestant.
 func TestServiceWorksRun(t *testing.T) {
-	for _, w := range serviceWorks(options{quick: true}).works {
-		if strings.Contains(w.id, "/12") || strings.Contains(w.id, "/v6") {
+	for _, w := range serviceWorks(frame.Options{Quick: true}).List {
+		if strings.Contains(w.ID, "/12") || strings.Contains(w.ID, "/v6") {
 			continue // the same with ranges that take seconds to fill
 		}
-		for _, c := range w.cells {
-			j := c.open()
-			if j.reset != nil {
-				j.reset()
+		for _, c := range w.Cells {
+			j := c.Open()
+			if j.Reset != nil {
+				j.Reset()
 			}
-			j.run(max(j.n, j.grain, 64))
+			j.Run(max(j.N, j.Grain, 64))
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/addr"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // prefixSet is what every contestant of the system cidrset can do, with its own
@@ -60,8 +62,8 @@ var fills = []struct {
 }{{"50", 2}, {"99", 100}, {"99.99", 10000}}
 
 // cidrsetWorks returns the works of package cidrset with all contestants.
-func cidrsetWorks(o options) *worklist {
-	ws := &worklist{system: systemCidrset, skip: func(contestant, id string) bool { return skipCidrset(o, contestant, id) }}
+func cidrsetWorks(o frame.Options) *frame.Works {
+	ws := &frame.Works{Section: systemCidrset, Skip: func(contestant, id string) bool { return skipCidrset(o, contestant, id) }}
 	addPrefixPeer(ws, nullPeer)
 	addPrefixPeer(ws, oursPeer)
 	addPrefixPeer(ws, bitsetPeer)
@@ -76,7 +78,7 @@ func cidrsetWorks(o options) *worklist {
 
 // skipCidrset tells what is not measured because it takes minutes: a bitmap that
 // grows by a few words at a time, copying itself, up to 2^24.
-func skipCidrset(o options, contestant, id string) bool {
+func skipCidrset(o frame.Options, contestant, id string) bool {
 	if contestant != kubernetes && contestant != cilium {
 		return false
 	}
@@ -84,51 +86,51 @@ func skipCidrset(o options, contestant, id string) bool {
 	case "fill/2^24":
 		return true
 	case "pair/2^24/50", "pair/2^24/99", "pair/2^24/99.99", "far/2^24":
-		return o.quick
+		return o.Quick
 	}
 	return false
 }
 
 // addPrefixPeer adds a contestant to every work that needs no more than prefixSet.
-func addPrefixPeer[H any, S prefixSet[H]](ws *worklist, p prefixPeer[H, S]) {
+func addPrefixPeer[H any, S prefixSet[H]](ws *frame.Works, p prefixPeer[H, S]) {
 	for _, order := range []int{16, 20, 24} {
 		for _, f := range fills {
-			ws.add(fmt.Sprintf("pair/2^%d/%s", order, f.name),
+			ws.Add(fmt.Sprintf("pair/2^%d/%s", order, f.name),
 				fmt.Sprintf("Release + AllocateNext, 2^%d children, %s %% taken", order, f.name),
-				p.name, func() *job { return pairJob(p, order, f.free) })
+				p.name, func() *frame.Job { return pairJob(p, order, f.free) })
 		}
 	}
 	for _, order := range []int{16, 20, 24} {
-		ws.add(fmt.Sprintf("far/2^%d", order),
+		ws.Add(fmt.Sprintf("far/2^%d", order),
 			fmt.Sprintf("the same, 2^%d children, one free at the far end", order),
-			p.name, func() *job { return farJob(p, order) })
+			p.name, func() *frame.Job { return farJob(p, order) })
 	}
 	for _, g := range []int{2, 32} {
-		ws.add(fmt.Sprintf("pair/g%d", g),
+		ws.Add(fmt.Sprintf("pair/g%d", g),
 			fmt.Sprintf("the same, 2^16 children, 50 %% taken, %d goroutines", g),
-			p.name, func() *job { return parallelJob(p, g) })
+			p.name, func() *frame.Job { return parallelJob(p, g) })
 	}
 	for _, order := range []int{16, 20, 24} {
-		ws.add(fmt.Sprintf("fill/2^%d", order),
+		ws.Add(fmt.Sprintf("fill/2^%d", order),
 			fmt.Sprintf("AllocateNext, a new set of 2^%d children until it is full", order),
-			p.name, func() *job { return fillJob(p, order) })
+			p.name, func() *frame.Job { return fillJob(p, order) })
 	}
 	for _, g := range []int{1, 32} {
-		ws.add(fmt.Sprintf("batch/g%d", g),
+		ws.Add(fmt.Sprintf("batch/g%d", g),
 			fmt.Sprintf("AllocateN of %d, per child, 2^20 children until full, %s", batch, goroutines(g)),
-			p.name, func() *job { return batchJob(p, g) })
+			p.name, func() *frame.Job { return batchJob(p, g) })
 	}
 	for _, g := range []int{1, 32} {
-		ws.add(fmt.Sprintf("batchpair/g%d", g),
+		ws.Add(fmt.Sprintf("batchpair/g%d", g),
 			fmt.Sprintf("ReleaseN + AllocateN of %d, per child, 2^16 children, 50 %% taken, %s", batch, goroutines(g)),
-			p.name, func() *job { return batchPairJob(p, g) })
+			p.name, func() *frame.Job { return batchPairJob(p, g) })
 	}
 	for _, order := range []int{16, 24} {
-		ws.add(fmt.Sprintf("range/2^%d", order-4),
+		ws.Add(fmt.Sprintf("range/2^%d", order-4),
 			fmt.Sprintf("Occupy + Release of a prefix of 2^%d children", order-4),
-			p.name, func() *job { return rangeJob(p, order) })
+			p.name, func() *frame.Job { return rangeJob(p, order) })
 	}
-	ws.add("startup/2^16", "Occupy, each of 2^16 children of a new set, shuffled", p.name, func() *job { return startupJob(p) })
+	ws.Add("startup/2^16", "Occupy, each of 2^16 children of a new set, shuffled", p.name, func() *frame.Job { return startupJob(p) })
 }
 
 func goroutines(g int) string {
@@ -209,19 +211,19 @@ func pairs[H any, S prefixSet[H]](s S, win []H, shift uint, n int, x uint64) uin
 	return x
 }
 
-func pairJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int, free uint64) *job {
+func pairJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int, free uint64) *frame.Job {
 	s, win := filled(p, order, free, window)
 	x := uint64(1)
-	return &job{run: func(n int) { x = pairs(s, win, 64-windowBits, n, x) }}
+	return &frame.Job{Run: func(n int) { x = pairs(s, win, 64-windowBits, n, x) }}
 }
 
 // farJob has one free child, the last one, and a cursor on the first: each call
 // that looks for it has the whole set to go.
-func farJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *job {
+func farJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *frame.Job {
 	s, codec := newSet(p, order)
 	fill(s, p, codec)
 	last := p.handle(codec.Prefix(codec.Last()))
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		h := last
 		for range n {
 			if _, err := s.Release(h); err != nil {
@@ -235,22 +237,22 @@ func farJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *job {
 	}}
 }
 
-func parallelJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *job {
+func parallelJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, taken := filled(p, 16, 2, g*own)
 	x := make([]uint64, g)
-	return &job{parallel: true, grain: g, run: func(n int) {
+	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
 		together(g, func(i int) {
 			x[i] = pairs(s, taken[i*own:(i+1)*own], 64-ownBits, n/g, x[i]+uint64(i))
 		})
 	}}
 }
 
-func fillJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *job {
+func fillJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *frame.Job {
 	var s S
-	return &job{
-		n:     1 << order,
-		reset: func() { s, _ = newSet(p, order) },
-		run: func(n int) {
+	return &frame.Job{
+		N:     1 << order,
+		Reset: func() { s, _ = newSet(p, order) },
+		Run: func(n int) {
 			for range n {
 				if _, err := s.AllocateNext(); err != nil {
 					panic(err)
@@ -289,15 +291,15 @@ func (l *looped[H, S]) ReleaseN(hs []H) (uint64, error) {
 	return 0, nil
 }
 
-func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *job {
+func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, _ := newSet(p, 20)
 	b, all := batchesOf[H](s), p.handle(benchPool)
 	dst := make([]H, g*batch)
-	return &job{
-		n:        1 << 20,
-		parallel: g > 1,
-		reset:    func() { must(s.Release(all)) },
-		run: func(n int) {
+	return &frame.Job{
+		N:     1 << 20,
+		Wall:  g > 1,
+		Reset: func() { must(s.Release(all)) },
+		Run: func(n int) {
 			together(g, func(i int) {
 				dst := dst[i*batch : (i+1)*batch]
 				for range n / batch / g {
@@ -310,10 +312,10 @@ func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *job {
 	}
 }
 
-func batchPairJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *job {
+func batchPairJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, taken := filled(p, 16, 2, g*batch)
 	b := batchesOf[H](s)
-	return &job{parallel: g > 1, grain: batch * g, run: func(n int) {
+	return &frame.Job{Wall: g > 1, Grain: batch * g, Run: func(n int) {
 		together(g, func(i int) {
 			mine := taken[i*batch : (i+1)*batch]
 			for range n / batch / g {
@@ -328,10 +330,10 @@ func batchPairJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *job {
 	}}
 }
 
-func rangeJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *job {
+func rangeJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *frame.Job {
 	s, _ := newSet(p, order)
 	part := p.handle(benchPart)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			if _, err := s.Occupy(part); err != nil {
 				panic(err)
@@ -343,17 +345,17 @@ func rangeJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *job {
 	}}
 }
 
-func startupJob[H any, S prefixSet[H]](p prefixPeer[H, S]) *job {
+func startupJob[H any, S prefixSet[H]](p prefixPeer[H, S]) *frame.Job {
 	const order = 16
 	s, codec := newSet(p, order)
 	all := make([]H, 1<<order)
 	for i := range all {
 		all[i] = p.handle(codec.Prefix(scatter(uint64(i), order)))
 	}
-	return &job{
-		n:     len(all),
-		reset: func() { s, _ = newSet(p, order) },
-		run: func(n int) {
+	return &frame.Job{
+		N:     len(all),
+		Reset: func() { s, _ = newSet(p, order) },
+		Run: func(n int) {
 			for _, h := range all[:n] {
 				if _, err := s.Occupy(h); err != nil {
 					panic(err)
@@ -364,21 +366,21 @@ func startupJob[H any, S prefixSet[H]](p prefixPeer[H, S]) *job {
 }
 
 // addMixed adds a contestant to the works on children of several sizes.
-func addMixed(ws *worklist, contestant string, make func() sizedSet) {
+func addMixed(ws *frame.Works, contestant string, make func() sizedSet) {
 	for _, live := range []int{100, 1000, 10000} {
-		ws.add(fmt.Sprintf("mixed/%d", live), fmt.Sprintf("Release + Allocate of another length, /20 to /28, %d live", live),
-			contestant, func() *job { return mixedJob(make(), live) })
+		ws.Add(fmt.Sprintf("mixed/%d", live), fmt.Sprintf("Release + Allocate of another length, /20 to /28, %d live", live),
+			contestant, func() *frame.Job { return mixedJob(make(), live) })
 	}
 }
 
-func mixedJob(s sizedSet, live int) *job {
+func mixedJob(s sizedSet, live int) *frame.Job {
 	const shortest, lengths = 20, 9
 	held := make([]netip.Prefix, live)
 	for i := range held {
 		held[i] = must(s.AllocatePrefix(shortest + i%lengths))
 	}
 	x := uint64(1)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			x = x*6364136223846793005 + 1442695040888963407
 			w := x >> 32 * uint64(live) >> 32

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/ipalloc/ipalloc/cidrset"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // The floor of AllocateNext is the sum of what it cannot do without: lock and
@@ -60,15 +62,15 @@ var sinkPrefix netip.Prefix
 
 // addFloor adds the works that compare AllocateNext alone, called directly and not
 // through the driver, with its floor, which stands in the column of the driver.
-func addFloor(ws *worklist) {
+func addFloor(ws *frame.Works) {
 	_ = sinkPrefix // it is only written otherwise
 	for _, order := range []int{16, 20, 24} {
 		id := fmt.Sprintf("alone/2^%d", order)
 		title := fmt.Sprintf("AllocateNext alone, called directly, 2^%d children until full", order)
 		childBits := benchPool.Bits() + order
-		ws.add(id, title, ours, func() *job {
+		ws.Add(id, title, ours, func() *frame.Job {
 			s := must(cidrset.New(benchPool, childBits))
-			return &job{n: 1 << order, reset: func() { must(s.Release(benchPool)) }, run: func(n int) {
+			return &frame.Job{N: 1 << order, Reset: func() { must(s.Release(benchPool)) }, Run: func(n int) {
 				for range n {
 					if _, err := s.AllocateNext(); err != nil {
 						panic(err)
@@ -76,9 +78,9 @@ func addFloor(ws *worklist) {
 				}
 			}}
 		})
-		ws.add(id, title, flat, func() *job {
+		ws.Add(id, title, flat, func() *frame.Job {
 			s := must(bitsetPeer.make(benchPool, childBits))
-			return &job{n: 1 << order, reset: func() { must(s.Release(benchPool)) }, run: func(n int) {
+			return &frame.Job{N: 1 << order, Reset: func() { must(s.Release(benchPool)) }, Run: func(n int) {
 				for range n {
 					if _, err := s.AllocateNext(); err != nil {
 						panic(err)
@@ -92,10 +94,10 @@ func addFloor(ws *worklist) {
 }
 
 // addFloorParts adds what the floor consists of, each alone.
-func addFloorParts(ws *worklist) {
-	ws.add(floorLock, "floor: lock and unlock a mutex", null, func() *job {
+func addFloorParts(ws *frame.Works) {
+	ws.Add(floorLock, "floor: lock and unlock a mutex", null, func() *frame.Job {
 		var mu sync.Mutex
-		return &job{run: func(n int) {
+		return &frame.Job{Run: func(n int) {
 			for range n {
 				mu.Lock()
 				//lint:ignore SA2001 nothing in between is what is measured
@@ -103,9 +105,9 @@ func addFloorParts(ws *worklist) {
 			}
 		}}
 	})
-	ws.add(floorFind, "floor: find and set a clear bit of a word", null, func() *job {
+	ws.Add(floorFind, "floor: find and set a clear bit of a word", null, func() *frame.Job {
 		var word uint64
-		return &job{run: func(n int) {
+		return &frame.Job{Run: func(n int) {
 			for range n {
 				if word |= 1 << bits.TrailingZeros64(^word); word == ^uint64(0) {
 					word = 0
@@ -113,8 +115,8 @@ func addFloorParts(ws *worklist) {
 			}
 		}}
 	})
-	ws.add(floorPrefix, "floor: build a prefix", null, func() *job {
-		return &job{run: func(n int) {
+	ws.Add(floorPrefix, "floor: build a prefix", null, func() *frame.Job {
+		return &frame.Job{Run: func(n int) {
 			for i := range n {
 				sinkPrefix = floorChild(10<<24, i&0xffff)
 			}
@@ -123,18 +125,18 @@ func addFloorParts(ws *worklist) {
 }
 
 // addFloorCalls adds the same as calls.
-func addFloorCalls(ws *worklist) {
-	ws.add(floorAll, "floor: the three in one call", null, func() *job {
+func addFloorCalls(ws *frame.Works) {
+	ws.Add(floorAll, "floor: the three in one call", null, func() *frame.Job {
 		s := &floorSet{base: 10 << 24}
-		return &job{run: func(n int) {
+		return &frame.Job{Run: func(n int) {
 			for range n {
 				sinkPrefix = s.next()
 			}
 		}}
 	})
-	ws.add(floorPair, "floor of a pair: that call and one that clears the bit again", null, func() *job {
+	ws.Add(floorPair, "floor of a pair: that call and one that clears the bit again", null, func() *frame.Job {
 		s := &floorSet{base: 10 << 24}
-		return &job{run: func(n int) {
+		return &frame.Job{Run: func(n int) {
 			for range n {
 				s.release(s.next())
 			}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // addrSet is what every contestant of the system servicealloc can do, with its own type
@@ -57,8 +59,8 @@ func usable(p netip.Prefix) uint64 {
 }
 
 // serviceWorks returns the works of package servicealloc with all contestants.
-func serviceWorks(o options) *worklist {
-	ws := &worklist{system: systemService, skip: func(contestant, id string) bool { return skipService(o, contestant, id) }}
+func serviceWorks(o frame.Options) *frame.Works {
+	ws := &frame.Works{Section: systemService, Skip: func(contestant, id string) bool { return skipService(o, contestant, id) }}
 	addAddrPeer(ws, nullAddrPeer)
 	addAddrPeer(ws, oursAddrPeer)
 	addAddrPeer(ws, bitsetAddrPeer)
@@ -75,25 +77,25 @@ func serviceWorks(o options) *worklist {
 }
 
 // skipService tells what a quick run leaves out: fills of 2^20 that take seconds.
-func skipService(o options, contestant, id string) bool {
-	return o.quick && (contestant == kubernetes || contestant == cilium) && (id == "svcfill/12" || id == "svcobjects/10000")
+func skipService(o frame.Options, contestant, id string) bool {
+	return o.Quick && (contestant == kubernetes || contestant == cilium) && (id == "svcfill/12" || id == "svcobjects/10000")
 }
 
 // addAddrPeer adds a contestant to every work that needs no more than addrSet.
-func addAddrPeer[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
+func addAddrPeer[H any, S addrSet[H]](ws *frame.Works, p addrPeer[H, S]) {
 	for _, r := range serviceRanges {
 		for _, f := range fills[:2] {
-			ws.add(fmt.Sprintf("svcpair/%s/%s", r.id, f.name), fmt.Sprintf("Release + AllocateNext, %s, %s %% taken", r.title, f.name),
-				p.name, func() *job { return servicePairJob(p, r.prefix, f.free) })
+			ws.Add(fmt.Sprintf("svcpair/%s/%s", r.id, f.name), fmt.Sprintf("Release + AllocateNext, %s, %s %% taken", r.title, f.name),
+				p.name, func() *frame.Job { return servicePairJob(p, r.prefix, f.free) })
 		}
 	}
 	for _, g := range []int{2, 32} {
-		ws.add(fmt.Sprintf("svcpair/g%d", g), fmt.Sprintf("the same, IPv4 /16, 50 %% taken, %d goroutines", g),
-			p.name, func() *job { return serviceParallelJob(p, g) })
+		ws.Add(fmt.Sprintf("svcpair/g%d", g), fmt.Sprintf("the same, IPv4 /16, 50 %% taken, %d goroutines", g),
+			p.name, func() *frame.Job { return serviceParallelJob(p, g) })
 	}
-	ws.add("svcnamed/16", "Release + Allocate of that address, IPv4 /16, 50 % taken", p.name, func() *job { return serviceNamedJob(p) })
+	ws.Add("svcnamed/16", "Release + Allocate of that address, IPv4 /16, 50 % taken", p.name, func() *frame.Job { return serviceNamedJob(p) })
 	for _, r := range serviceRanges {
-		ws.add("svcfill/"+r.id, "AllocateNext, a new "+r.title+" until it is full", p.name, func() *job { return serviceFillJob(p, r.prefix) })
+		ws.Add("svcfill/"+r.id, "AllocateNext, a new "+r.title+" until it is full", p.name, func() *frame.Job { return serviceFillJob(p, r.prefix) })
 	}
 }
 
@@ -140,26 +142,26 @@ func servicePairs[H any, S addrSet[H]](s S, win []H, shift uint, n int, x uint64
 	return x
 }
 
-func servicePairJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string, free uint64) *job {
+func servicePairJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string, free uint64) *frame.Job {
 	s, win := servicePool(p, prefix, free, window)
 	x := uint64(1)
-	return &job{run: func(n int) { x = servicePairs(s, win, 64-windowBits, n, x) }}
+	return &frame.Job{Run: func(n int) { x = servicePairs(s, win, 64-windowBits, n, x) }}
 }
 
-func serviceParallelJob[H any, S addrSet[H]](p addrPeer[H, S], g int) *job {
+func serviceParallelJob[H any, S addrSet[H]](p addrPeer[H, S], g int) *frame.Job {
 	s, taken := servicePool(p, serviceRanges[0].prefix, 2, g*own)
 	x := make([]uint64, g)
-	return &job{parallel: true, grain: g, run: func(n int) {
+	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
 		together(g, func(i int) {
 			x[i] = servicePairs(s, taken[i*own:(i+1)*own], 64-ownBits, n/g, x[i]+uint64(i))
 		})
 	}}
 }
 
-func serviceNamedJob[H any, S addrSet[H]](p addrPeer[H, S]) *job {
+func serviceNamedJob[H any, S addrSet[H]](p addrPeer[H, S]) *frame.Job {
 	s, win := servicePool(p, serviceRanges[0].prefix, 2, window)
 	x := uint64(1)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			x = x*6364136223846793005 + 1442695040888963407
 			h := win[x>>(64-windowBits)]
@@ -171,17 +173,17 @@ func serviceNamedJob[H any, S addrSet[H]](p addrPeer[H, S]) *job {
 	}}
 }
 
-func serviceFillJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string) *job {
+func serviceFillJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string) *frame.Job {
 	pool := netip.MustParsePrefix(prefix)
 	n := usable(pool)
 	if p.most > 0 && pool.Addr().Is6() {
 		n = min(n, p.most)
 	}
 	var s S
-	return &job{
-		n:     int(n),
-		reset: func() { s = must(p.make(pool)) },
-		run: func(n int) {
+	return &frame.Job{
+		N:     int(n),
+		Reset: func() { s = must(p.make(pool)) },
+		Run: func(n int) {
 			for range n {
 				if _, err := s.AllocateNext(); err != nil {
 					panic(err)
@@ -195,12 +197,12 @@ func serviceFillJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string) *job {
 func addReads[H any, S interface {
 	addrSet[H]
 	countedSet[H]
-}](ws *worklist, p addrPeer[H, S]) {
+}](ws *frame.Works, p addrPeer[H, S]) {
 	for _, r := range serviceRanges[:2] {
-		ws.add("svcfree/"+r.id, "free addresses, "+r.title+", 50 % taken", p.name, func() *job {
+		ws.Add("svcfree/"+r.id, "free addresses, "+r.title+", 50 % taken", p.name, func() *frame.Job {
 			s, _ := servicePool(p, r.prefix, 2, 0)
 			var sum uint64
-			return &job{run: func(n int) {
+			return &frame.Job{Run: func(n int) {
 				for range n {
 					sum += s.Free()
 				}
@@ -210,10 +212,10 @@ func addReads[H any, S interface {
 			}}
 		})
 	}
-	ws.add("svcall/12", "listing, for an address of an IPv4 /12, 50 % taken", p.name, func() *job {
+	ws.Add("svcall/12", "listing, for an address of an IPv4 /12, 50 % taken", p.name, func() *frame.Job {
 		s, _ := servicePool(p, serviceRanges[1].prefix, 2, 0)
 		held := int(usable(netip.MustParsePrefix(serviceRanges[1].prefix)) - s.Free())
-		return &job{n: held, run: func(n int) {
+		return &frame.Job{N: held, Run: func(n int) {
 			seen := 0
 			s.All(func(H) { seen++ })
 			if seen != n {
@@ -224,11 +226,11 @@ func addReads[H any, S interface {
 }
 
 // addObjects adds a contestant to the work that is measured against IPAddress objects.
-func addObjects[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
+func addObjects[H any, S addrSet[H]](ws *frame.Works, p addrPeer[H, S]) {
 	for _, held := range []int{1000, 10000} {
-		ws.add(fmt.Sprintf("svcobjects/%d", held),
+		ws.Add(fmt.Sprintf("svcobjects/%d", held),
 			fmt.Sprintf("Release + AllocateNext, IPv4 /16, %d taken (Kubernetes: IPAddress objects, an API that answers at once)", held),
-			p.name, func() *job {
+			p.name, func() *frame.Job {
 				s := must(p.make(netip.MustParsePrefix(serviceRanges[0].prefix)))
 				base := addrNumber(netip.MustParsePrefix(serviceRanges[0].prefix).Addr())
 				var win []H
@@ -241,7 +243,7 @@ func addObjects[H any, S addrSet[H]](ws *worklist, p addrPeer[H, S]) {
 				}
 				win = win[:own]
 				x := uint64(1)
-				return &job{run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
+				return &frame.Job{Run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
 			})
 	}
 }
@@ -263,9 +265,9 @@ func addrNumber(a netip.Addr) func(x uint64) netip.Addr {
 }
 
 // addPorts adds a contestant to the work on node ports.
-func addPorts[H any, S addrSet[H]](ws *worklist, p portPeer[H, S]) {
+func addPorts[H any, S addrSet[H]](ws *frame.Works, p portPeer[H, S]) {
 	for _, f := range fills[:2] {
-		ws.add("svcports/"+f.name, fmt.Sprintf("Release + AllocateNext, ports %d-%d, %s %% taken", firstPort, lastPort, f.name), p.name, func() *job {
+		ws.Add("svcports/"+f.name, fmt.Sprintf("Release + AllocateNext, ports %d-%d, %s %% taken", firstPort, lastPort, f.name), p.name, func() *frame.Job {
 			s := must(p.make(firstPort, lastPort))
 			var win []H
 			for n := uint64(firstPort); n <= lastPort; n++ {
@@ -281,7 +283,7 @@ func addPorts[H any, S addrSet[H]](ws *worklist, p portPeer[H, S]) {
 				}
 			}
 			x := uint64(1)
-			return &job{run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
+			return &frame.Job{Run: func(n int) { x = servicePairs(s, win, 64-ownBits, n, x) }}
 		})
 	}
 }

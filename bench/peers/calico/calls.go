@@ -6,6 +6,8 @@ import (
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // countingStore counts the calls of an engine.
@@ -44,12 +46,12 @@ func (s *countingStore) move(recs []store.Record) {
 }
 
 // storeCalls counts the calls to the store, each a round trip where the store is a database.
-func storeCalls() []fact {
-	facts := []fact{
-		{"calls/assign", "calls to the store: AutoAssign, the host has a block with room", map[string]float64{}, report.Whole},
-		{"calls/handle", "calls to the store: release by handle", map[string]float64{}, report.Whole},
-		{"calls/release", "calls to the store: release", map[string]float64{}, report.Whole},
-		{"calls/first", "calls to the store: first address of a new host, its process has just begun", map[string]float64{}, report.Whole},
+func storeCalls() []frame.Fact {
+	facts := []frame.Fact{
+		fact("calls/assign", "calls to the store: AutoAssign, the host has a block with room", report.Whole),
+		fact("calls/handle", "calls to the store: release by handle", report.Whole),
+		fact("calls/release", "calls to the store: release", report.Whole),
+		fact("calls/first", "calls to the store: first address of a new host, its process has just begun", report.Whole),
 	}
 	count := func(who string, e engine, calls func() int) {
 		know(e, "host")
@@ -72,7 +74,7 @@ func storeCalls() []fact {
 		} {
 			before = calls()
 			step()
-			facts[i].values[who] = float64(calls() - before)
+			facts[i].Values[who] = float64(calls() - before)
 		}
 	}
 	db := &countingStore{Store: store.NewMemory()}

@@ -16,6 +16,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // The crowd: so many callers of one host, each of which asks for so many addresses, in blocks of 16.
@@ -26,15 +28,15 @@ const (
 )
 
 // crowd counts what goes wrong when many callers of one host ask at once in a pool with room for all.
-func crowd(o options, c codec, each int, log io.Writer) []fact {
-	runtime.GOMAXPROCS(o.procs)
+func crowd(o frame.Options, c codec, each int, log io.Writer) []frame.Fact {
+	runtime.GOMAXPROCS(o.Procs)
 	begin := time.Now()
 	want := crowdCallers * each
 	least := want / (1 << (32 - crowdBlockBits))
 	title := fmt.Sprintf("%d callers of one host, %d addresses each, blocks of 16: ", crowdCallers, each)
-	errors := fact{"crowd/errors", title + "calls that failed", map[string]float64{}, report.Whole}
-	blocks := fact{"crowd/blocks", title + fmt.Sprintf("blocks used, %d are needed", least), map[string]float64{}, report.Whole}
-	extra := fact{"crowd/extra", title + "blocks beyond those", map[string]float64{}, report.Whole}
+	errors := fact("crowd/errors", title+"calls that failed", report.Whole)
+	blocks := fact("crowd/blocks", title+fmt.Sprintf("blocks used, %d are needed", least), report.Whole)
+	extra := fact("crowd/extra", title+"blocks beyond those", report.Whole)
 	note := func(who string, assign func(handle string) bool, used func() int) {
 		var failed atomic.Int64
 		together(crowdCallers, func(i int) {
@@ -44,8 +46,8 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 				}
 			}
 		})
-		errors.values[who], blocks.values[who] = float64(failed.Load()), float64(used())
-		extra.values[who] = max(0, blocks.values[who]-float64(least))
+		errors.Values[who], blocks.Values[who] = float64(failed.Load()), float64(used())
+		extra.Values[who] = max(0, blocks.Values[who]-float64(least))
 	}
 
 	pool := netip.PrefixFrom(wholeNet.Addr(), 16)
@@ -66,5 +68,5 @@ func crowd(o options, c codec, each int, log io.Writer) []fact {
 		return err == nil && len(got.IPs) == 1
 	}, func() int { return len(must(b.List(bg, model.BlockListOptions{}, "")).KVPairs) })
 	fmt.Fprintf(log, "%6.1fs  crowd\n", time.Since(begin).Seconds())
-	return []fact{errors, blocks, extra}
+	return []frame.Fact{errors, blocks, extra}
 }

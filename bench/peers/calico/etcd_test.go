@@ -25,22 +25,22 @@ func newEtcd(t *testing.T) *etcd {
 // The works on etcd run, and the requests of one caller are as many as the engine makes calls.
 func TestEtcdWorksRun(t *testing.T) {
 	e := newEtcd(t)
-	for _, w := range e.works().works {
-		for _, c := range w.cells {
-			j := c.open()
+	for _, w := range e.works().List {
+		for _, c := range w.Cells {
+			j := c.Open()
 			for range 2 {
-				if j.reset != nil {
-					j.reset()
+				if j.Reset != nil {
+					j.Reset()
 				}
-				j.run(max(j.n, j.grain, 2))
+				j.Run(max(j.N, j.Grain, 2))
 			}
 		}
 	}
 	facts := e.counts()
-	if one := facts[0].values; one[ours] != 2 || one[theirs] < 12 {
+	if one := facts[0].Values; one[ours] != 2 || one[theirs] < 12 {
 		t.Errorf("requests of one caller: %v", one)
 	}
-	if many := facts[1].values; many[ours] > 1 || many[theirs] < 12 {
+	if many := facts[1].Values; many[ours] > 1 || many[theirs] < 12 {
 		t.Errorf("requests of 32 callers: %v", many)
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
+	"github.com/ipalloc/ipalloc/bench/internal/thread"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // The load whose memory is measured, and the part of it with which Calico is, so that its figures are extrapolated.
@@ -31,51 +34,51 @@ func heldIn(i int) (n, first int) {
 }
 
 // memory measures what ten million addresses take, each with a handle of 40 bytes of its own.
-func memory(o options, log io.Writer) []fact {
-	if o.quick {
+func memory(o frame.Options, log io.Writer) []frame.Fact {
+	if o.Quick {
 		return nil
 	}
-	runtime.GOMAXPROCS(o.procs)
+	runtime.GOMAXPROCS(o.Procs)
 	begin := time.Now()
 	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", report.Whole(heldAddresses), report.Whole(heldBlocks))
 	note := fmt.Sprintf(" (Calico: of %s, multiplied)", report.Whole(heldAddresses/calicoShare))
-	facts := []fact{
-		{"memory/built", title + "live heap, as commits leave it" + note, map[string]float64{}, report.Size},
-		{"memory/heap", "the same, loaded from a snapshot", map[string]float64{}, report.Size},
-		{"memory/each", "the same, for an address", map[string]float64{}, report.Size},
-		{"memory/records", "the same, keys and values alone", map[string]float64{}, report.Size},
-		{"memory/load", "the same, CPU time to load a snapshot (Calico: to list and decode blocks and handles)", map[string]float64{}, report.Duration},
+	facts := []frame.Fact{
+		fact("memory/built", title+"live heap, as commits leave it"+note, report.Size),
+		fact("memory/heap", "the same, loaded from a snapshot", report.Size),
+		fact("memory/each", "the same, for an address", report.Size),
+		fact("memory/records", "the same, keys and values alone", report.Size),
+		fact("memory/load", "the same, CPU time to load a snapshot (Calico: to list and decode blocks and handles)", report.Duration),
 	}
-	before := liveHeap()
+	before := frame.LiveHeap()
 	data, built := ourSnapshot()
-	facts[0].values[ours] = float64(built - before)
+	facts[0].Values[ours] = float64(built - before)
 	fmt.Fprintf(log, "%6.1fs  memory: built\n", time.Since(begin).Seconds())
 	records := len(data)
-	t := processTime()
+	t := thread.Process()
 	m := must(store.RestoreMemory(data))
-	load := processTime() - t
+	load := thread.Process() - t
 	data = nil
-	heap := liveHeap() - before
+	heap := frame.LiveHeap() - before
 	check(m.Check())
 	runtime.KeepAlive(m)
 	m = nil
 	for i, v := range []float64{float64(heap), float64(heap) / heldAddresses, float64(records), float64(load)} {
-		facts[i+1].values[ours] = v
+		facts[i+1].Values[ours] = v
 	}
 
-	before = liveHeap()
+	before = frame.LiveHeap()
 	b, records := calicoLoad()
-	heap = liveHeap() - before
-	t = processTime()
+	heap = frame.LiveHeap() - before
+	t = thread.Process()
 	blocks := must(b.List(bg, model.BlockListOptions{}, ""))
 	handles := must(b.List(bg, model.IPAMHandleListOptions{}, ""))
-	load = processTime() - t
+	load = thread.Process() - t
 	runtime.KeepAlive(b)
 	if len(blocks.KVPairs) != heldBlocks/calicoShare || len(handles.KVPairs) != heldAddresses/calicoShare {
 		panic("the load is not what it should be")
 	}
 	for i, v := range map[int]float64{0: float64(heap), 2: float64(heap) / heldAddresses, 3: float64(records), 4: float64(load)} {
-		facts[i].values[theirs] = v * calicoShare
+		facts[i].Values[theirs] = v * calicoShare
 	}
 	fmt.Fprintf(log, "%6.1fs  memory\n", time.Since(begin).Seconds())
 	return facts
@@ -95,7 +98,7 @@ func ourSnapshot() ([]byte, uint64) {
 		}
 		check(e.Operator().ImportBlock(bg, b))
 	}
-	built := liveHeap()
+	built := frame.LiveHeap()
 	return must(db.MarshalBinary()), built
 }
 

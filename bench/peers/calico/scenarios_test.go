@@ -18,6 +18,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // both is a client of Calico's and an engine of ours with one pool, for one scenario.
@@ -209,8 +211,8 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return panicked, errors.Is(err, context.Canceled)
 	},
 	crowdedHost: func(t *testing.T) (bool, bool) {
-		facts := crowd(options{procs: 2}, copied, 4, t.Output())
-		return facts[0].values[theirs] > 0, facts[0].values[ours] == 0 && facts[2].values[ours] == 0
+		facts := crowd(frame.Options{Procs: 2}, copied, 4, t.Output())
+		return facts[0].Values[theirs] > 0, facts[0].Values[ours] == 0 && facts[2].Values[ours] == 0
 	},
 	ensuresReserved: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, ipset.Config{Strict: true}, "10.1.0.0/27 28")

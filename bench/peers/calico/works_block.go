@@ -9,6 +9,8 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // Contestants.
@@ -31,15 +33,15 @@ var blockFills = []struct {
 
 // blockWorks are an AutoAssign and the release of its address in a block of which some addresses are held, each by a
 // handle of its own.
-func blockWorks() *worklist {
-	ws := &worklist{section: sectionBlock}
+func blockWorks() *frame.Works {
+	ws := &frame.Works{Section: sectionBlock}
 	for _, f := range blockFills {
 		p := netip.MustParsePrefix(f.prefix)
 		for _, held := range f.held {
 			id := fmt.Sprintf("block/%d/%d", p.Bits(), held)
 			title := fmt.Sprintf("AutoAssign + release, a /%d with %d held", p.Bits(), held)
-			ws.add(id, title, ours, func() *job { return blockJob(p, held) })
-			ws.add(id, title, theirs, func() *job { return calicoBlockJob(p, held) })
+			ws.Add(id, title, ours, func() *frame.Job { return blockJob(p, held) })
+			ws.Add(id, title, theirs, func() *frame.Job { return calicoBlockJob(p, held) })
 		}
 	}
 	return ws
@@ -48,7 +50,7 @@ func blockWorks() *worklist {
 // handleName returns a handle of 40 bytes.
 func handleName(i int) string { return fmt.Sprintf("k8s-pod-network.%024d", i) }
 
-func blockJob(p netip.Prefix, held int) *job {
+func blockJob(p netip.Prefix, held int) *frame.Job {
 	b := must(block.New(p, block.Options{Owner: alloc.HostOwner("host")}))
 	now := time.Unix(1e9, 0)
 	var buf [1]alloc.Allocation
@@ -56,7 +58,7 @@ func blockJob(p netip.Prefix, held int) *job {
 		b.AutoAssign(buf[:0], 1, alloc.Claim{Handle: handleName(i)}, now, nil)
 	}
 	handle := handleName(held)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			got := b.AutoAssign(buf[:0], 1, alloc.Claim{Handle: handle}, now, nil)
 			if o, err := b.Release(got[0].Address, alloc.Guard{Handle: handle}, now, 0); o != alloc.Released || err != nil {
@@ -66,7 +68,7 @@ func blockJob(p netip.Prefix, held int) *job {
 	}}
 }
 
-func calicoBlockJob(p netip.Prefix, held int) *job {
+func calicoBlockJob(p netip.Prefix, held int) *frame.Job {
 	b := newCalicoBlock(netOf(p), nil)
 	affinity := "host:host"
 	b.Affinity = &affinity
@@ -81,7 +83,7 @@ func calicoBlockJob(p netip.Prefix, held int) *job {
 		texts[i] = a.String()
 	}
 	release := make([]ipam.ReleaseOptions, 1)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			ips, err := calicoAutoAssign(&b, 1, &handle, "host", nil, true, noReservations{})
 			if err != nil || len(ips) != 1 {

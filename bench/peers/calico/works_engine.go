@@ -6,6 +6,8 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 const sectionEngine = "Engine and client, on a store in memory"
@@ -26,34 +28,34 @@ var contestants = []struct {
 var wholeNet = netip.MustParsePrefix("10.0.0.0/8")
 
 // engineWorks are the works on engines with one store in memory each.
-func engineWorks(o options) *worklist {
-	ws := &worklist{section: sectionEngine}
+func engineWorks(o frame.Options) *frame.Works {
+	ws := &frame.Works{Section: sectionEngine}
 	for _, c := range contestants {
 		for _, held := range []int{0, 32, 62} {
-			ws.add(fmt.Sprintf("engine/%d", held), fmt.Sprintf("AutoAssign + release, a host with a /26 of which %d are held", held),
-				c.name, func() *job { return pairJob(c.make(wholeNet), held) })
+			ws.Add(fmt.Sprintf("engine/%d", held), fmt.Sprintf("AutoAssign + release, a host with a /26 of which %d are held", held),
+				c.name, func() *frame.Job { return pairJob(c.make(wholeNet), held) })
 		}
-		ws.add("engine/handle", "AutoAssign + release by handle, 32 held", c.name, func() *job { return handleJob(c.make(wholeNet)) })
+		ws.Add("engine/handle", "AutoAssign + release by handle, 32 held", c.name, func() *frame.Job { return handleJob(c.make(wholeNet)) })
 		for _, g := range []int{32, 256} {
-			ws.add(fmt.Sprintf("engine/g%d", g), fmt.Sprintf("AutoAssign + release, %d callers of one host, 16 blocks half full", g),
-				c.name, func() *job { return crowdJob(c.make(wholeNet), g) })
+			ws.Add(fmt.Sprintf("engine/g%d", g), fmt.Sprintf("AutoAssign + release, %d callers of one host, 16 blocks half full", g),
+				c.name, func() *frame.Job { return crowdJob(c.make(wholeNet), g) })
 		}
 		for _, blocks := range []int{10, 1000, 100_000} {
-			if o.quick && blocks > 1000 && c.name != ours {
+			if o.Quick && blocks > 1000 && c.name != ours {
 				continue
 			}
-			ws.add(fmt.Sprintf("first/%d", blocks), fmt.Sprintf("first address of a new host, %d blocks in the cluster", blocks),
-				c.name, func() *job { return firstJob(c.make(wholeNet), blocks) })
+			ws.Add(fmt.Sprintf("first/%d", blocks), fmt.Sprintf("first address of a new host, %d blocks in the cluster", blocks),
+				c.name, func() *frame.Job { return firstJob(c.make(wholeNet), blocks) })
 		}
 		for _, bits := range []int{22, 16, 10} {
-			if bits == 10 && (c.name == theirs || o.quick && c.name != ours) {
+			if bits == 10 && (c.name == theirs || o.Quick && c.name != ours) {
 				continue // minutes for one address
 			}
 			pool, blocks := netip.PrefixFrom(wholeNet.Addr(), bits), 1<<(26-bits)
-			ws.add(fmt.Sprintf("full/%d", blocks), fmt.Sprintf("AutoAssign in a full pool of %d blocks", blocks),
-				c.name, func() *job { return fullJob(c.make(pool), pool, false) })
-			ws.add(fmt.Sprintf("borrow/%d", blocks), fmt.Sprintf("borrow the one free address of %d blocks + release", blocks),
-				c.name, func() *job { return fullJob(c.make(pool), pool, true) })
+			ws.Add(fmt.Sprintf("full/%d", blocks), fmt.Sprintf("AutoAssign in a full pool of %d blocks", blocks),
+				c.name, func() *frame.Job { return fullJob(c.make(pool), pool, false) })
+			ws.Add(fmt.Sprintf("borrow/%d", blocks), fmt.Sprintf("borrow the one free address of %d blocks + release", blocks),
+				c.name, func() *frame.Job { return fullJob(c.make(pool), pool, true) })
 		}
 	}
 	return ws
@@ -78,26 +80,26 @@ func pair(e engine, host, handle string, blocks int) error {
 	return e.release(l, handle)
 }
 
-func pairJob(e engine, held int) *job {
+func pairJob(e engine, held int) *frame.Job {
 	know(e, "host")
 	for i := range held {
 		must(e.assign("host", handleName(i), 0))
 	}
 	handle := handleName(held)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			check(pair(e, "host", handle, 0))
 		}
 	}}
 }
 
-func handleJob(e engine) *job {
+func handleJob(e engine) *frame.Job {
 	know(e, "host")
 	for i := range 32 {
 		must(e.assign("host", handleName(i), 0))
 	}
 	handle := handleName(32)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			must(e.assign("host", handle, 0))
 			check(e.releaseHandle(handle))
@@ -107,13 +109,13 @@ func handleJob(e engine) *job {
 
 // crowdJob is g callers of one host with 16 blocks, half of whose addresses are held. A call that fails for no good reason
 // is made again: the time of an operation is that of one that succeeded.
-func crowdJob(e engine, g int) *job {
+func crowdJob(e engine, g int) *frame.Job {
 	know(e, "host")
 	const blocks = 16
 	for i := range blocks {
 		e.fill(nth(i), "host", 32)
 	}
-	return &job{wall: true, grain: g, run: func(n int) {
+	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
 		together(g, func(i int) {
 			handle := handleName(i)
 			for done, failed := 0, 0; done < n/g; {
@@ -130,7 +132,7 @@ func crowdJob(e engine, g int) *job {
 }
 
 // firstJob is hosts without a block that ask for an address, one after the other, each with a process of its own.
-func firstJob(e engine, blocks int) *job {
+func firstJob(e engine, blocks int) *frame.Job {
 	const row, rows = 20, 1 << 18 / 20 // blocks of a host; places for them, taken in a scattered order
 	for i := range blocks {
 		e.fill(nth(i/row*7919%rows*row+i%row), fmt.Sprint("old", i/row), 1)
@@ -142,9 +144,9 @@ func firstJob(e engine, blocks int) *job {
 		know(e, hosts[i])
 	}
 	clean := true
-	return &job{
-		n: batch,
-		reset: func() {
+	return &frame.Job{
+		N: batch,
+		Reset: func() {
 			for i := range hosts {
 				if !clean {
 					check(e.releaseHandle(handles[i]))
@@ -153,7 +155,7 @@ func firstJob(e engine, blocks int) *job {
 			}
 			clean = false
 		},
-		run: func(n int) {
+		Run: func(n int) {
 			for i := range n {
 				e.fresh()
 				if l := must(e.assign(hosts[i], handles[i], 0)); l == (lease{}) {
@@ -171,7 +173,7 @@ func nth(n int) netip.Prefix {
 
 // fullJob is a host without a block in a pool all of whose blocks are full, but for one address of one block if
 // it can borrow.
-func fullJob(e engine, pool netip.Prefix, borrow bool) *job {
+func fullJob(e engine, pool netip.Prefix, borrow bool) *frame.Job {
 	know(e, "new")
 	blocks := 1 << (26 - pool.Bits())
 	for i := range blocks {
@@ -182,7 +184,7 @@ func fullJob(e engine, pool netip.Prefix, borrow bool) *job {
 		e.fill(nth(i), fmt.Sprint("old", i/20), held)
 	}
 	handle := handleName(0)
-	return &job{run: func(n int) {
+	return &frame.Job{Run: func(n int) {
 		for range n {
 			l := must(e.assign("new", handle, 0))
 			if (l != lease{}) != borrow {

@@ -22,9 +22,19 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+
+	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 const sectionEtcd = "Engine and client, on one etcd"
+
+// sectionCounts has what is counted once, not timed.
+const sectionCounts = "Counted"
+
+// fact returns a row of that section, without values.
+func fact(id, title string, format func(float64) string) frame.Fact {
+	return frame.Fact{Section: sectionCounts, ID: id, Title: title, Values: map[string]float64{}, Format: format}
+}
 
 // etcdWindow is the least time of a cell in a pass: an operation takes milliseconds.
 const etcdWindow = 250 * time.Millisecond
@@ -84,24 +94,24 @@ func (e *etcd) engines() map[string]func(netip.Prefix) engine {
 }
 
 // works are the works on engines that share etcd.
-func (e *etcd) works() *worklist {
-	ws := &worklist{section: sectionEtcd}
+func (e *etcd) works() *frame.Works {
+	ws := &frame.Works{Section: sectionEtcd}
 	makers := e.engines()
 	for _, who := range []string{ours, theirs} {
-		wall := func(j *job) *job {
-			j.wall, j.window = true, etcdWindow
+		wall := func(j *frame.Job) *frame.Job {
+			j.Wall, j.Window = true, etcdWindow
 			return j
 		}
-		ws.add("etcd/1", "AutoAssign + release, a host with a /26 of which 32 are held", who, func() *job { return wall(pairJob(makers[who](wholeNet), 32)) })
-		ws.add("etcd/32", "AutoAssign + release, 32 callers of one host, 16 blocks half full", who, func() *job { return wall(crowdJob(makers[who](wholeNet), 32)) })
-		ws.add("etcd/32/locked", "the same, Calico behind a lock of the host, as its CNI plugin has one", who, func() *job {
+		ws.Add("etcd/1", "AutoAssign + release, a host with a /26 of which 32 are held", who, func() *frame.Job { return wall(pairJob(makers[who](wholeNet), 32)) })
+		ws.Add("etcd/32", "AutoAssign + release, 32 callers of one host, 16 blocks half full", who, func() *frame.Job { return wall(crowdJob(makers[who](wholeNet), 32)) })
+		ws.Add("etcd/32/locked", "the same, Calico behind a lock of the host, as its CNI plugin has one", who, func() *frame.Job {
 			e := makers[who](wholeNet)
 			if who == theirs {
 				e = &locked{engine: e}
 			}
 			return wall(crowdJob(e, 32))
 		})
-		ws.add("etcd/first", "first address of a new host, 1000 blocks in the cluster", who, func() *job { return wall(firstJob(makers[who](wholeNet), 1000)) })
+		ws.Add("etcd/first", "first address of a new host, 1000 blocks in the cluster", who, func() *frame.Job { return wall(firstJob(makers[who](wholeNet), 1000)) })
 	}
 	return ws
 }
@@ -155,22 +165,22 @@ func parseRequests(r io.Reader) (map[string]float64, error) {
 }
 
 // counts counts the requests of a pair, alone and of 32 callers.
-func (e *etcd) counts() []fact {
-	var facts []fact
+func (e *etcd) counts() []frame.Fact {
+	var facts []frame.Fact
 	makers := e.engines()
 	for _, g := range []int{1, 32} {
-		f := fact{fmt.Sprintf("etcd/requests/%d", g), fmt.Sprintf("requests to etcd for AutoAssign + release, callers of one host: %d", g), map[string]float64{}, report.Significant}
+		f := fact(fmt.Sprintf("etcd/requests/%d", g), fmt.Sprintf("requests to etcd for AutoAssign + release, callers of one host: %d", g), report.Significant)
 		for _, who := range []string{ours, theirs} {
 			j := crowdJob(makers[who](wholeNet), g)
-			j.run(g) // what is read once is read
+			j.Run(g) // what is read once is read
 			before := must(e.requests())
 			const pairs = 20
-			j.run(pairs * g)
+			j.Run(pairs * g)
 			sum := 0.0
 			for method, n := range must(e.requests()) {
 				sum += n - before[method]
 			}
-			f.values[who] = sum / float64(pairs*g)
+			f.Values[who] = sum / float64(pairs*g)
 		}
 		facts = append(facts, f)
 	}
