@@ -55,7 +55,7 @@ starts = (^|[[:space:]])go (func|[[:alnum:]_.]+)\(|\.Go\(|AfterFunc\(|RunParalle
 .PHONY: race
 race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names, and packages without any
 	@! git grep -nE '$(starts)' -- $(no_goroutine:%='%/*.go') || { echo 'race: it has to run these packages'; exit 1; }
-	@.ci/each work bash -c 'exec $(gotest) -race -vet=off -short -timeout 60m -skip "$$0" \
+	@.ci/each $(or $(MODULES),work) bash -c 'exec $(gotest) -race -vet=off -short -timeout 60m -skip "$$0" \
 		$$(go list ./... | grep -vE "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$")' '$(one_goroutine)'
 
 .PHONY: invariants
@@ -87,11 +87,11 @@ format:
 
 .PHONY: vet
 vet:
-	@.ci/each all go vet ./...
+	@.ci/each $(or $(MODULES),all) go vet ./...
 
 .PHONY: staticcheck
 staticcheck: $(tools)/staticcheck
-	@.ci/each all "$(CURDIR)/$(tools)/staticcheck" ./...
+	@.ci/each $(or $(MODULES),all) "$(CURDIR)/$(tools)/staticcheck" ./...
 
 # Over 500 lines a file usually holds two things. This warns; it does not fail.
 .PHONY: sizes
@@ -103,7 +103,7 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 	@cd internal/tools && GOWORK=off go build -o bin/ tool && touch bin/*
 
 .PHONY: tools
-tools: $(tools)/staticcheck ## build staticcheck, apidiff and benchstat into internal/tools/bin
+tools: $(tools)/staticcheck ## build staticcheck, apidiff, benchstat and gotestsum into internal/tools/bin
 
 .PHONY: e2e
 e2e: ## run the node IPAM controller against a real kube-apiserver and beside kube-controller-manager (builds both first: 15 minutes of CPU time)
@@ -133,16 +133,12 @@ bench-guard: ## check what benchmarks must not lose: steps, allocation counts, s
 	@$(gotest) ./bench -run GuardSteps -tags invariants -count=1 -v
 
 .PHONY: release
-release: ## prepare release VERSION: write go.mod and go.sum of the nested modules, prove that it can be fetched
-	@cd internal/tools && GOWORK=off go run ./release -version '$(VERSION)' -write
-
-.PHONY: release-trial
-release-trial: ## prepare a release with a version made from HEAD; change nothing
-	@cd internal/tools && GOWORK=off go run ./release
+release: ## make the commits and tags of release VERSION, and push nothing
+	@.ci/release '$(VERSION)'
 
 .PHONY: pin
-pin: ## have the nested modules require their siblings as they are at HEAD
-	@cd internal/tools && GOWORK=off go run ./release -pin
+pin: ## have the nested modules require their siblings as they are at HEAD: the last commit of a piece of work
+	@.ci/pin
 
 .PHONY: programs
 programs: ## build the programs of release VERSION for linux amd64 and arm64 into DIR, with checksums
@@ -150,12 +146,16 @@ programs: ## build the programs of release VERSION for linux amd64 and arm64 int
 
 .PHONY: api
 api: ## write api.txt of every package that others import: what it exports
-	@cd internal/tools && GOWORK=off go run ./api -write
+	@cd internal/tools && GOWORK=off go run ./api
 
 .PHONY: doc
 doc: ## print the documentation of every package that can be imported
 	@for p in $$(go list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/ -e /fuzz -e /bench); do \
 		echo "==== $$p"; go doc -all "$$p"; done
+
+.PHONY: check
+check: ## run the steps that a change of a library in the root module needs, within 8 minutes on two cores
+	@MODULES=light .ci/run format words sizes documents vet staticcheck alone api test race invariants guard untouched
 
 .PHONY: ci
 ci: ## run the whole gate, as on a clean clone

@@ -43,7 +43,7 @@ func (c *cluster) tryDeployments(t *testing.T) {
 			args = append(args, values)
 		}
 		cmd := exec.CommandContext(t.Context(), "go", append([]string{"run", "./render"}, args...)...)
-		cmd.Dir, cmd.Env = "../../../internal/test/manifests", append(os.Environ(), "GOWORK=off")
+		cmd.Dir, cmd.Env = "../../../internal/tools/manifests", append(os.Environ(), "GOWORK=off")
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		out, err := cmd.Output()

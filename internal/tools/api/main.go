@@ -1,143 +1,150 @@
 // Command api lists what each package that others import exports, one declaration on a line, in the file api.txt beside the
-// package. Without -write it compares the files with the source and fails if they differ, so a change of the API shows in the
-// same commit as a change of that file.
+// package. A change of the API therefore shows in review as a change of that file; apidiff compares with a release instead,
+// and has no such list.
 //
-//	cd internal/tools && GOWORK=off go run ./api -write     what make api does
+//	cd internal/tools && GOWORK=off go run ./api     what make api does; the step api fails if git sees a difference
 package main
 
 import (
-	"bytes"
 	"errors"
-	"flag"
 	"fmt"
-	"io/fs"
+	"go/types"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
 )
 
-const (
-	root = "github.com/ipalloc/ipalloc"
-	file = "api.txt"
-)
+const root = "github.com/ipalloc/ipalloc"
 
 func main() {
-	write := flag.Bool("write", false, "write the files")
-	top := flag.String("top", "../..", "the `DIRECTORY` of the repository")
-	flag.Parse()
-	if err := run(*top, *write); err != nil {
+	if err := run("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, "api:", err)
 		os.Exit(1)
 	}
 }
 
-func run(top string, write bool) error {
-	list, err := load(top)
+func run(top string) error {
+	cmd := exec.Command("bash", "-c", "find . -name api.txt -not -path '*/testdata/*' -delete && go list -m -f '{{.Dir}}/...'")
+	cmd.Dir, cmd.Env, cmd.Stderr = top, append(os.Environ(), "GOWORK="), os.Stderr
+	modules, err := cmd.Output()
 	if err != nil {
 		return err
 	}
-	wanted := map[string]bool{}
-	var stale []string
-	for _, p := range list {
-		name := filepath.Join(p.Dir, file)
-		wanted[name] = true
-		text := []byte(strings.Join(exported(p.Types), "\n") + "\n")
-		have, err := os.ReadFile(name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		switch {
-		case bytes.Equal(have, text):
-		case write:
-			if err := os.WriteFile(name, text, 0o666); err != nil {
-				return err
-			}
-		default:
-			stale = append(stale, p.PkgPath)
-			report(p.PkgPath, have, text)
-		}
+	mode := packages.NeedName | packages.NeedFiles | packages.NeedTypes | packages.NeedImports
+	all, err := packages.Load(&packages.Config{Dir: top, Env: cmd.Env, Mode: mode}, strings.Fields(string(modules))...)
+	if err == nil && packages.PrintErrors(all) > 0 {
+		err = errors.New("the packages do not compile")
 	}
-	left, err := leftOver(top, wanted)
 	if err != nil {
 		return err
 	}
-	for _, name := range left {
-		if !write {
-			stale = append(stale, name)
-		} else if err := os.Remove(name); err != nil {
+	private := regexp.MustCompile("/(cmd|examples|bench|fuzz|internal)/")
+	for _, p := range all {
+		if p.Name == "main" || private.MatchString(p.PkgPath+"/") || len(p.GoFiles) == 0 {
+			continue
+		}
+		text := strings.Join(exported(p.Types), "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(p.Dir, "api.txt"), []byte(text), 0o666); err != nil {
 			return err
 		}
-	}
-	if len(stale) > 0 {
-		return fmt.Errorf("the API is another one than %s says: look at the change, then type make api (%s)", file, strings.Join(stale, ", "))
 	}
 	return nil
 }
 
-// load returns the packages of the workspace that others may import, with their types.
-func load(top string) ([]*packages.Package, error) {
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/...")
-	cmd.Dir, cmd.Env, cmd.Stderr = top, append(os.Environ(), "GOWORK="), os.Stderr
-	modules, err := cmd.Output()
-	if err != nil {
-		return nil, err
+// exported returns a line for each constant, variable, function, type, field and method that a package exports.
+func exported(p *types.Package) (lines []string) {
+	text := func(t types.Type) string {
+		return types.TypeString(t, func(other *types.Package) string {
+			if other == p {
+				return ""
+			}
+			return strings.TrimPrefix(other.Path(), root+"/")
+		})
 	}
-	c := &packages.Config{Dir: top, Env: cmd.Env, Mode: packages.NeedName | packages.NeedFiles | packages.NeedTypes | packages.NeedImports}
-	all, err := packages.Load(c, strings.Fields(string(modules))...)
-	if err != nil {
-		return nil, err
+	for _, name := range p.Scope().Names() {
+		switch o := p.Scope().Lookup(name).(type) {
+		case *types.TypeName:
+			if o.Exported() {
+				lines = append(lines, typeLines(o, text)...)
+			}
+		case *types.Const:
+			if o.Exported() {
+				lines = append(lines, "const "+name+" "+text(o.Type())+" = "+o.Val().String())
+			}
+		case *types.Func:
+			if o.Exported() {
+				lines = append(lines, "func "+name+signature(o, text))
+			}
+		case *types.Var:
+			if o.Exported() {
+				lines = append(lines, "var "+name+" "+text(o.Type()))
+			}
+		}
 	}
-	if packages.PrintErrors(all) > 0 {
-		return nil, errors.New("the packages do not compile")
-	}
-	list := slices.DeleteFunc(all, func(p *packages.Package) bool { return p.Name == "main" || !public(p.PkgPath) || len(p.GoFiles) == 0 })
-	return list, nil
+	slices.Sort(lines)
+	return slices.Compact(lines)
 }
 
-// public reports whether programs of others may import a package.
-func public(path string) bool {
-	for _, dir := range []string{"/cmd/", "/examples/", "/bench/", "/fuzz/", "/internal/"} {
-		if strings.Contains(path+"/", dir) {
-			return false
-		}
+var resultName = regexp.MustCompile(`#rv[0-9]+ `)
+
+// signature is the type of a function or method without the names that the compiler gives to results of inlined functions.
+func signature(f *types.Func, text func(types.Type) string) string {
+	s := strings.TrimPrefix(text(f.Type()), "func")
+	if before, result, found := strings.Cut(s, "(#rv1 "); found && !strings.Contains(result, "#rv2 ") {
+		return before + strings.TrimSuffix(result, ")")
 	}
-	return true
+	return resultName.ReplaceAllString(s, "")
 }
 
-// leftOver returns the files of packages that are no more.
-func leftOver(top string, wanted map[string]bool) (names []string, err error) {
-	top, err = filepath.Abs(top)
-	if err != nil {
-		return nil, err
+func typeLines(o *types.TypeName, text func(types.Type) string) []string {
+	head := "type " + o.Name()
+	if o.IsAlias() {
+		return []string{head + " = " + text(types.Unalias(o.Type()))}
 	}
-	err = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
-			return filepath.SkipDir
+	if n, ok := o.Type().(*types.Named); ok && n.TypeParams().Len() > 0 {
+		var list []string
+		for p := range n.TypeParams().TypeParams() {
+			list = append(list, p.Obj().Name()+" "+text(p.Constraint()))
 		}
-		if err == nil && d.Name() == file && !wanted[name] {
-			names = append(names, name)
+		head += "[" + strings.Join(list, ", ") + "]"
+	}
+	switch u := o.Type().Underlying().(type) {
+	case *types.Interface:
+		lines := []string{head + " interface"}
+		for m := range u.Methods() {
+			lines = append(lines, head+" interface, "+m.Name()+signature(m, text))
 		}
-		return err
-	})
-	return names, err
+		return lines
+	case *types.Struct:
+		lines := []string{head + " struct"}
+		for f := range u.Fields() {
+			if f.Exported() {
+				lines = append(lines, head+" struct, "+f.Name()+" "+text(f.Type()))
+			}
+		}
+		return append(lines, methodLines(o, text)...)
+	default:
+		return append(methodLines(o, text), head+" "+text(u))
+	}
 }
 
-// report prints the lines that differ.
-func report(path string, have, want []byte) {
-	fmt.Println(path)
-	a, b := strings.Split(string(have), "\n"), strings.Split(string(want), "\n")
-	for _, line := range a {
-		if !slices.Contains(b, line) {
-			fmt.Println("  -", line)
+// methodLines has the methods of embedded types too, whose own package may be internal.
+func methodLines(o *types.TypeName, text func(types.Type) string) (lines []string) {
+	value, pointer := types.NewMethodSet(o.Type()), types.NewMethodSet(types.NewPointer(o.Type()))
+	for m := range pointer.Methods() {
+		f := m.Obj().(*types.Func)
+		receiver := "*" + o.Name()
+		if value.Lookup(f.Pkg(), f.Name()) != nil {
+			receiver = o.Name()
+		}
+		if f.Exported() {
+			lines = append(lines, "method ("+receiver+") "+f.Name()+signature(f, text))
 		}
 	}
-	for _, line := range b {
-		if !slices.Contains(a, line) {
-			fmt.Println("  +", line)
-		}
-	}
+	return lines
 }

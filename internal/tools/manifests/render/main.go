@@ -11,7 +11,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/chartutil"
 
-	"github.com/ipalloc/ipalloc/internal/test/manifests"
+	"github.com/ipalloc/ipalloc/internal/tools/manifests"
 )
 
 func main() {
