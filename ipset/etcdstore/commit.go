@@ -21,7 +21,6 @@ import (
 )
 
 // Commit implements [store.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
-// A commit that changes nothing, such as the removal of records that do not exist, returns the current revision.
 //
 // Every commit verifies the format record and the past of the cluster: a store that was removed, adopted, converted or set
 // back takes no more: [ipalloc.ErrReplaced].
@@ -34,13 +33,19 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	}
 	writes := slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
 	for attempt := 1; ; attempt++ {
+		view := s.view.Load()
 		at := standing{last: s.newest()}
+		for _, op := range ops {
+			if op.Expect != 0 && op.Expect != store.AnyRevision && op.Expect>>viewBits != view>>viewBits {
+				return 0, store.Conflict("etcdstore", op.Key)
+			}
+		}
 		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Put }) {
-			at.lane = s.takeLane()
+			at.lane = s.takeLane() // one that only removes needs no room in a full database
 		}
 		rev, err := s.commit(ctx, ops, at, writes)
 		if err != errLane || attempt == laneAttempts {
-			return rev, err
+			return view | rev, err
 		}
 	}
 }
@@ -108,7 +113,7 @@ func (s *Store) request(ops []store.Op, at standing) *pb.TxnRequest {
 		op := &ops[i]
 		key := s.space + op.Key
 		if op.Expect != store.AnyRevision {
-			expect(req, key, op.Expect)
+			expect(req, key, op.Expect&(1<<viewBits-1))
 		}
 		switch op.Kind {
 		case store.Put:
@@ -129,7 +134,7 @@ func (s *Store) conflict(ops []store.Op, resp *pb.TxnResponse, i int) error {
 		if op.Expect == store.AnyRevision {
 			continue
 		}
-		if revisionOf(resp, i) != op.Expect {
+		if revisionOf(resp, i) != op.Expect&(1<<viewBits-1) {
 			return store.Conflict("etcdstore", op.Key)
 		}
 		i++

@@ -56,10 +56,13 @@
 //
 // The value of a record ends with the random id of its commit's lane, 8 bytes. Every
 // transaction compares the lane of the newest record that the process saw: it must have
-// that record's revision at least, however many commits others made since. Open removes
-// the lanes that were not written for longest when there are more than 4,096. A process
-// that needs a removed one reads the old revision of it; if that was compacted too, it
-// cannot compare, and gets ipalloc.ErrReplaced.
+// that record's revision at least, however many commits others made since. A commit that
+// only removes writes no lane, so that it needs no room in a full database; that one was
+// lost with no other is noticed only while the cluster is at a lower revision.
+// Open removes the lanes that were not written for longest when there are more than
+// 16,384. A process that needs a removed one reads the old revision of it. If that was
+// compacted too, what its callers remember is in conflict and they read again: the
+// revisions that it returns from then on are larger by 2^48.
 //
 // Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification
 // can overtake events; a watch of several prefixes that notices this ends with an error.

@@ -8,6 +8,10 @@ package etcdstore
 // one commit at a time, and only at the revision at which it last wrote it. The values of the records name the lane. So a
 // lane that has at least the revision of a record proves that the record's commit, and all before it, are in the past
 // of the cluster. Every transaction compares the lane of the newest record that this process has seen.
+//
+// A lane that was removed proves nothing, nor does its absence. If the servers do not remember that revision either, the process
+// begins another view: the revisions that it gives to its callers have the number of the view above viewBits, and
+// those of an earlier view are in conflict with every record. What the callers remember is thereby read again.
 
 import (
 	"context"
@@ -27,8 +31,11 @@ import (
 const pastName = "past/"
 
 // Open removes the lanes that were not written for longest when there are more than maxLanes: one for each process that ever
-// committed.
-const maxLanes = 4096
+// committed. They take some 4 MB of a server's memory.
+const maxLanes = 16384
+
+// viewBits is how many bits of a revision are etcd's.
+const viewBits = 48
 
 // laneID is the random name of a lane.
 type laneID [8]byte
@@ -79,8 +86,8 @@ func (s *Store) saw(p point) {
 	}
 }
 
-// decode returns the record of a key, and raises newest to the commit that wrote it.
-func (s *Store) decode(kv *mvccpb.KeyValue, newest *point) (store.Record, error) {
+// decode returns the record of a key as a view shows it, and raises newest to the commit that wrote it.
+func (s *Store) decode(kv *mvccpb.KeyValue, view uint64, newest *point) (store.Record, error) {
 	p := point{rev: uint64(kv.ModRevision)}
 	n := len(kv.Value) - len(p.lane)
 	key := string(kv.Key[len(s.space):])
@@ -91,7 +98,7 @@ func (s *Store) decode(kv *mvccpb.KeyValue, newest *point) (store.Record, error)
 	if p.rev > newest.rev {
 		*newest = p
 	}
-	return store.Record{Key: key, Value: string(kv.Value[:n]), Rev: p.rev}, nil
+	return store.Record{Key: key, Value: string(kv.Value[:n]), Rev: view | p.rev}, nil
 }
 
 // standing is what a transaction compares beside the expectations of a commit: the format record, the newest commit that was
@@ -105,7 +112,7 @@ type standing struct {
 func (s *Store) standing(at standing) *pb.TxnRequest {
 	req := &pb.TxnRequest{}
 	expect(req, s.format, s.mark)
-	if at.last.rev > 0 {
+	if at.last.lane != (laneID{}) {
 		key := s.lane(at.last.lane)
 		req.Compare = append(req.Compare, &pb.Compare{
 			Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_GREATER,
@@ -135,7 +142,7 @@ func (s *Store) stands(ctx context.Context, op string, at standing, resp *pb.Txn
 		return 0, s.formatChanged(op, resp)
 	}
 	n := 1
-	if at.last.rev > 0 {
+	if at.last.lane != (laneID{}) {
 		if have := revisionOf(resp, n); have == 0 {
 			if err := s.prove(ctx, op, at.last); err != nil {
 				return 0, err
@@ -147,7 +154,10 @@ func (s *Store) stands(ctx context.Context, op string, at standing, resp *pb.Txn
 		n++
 	}
 	if at.lane.lane != (laneID{}) {
-		if have := revisionOf(resp, n); have == 0 && at.lane.rev > 0 {
+		if have := revisionOf(resp, n); have > at.lane.rev || have == 0 && at.lane.rev > 0 {
+			s.mu.Lock()
+			s.lanes = nil // others may be gone, too
+			s.mu.Unlock()
 			return 0, errLane
 		} else if have != at.lane.rev {
 			return 0, s.setBack(op, at.lane)
@@ -163,31 +173,43 @@ func (s *Store) setBack(op string, p point) error {
 }
 
 // prove looks for a commit whose lane was removed in what the servers remember of that revision, and takes the lane that was
-// written last in its place.
+// written last in its place. If they do not remember it, the process begins another view.
 func (s *Store) prove(ctx context.Context, op string, p point) error {
+	reads := []*pb.RequestOp{
+		s.lanesBy(pb.RangeRequest_DESCEND, 1),
+		rangeOp(&pb.RangeRequest{Key: []byte(s.lane(p.lane)), Revision: int64(p.rev), KeysOnly: true}),
+	}
 	var resp *pb.TxnResponse
-	err := s.read(ctx, op, func(ctx context.Context) (err error) {
-		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{
-			rangeOp(&pb.RangeRequest{Key: []byte(s.lane(p.lane)), Revision: int64(p.rev), KeysOnly: true}),
-			s.lanesBy(pb.RangeRequest_DESCEND, 1),
-		}})
+	ask := func(ctx context.Context) (err error) {
+		resp, err = s.kv.Txn(ctx, &pb.TxnRequest{Success: reads})
 		return err
-	})
-	if errors.Is(err, ipalloc.ErrOutOfRange) {
-		return replaced(op, "commit %d, which this process saw, is too old to be compared with the past of the cluster", p.rev)
+	}
+	err := s.read(ctx, op, ask)
+	forgotten := errors.Is(err, ipalloc.ErrOutOfRange)
+	if forgotten {
+		reads = reads[:1]
+		err = s.read(ctx, op, ask)
 	}
 	if err != nil {
 		return err
 	}
-	if kvs := resp.Responses[1].GetResponseRange().GetKvs(); revisionOf(resp, 0) == p.rev && len(kvs) > 0 {
-		if now, ok := s.pointOf(kvs[0]); ok && now.rev >= p.rev {
-			s.mu.Lock()
-			s.head = now
-			s.mu.Unlock()
-			return nil
+	now := point{rev: uint64(resp.Header.Revision)} // of no lane if there is none
+	if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		if newest, ok := s.pointOf(kvs[0]); ok && newest.rev >= p.rev {
+			now = newest
 		}
 	}
-	return s.setBack(op, p)
+	if !forgotten && revisionOf(resp, 1) != p.rev {
+		return s.setBack(op, p)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head == p {
+		if s.head = now; forgotten {
+			s.view.Add(1 << viewBits)
+		}
+	}
+	return nil
 }
 
 // pointOf returns the commit that last wrote a lane.

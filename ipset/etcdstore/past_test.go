@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -121,8 +122,8 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 	}
 }
 
-// Lanes that were not written for long are removed by Open. A process whose newest commit wrote one of them proves its past by
-// the revision that the servers remember, and goes on; if that was compacted, it cannot, and gets ipalloc.ErrReplaced.
+// A process whose newest commit wrote a lane that was removed proves its past by the revision that the servers remember. If that was
+// compacted, it goes on as well: what its callers remember is in conflict, is read again, and watches end as those do that are late.
 func TestLanesAreRemoved(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
 	for _, compacted := range []bool{false, true} {
@@ -132,7 +133,12 @@ func TestLanesAreRemoved(t *testing.T) {
 		if recs, err := reader.Get(limited(t), nil, "k"); err != nil || recs[0].Rev != rev || reader.head.rev != rev {
 			t.Fatalf("%v, %v", recs, err)
 		}
-		if _, err := client.Delete(limited(t), writer.lane(writer.head.lane)); err != nil {
+		for range 2 * laneAttempts { // as after as many commits at the same time
+			p := point{rev: rev}
+			_, _ = rand.Read(p.lane[:])
+			writer.freeLane(p)
+		}
+		if _, err := client.Delete(limited(t), writer.past, clientv3.WithPrefix()); err != nil {
 			t.Fatal(err)
 		}
 		last := mustCommit(t, openIn(t, client, prefix, Options{}), "other", "v")
@@ -141,12 +147,43 @@ func TestLanesAreRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := reader.Get(limited(t), nil, "k")
-		_, err2 := writer.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Expect: rev}})
-		if compacted != errors.Is(err, ipalloc.ErrReplaced) || compacted != errors.Is(err2, ipalloc.ErrReplaced) || !compacted && errors.Join(err, err2) != nil {
-			t.Errorf("compacted %v: %v, %v", compacted, err, err2)
+		recs, err := reader.Get(limited(t), nil, "k")
+		if err != nil || compacted == (recs[0].Rev == rev) {
+			t.Fatalf("%v, %v", recs, err)
+		}
+		for _, s := range []*Store{reader, writer} {
+			if _, err := s.Commit(limited(t), []store.Op{{Key: "k", Expect: rev}}); compacted != errors.Is(err, ipalloc.ErrConflict) || !compacted && err != nil {
+				t.Errorf("compacted %v: %v", compacted, err)
+			}
+		}
+		for _, s := range []*Store{reader, writer} {
+			now, err := s.Get(limited(t), nil, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := s.Commit(limited(t), []store.Op{{Kind: store.Put, Key: "k", Value: "w", Expect: now[0].Rev}})
+			if err != nil || at <= now[0].Rev || compacted == (at < 1<<viewBits) {
+				t.Errorf("compacted %v: %d, %v", compacted, at, err)
+			}
+			if got, err := firstEvent(t, s, at-1); err != nil || got.Rev != at || got.Changes[0].Rev != at {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if _, err := firstEvent(t, s, rev); compacted && !errors.Is(err, ipalloc.ErrOutOfRange) {
+				t.Errorf("a watch from before: %v", err)
+			}
 		}
 	}
+}
+
+// firstEvent returns what a watch yields first.
+func firstEvent(t *testing.T, s *Store, after uint64) (store.Event, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(limited(t))
+	defer cancel()
+	for ev, err := range s.Watch(ctx, after, "") {
+		return ev, err
+	}
+	return store.Event{}, nil
 }
 
 // Open bounds the number of lanes, and takes those that were not written for longest.

@@ -78,9 +78,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // ask makes a transaction of reads, and verifies that it was answered by the store that Open found: its cluster, no earlier
 // state of it, the same past and the same format record. Else the error is [ipalloc.ErrReplaced] or ipalloc.ErrMismatch: a store that
-// was wiped does not read as one without records.
-func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (*pb.TxnResponse, error) {
+// was wiped does not read as one without records. view is what the answer belongs to.
+func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (_ *pb.TxnResponse, view uint64, _ error) {
 	for attempt := 1; ; attempt++ {
+		view = s.view.Load()
 		var at standing
 		var since uint64
 		var resp *pb.TxnResponse
@@ -92,16 +93,16 @@ func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (*pb
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if err := s.seen(resp.Header, since); err != nil {
-			return nil, wrap(op, err)
+			return nil, 0, wrap(op, err)
 		}
 		if resp.Succeeded {
-			return resp, nil
+			return resp, view, nil
 		}
 		if _, err := s.stands(ctx, op, at, resp); err != errLane || attempt == laneAttempts {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 }
@@ -160,7 +161,7 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 		for i, k := range part {
 			ops[i] = rangeOp(&pb.RangeRequest{Key: []byte(s.space + k), Revision: rev})
 		}
-		resp, err := s.ask(ctx, "get", ops...)
+		resp, view, err := s.ask(ctx, "get", ops...)
 		if err != nil {
 			return dst, err
 		}
@@ -171,7 +172,7 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 		for i, k := range part {
 			rec := store.Record{Key: k}
 			if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
-				if rec, err = s.decode(kvs[0], &newest); err != nil {
+				if rec, err = s.decode(kvs[0], view, &newest); err != nil {
 					return dst, err
 				}
 			}
@@ -215,14 +216,14 @@ func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, r
 
 // page reads one page, and the revision that it shows.
 func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]store.Record, uint64, error) {
-	resp, err := s.ask(ctx, "list", rangeOp(r))
+	resp, view, err := s.ask(ctx, "list", rangeOp(r))
 	if err != nil {
 		return nil, 0, err
 	}
 	var recs []store.Record
 	var newest point
 	for _, kv := range resp.Responses[0].GetResponseRange().GetKvs() {
-		rec, err := s.decode(kv, &newest)
+		rec, err := s.decode(kv, view, &newest)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -233,7 +234,7 @@ func (s *Store) page(ctx context.Context, r *pb.RangeRequest) ([]store.Record, u
 	if rev == 0 {
 		rev = resp.Header.Revision
 	}
-	return recs, uint64(rev), nil
+	return recs, view | uint64(rev), nil
 }
 
 // pages reads a range in ascending order; a limit of 0 is none.
@@ -243,7 +244,7 @@ func (s *Store) pages(ctx context.Context, from, to string, limit int) (all []st
 		if limit > 0 {
 			page = min(page, limit-len(all))
 		}
-		recs, at, err := s.page(ctx, &pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(to), Limit: int64(page), Revision: int64(rev)})
+		recs, at, err := s.page(ctx, &pb.RangeRequest{Key: []byte(from), RangeEnd: []byte(to), Limit: int64(page), Revision: int64(rev & (1<<viewBits - 1))})
 		if err != nil {
 			return nil, 0, err
 		}

@@ -24,7 +24,7 @@ func (s *Store) last(ctx context.Context, from, to string, limit int) ([]store.R
 		ops[i] = rangeOp(&pb.RangeRequest{Key: []byte(cut), RangeEnd: []byte(end), CountOnly: true})
 		end = cut
 	}
-	resp, err := s.ask(ctx, "list", ops...)
+	resp, _, err := s.ask(ctx, "list", ops...)
 	if err != nil {
 		return nil, 0, err
 	}

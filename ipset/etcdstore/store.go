@@ -57,6 +57,7 @@ type Store struct {
 	born     uint64 // the revision at which the store was made
 	mark     uint64 // the revision of the format record
 	high     atomic.Uint64
+	view     atomic.Uint64 // what is above viewBits in the revisions of callers
 	maxOps   int
 	maxBytes int
 	limits   store.Limits

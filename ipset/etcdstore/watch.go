@@ -48,7 +48,10 @@ var errBroken = errors.New("etcdstore: loop broken")
 // It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		w := &watch{s: s, ranges: s.disjoint(prefixes), next: max(after, s.born) + 1, yield: yield}
+		w := &watch{s: s, view: s.view.Load(), ranges: s.disjoint(prefixes), next: max(after&(1<<viewBits-1), s.born) + 1, yield: yield}
+		if after > 0 {
+			w.view = after >> viewBits << viewBits
+		}
 		w.single = len(w.ranges) == 1
 		w.formatID = int64(len(w.ranges) + 1)
 		w.ranges = append(w.ranges, &pb.WatchCreateRequest{Key: []byte(s.format), WatchId: w.formatID})
@@ -108,6 +111,7 @@ func (s *Store) disjoint(prefixes []string) []*pb.WatchCreateRequest {
 // watch is one watch over all its streams.
 type watch struct {
 	s        *Store
+	view     uint64
 	ranges   []*pb.WatchCreateRequest // the last one is the format record
 	single   bool                     // one range beside it
 	formatID int64
@@ -158,6 +162,9 @@ func (w *watch) take(ctx context.Context, q *questions, resp *pb.WatchResponse) 
 	if id := resp.Header.GetClusterId(); id != w.s.cluster {
 		return mismatch("watch", "cluster %d answers, the store is in %d", id, w.s.cluster)
 	}
+	if w.s.view.Load() != w.view { // what came before w.next cannot be compared with the past of the cluster
+		return rpctypes.ErrGRPCCompacted
+	}
 	switch {
 	case resp.CompactRevision != 0:
 		return rpctypes.ErrGRPCCompacted
@@ -165,8 +172,11 @@ func (w *watch) take(ctx context.Context, q *questions, resp *pb.WatchResponse) 
 		return cancelled(resp.CancelReason)
 	case resp.Created:
 		if w.created++; w.created == 1 { // a watcher in another past would yield what does not follow
-			if _, err := w.s.ask(ctx, "watch"); err != nil {
+			if _, _, err := w.s.ask(ctx, "watch"); err != nil {
 				return err
+			}
+			if w.s.view.Load() != w.view {
+				return rpctypes.ErrGRPCCompacted
 			}
 		}
 		if next := w.created + creating - 1; next < len(w.ranges) {
@@ -230,14 +240,14 @@ func (w *watch) add(resp *pb.WatchResponse) error {
 		}
 		e := w.pending[rev]
 		if e == nil {
-			e = &store.Event{Rev: rev}
+			e = &store.Event{Rev: w.view | rev}
 			w.pending[rev] = e
 		}
 		r := store.Record{Key: string(ev.Kv.Key[len(w.s.space):])}
 		if ev.Type == clientv3.EventTypePut {
 			var newest point
 			var err error
-			if r, err = w.s.decode(ev.Kv, &newest); err != nil {
+			if r, err = w.s.decode(ev.Kv, w.view, &newest); err != nil {
 				return err
 			}
 			w.s.saw(newest)
