@@ -49,9 +49,9 @@
 //
 // A block without owner is deleted by the commit that writes it as empty. A release of its
 // last address is such a commit. Where its last lease or cooldown ends by time, that is
-// written by the next Sweep, by an assignment that finds too few addresses and looks
-// through its pools for what has ended, and by a call for which a limited store has no
-// room in its commit otherwise. Until then the block is listed and may be adopted.
+// written by the next Sweep, by a call that meets the block, and by an assignment that
+// looks beyond its owner's blocks: that one first writes what has ended in its pools, so
+// it gives the address that it would give after a Sweep. Until then the block is listed.
 //
 // # Errors
 //

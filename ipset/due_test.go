@@ -262,7 +262,7 @@ func TestNothingDueIsAnAnswer(t *testing.T) {
 	}
 }
 
-// An orphan that time alone emptied stays until a commit writes that end. An assignment that finds enough elsewhere leaves it; one
+// An orphan that time alone emptied stays until a commit writes that end. An assignment that finds enough in its own block leaves it; one
 // that is short writes the end, which deletes it, also where it assigns nothing.
 func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 	w := newWorld(t, Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
@@ -295,5 +295,50 @@ func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 	}
 	if n := blocks(); n != 1 {
 		t.Errorf("%d blocks after a call that was short, want that of b", n)
+	}
+}
+
+// An address whose lease has ended is found by a call that has looked at its block already: for a wish, for what a sticky handle had, for
+// an offer; and beside a call of the same commit that named a held address there.
+func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
+	b := alloc.HostOwner("b")
+	claim := alloc.Claim{Handle: "x", TTL: time.Hour}
+	for name, call := range map[string]func(e *Engine) (Assigned, error){
+		"plain": func(e *Engine) (Assigned, error) {
+			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim})
+		},
+		"wish": func(e *Engine) (Assigned, error) {
+			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim, Wish: ip("10.0.0.2")})
+		},
+		"sticky": func(e *Engine) (Assigned, error) {
+			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim, Sticky: true})
+		},
+		"offer": func(e *Engine) (Assigned, error) { return e.Offer(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim}) },
+		"beside": func(e *Engine) (got Assigned, err error) {
+			done := make(chan error)
+			go func() { _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.2"), Owner: b}); done <- err }()
+			got, err = e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim})
+			if err := <-done; !errors.Is(err, ipalloc.ErrOccupied) {
+				return got, fmt.Errorf("a held address: %v", err)
+			}
+			return got, err
+		},
+	} {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/30", 30))
+		a := AssignArgs{Owner: b, Num4: 1, Claim: alloc.Claim{Handle: "x", TTL: time.Second}, Sticky: true}
+		w.assign(a)
+		w.releaseHandle("x")
+		for i := range 4 {
+			a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: 24 * time.Hour}}
+			if i == 3 {
+				a.TTL = time.Second
+			}
+			w.assign(a)
+		}
+		w.clock.add(time.Hour)
+		if got, err := call(w.Engine); err != nil || len(got.V4) != 1 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		w.check()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
@@ -98,4 +99,24 @@ func TestPriorityTiersOfOneCall(t *testing.T) {
 		t.Errorf("blocks %v", blocks)
 	}
 	w.check()
+}
+
+// A pool of higher priority whose leases or cooldowns the clock has ended serves before one of lower priority, before any sweep.
+func TestPriorityAndTime(t *testing.T) {
+	for _, cooldown := range []time.Duration{0, time.Second} {
+		hi := poolOf("hi", "10.0.0.0/30", 30)
+		hi.Priority, hi.Cooldown = 1, cooldown
+		w := newWorld(t, Config{}, hi, poolOf("lo", "10.0.1.0/24", 26))
+		for i := range 4 {
+			w.assign(AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Second}})
+			if cooldown > 0 {
+				w.releaseHandle(fmt.Sprint("p", i))
+			}
+		}
+		w.clock.add(time.Hour)
+		if got := w.assign(want("b", 1, "x")).V4[0]; !hi.Prefix.Contains(got.Address) {
+			t.Errorf("cooldown %v: %s", cooldown, got.Address)
+		}
+		w.check()
+	}
 }

@@ -20,13 +20,13 @@ func TestEveryFindingIsASentence(t *testing.T) {
 	}
 }
 
-// A bbolt file in place of a list, a snapshot or an inventory is named as what it is, with the name that it has as a store.
+// A bbolt file in place of a list or an inventory is named as what it is, with the name that it has as a store.
 func TestBoltFileIsNoList(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	env := map[string]string{"IPAMCTL_STORE": name}
 	file := strings.TrimPrefix(name, "bolt://")
 	for _, args := range [][]string{
-		{"diff", file}, {"snapshot", "check", file}, {"check", "--all-pools", "--in-use", file}, {"import", file, "--dry-run"},
+		{"diff", file}, {"check", "--all-pools", "--in-use", file}, {"import", file, "--dry-run"},
 	} {
 		if status, _, stderr := call(t, env, args...); status != exitUsage || !strings.Contains(stderr, "is a bbolt file; as a store its name is "+name) {
 			t.Errorf("%v: status %d, %s", args, status, stderr)

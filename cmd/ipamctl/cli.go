@@ -124,8 +124,8 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(), a.spaceCommand(),
 		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
-		a.watchCommand(), a.topCommand(), a.snapshotCommand(), a.manCommand(),
-		a.explainCommand(), a.recordCommand(), a.historyCommand(), a.forecastCommand(), a.salvageCommand(), a.compactCommand(), a.adoptCommand(), a.mapCommand(), a.serveCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
+		a.watchCommand(), a.manCommand(),
+		a.explainCommand(), a.recordCommand(), a.historyCommand(), a.salvageCommand(), a.compactCommand(), a.adoptCommand(), a.mapCommand(), a.serveCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)
 	}

@@ -23,8 +23,8 @@ func (a *app) diffCommand() *cobra.Command {
 			"--format of import, or with --format in-use a list. Added is what only OTHER has, removed is what only the store has. It\n" +
 			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp + "\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "in-use" && !slices.Contains(exchangeFormats, format) {
-				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(exchangeFormats, ", "))
+			if format != "in-use" && !slices.Contains(importFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(importFormats, ", "))
 			}
 			var within netip.Prefix
 			if in != "" {
@@ -51,7 +51,7 @@ func (a *app) diffCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "compare only what lies in this `PREFIX`")
-	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(importFormats, ", "))
 	return c
 }
 

@@ -27,7 +27,7 @@ const (
 	exitConflict    = 4 // taken, exists, or changed meanwhile
 	exitFull        = 5 // no address left, or a limit reached
 	exitRefused     = 6 // not allowed as it is: in use, reserved, without --yes, no permission
-	exitDamaged     = 7 // records or snapshots that cannot be read
+	exitDamaged     = 7 // records that cannot be read
 	exitUnavailable = 8 // the store cannot be reached, or another process has the file
 	exitAborted     = 9 // stopped by a signal, or not confirmed
 )
@@ -41,7 +41,7 @@ const exitText = `Exit status:
   4  conflict: taken, exists already, or changed meanwhile
   5  full: no address is left, or a limit is reached
   6  refused: in use, reserved, not confirmed with --yes, or no permission
-  7  damaged: records or a snapshot that cannot be read
+  7  damaged: records that cannot be read
   8  unavailable: the store cannot be reached, or another process has the file
   9  aborted: stopped by a signal, or not confirmed on the terminal`
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
@@ -29,8 +26,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: "export writes settings, pools, blocks, every holder of every address, and what cools. Sequence numbers, request keys, what\n" +
 			"sticky handles had last and records of other programs are not part of it: to keep everything, use backup or copy. host-local is a directory and needs --to.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(exchangeFormats, format) {
-				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
+			if !slices.Contains(exportFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exportFormats, ", "))
 			}
 			if to != "" && format != "host-local" && exists(to) {
 				return fail(exitConflict, "%s exists", to)
@@ -44,7 +41,7 @@ func (a *app) exportCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exportFormats, ", "))
 	c.Flags().StringVar(&to, "to", "", "write to this `FILE`, or directory, instead of standard output")
 	return c
 }
@@ -64,10 +61,6 @@ func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string) er
 		text, err = csvOf(inv)
 	case "calico":
 		text, err = calicoOf(ctx, e)
-	case "whereabouts":
-		text, err = whereaboutsOf(inv)
-	case "go-ipam":
-		text, err = goIPAMOf(inv)
 	case "nodes":
 		text, err = nodesOf(inv)
 	}
@@ -171,57 +164,6 @@ func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
 		all = append(all, manifest{calicoVersion, "IPAMBlock", map[string]any{"name": objectName(b.Prefix().String())}, json.RawMessage(raw)})
 	}
 	return manifests(all)
-}
-
-func whereaboutsOf(inv *inventory) ([]byte, error) {
-	var all []manifest
-	for _, p := range inv.Pools {
-		prefix, err := netip.ParsePrefix(p.Prefix)
-		if err != nil {
-			return nil, err
-		}
-		spec := whereaboutsPool{Range: p.Prefix, Allocations: map[string]whereaboutsEntry{}}
-		lo, _ := addrmap.Of(prefix)
-		for _, e := range inv.Addresses {
-			ip, err := netip.ParseAddr(e.Address)
-			if err != nil {
-				return nil, err
-			}
-			if !prefix.Contains(ip) {
-				continue
-			}
-			offset := addr.FromAddr(ip).Sub(lo)
-			if offset.Hi != 0 {
-				return nil, fail(exitRefused, "%v: whereabouts counts addresses in 64 bits", ip)
-			}
-			spec.Allocations[fmt.Sprint(offset.Lo)] = whereaboutsEntry{ID: e.Handle, PodRef: e.Attributes[attrPod], IfName: e.Attributes[attrInterface]}
-		}
-		all = append(all, manifest{"whereabouts.cni.cncf.io/v1alpha1", "IPPool", map[string]any{"name": objectName(p.Prefix), "namespace": "kube-system"}, spec})
-	}
-	return manifests(all)
-}
-
-func goIPAMOf(inv *inventory) ([]byte, error) {
-	all := []goIPAMPrefix{}
-	for _, p := range inv.Pools {
-		prefix, err := netip.ParsePrefix(p.Prefix)
-		if err != nil {
-			return nil, err
-		}
-		g := goIPAMPrefix{Cidr: p.Prefix, Namespace: "root", AvailableChildPrefixes: map[string]bool{}, IPs: map[string]bool{prefix.Addr().String(): true}}
-		if prefix.Addr().Is4() {
-			space := addrmap.Space{Pool: prefix}
-			_, hi := addrmap.Of(prefix)
-			g.IPs[space.Addr(hi).String()] = true
-		}
-		for _, e := range inv.Addresses {
-			if ip, err := netip.ParseAddr(e.Address); err == nil && prefix.Contains(ip) {
-				g.IPs[e.Address] = true
-			}
-		}
-		all = append(all, g)
-	}
-	return indented(all)
 }
 
 func nodesOf(inv *inventory) ([]byte, error) {

@@ -16,8 +16,11 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
-// exchangeFormats are the formats of import and export.
-var exchangeFormats = []string{"json", "csv", "host-local", "calico", "whereabouts", "go-ipam", "nodes"}
+// The formats of export, and those of import and diff.
+var (
+	exportFormats = []string{"json", "csv", "host-local", "calico", "nodes"}
+	importFormats = append(slices.Clone(exportFormats), "whereabouts", "go-ipam")
+)
 
 const formatsHelp = `The formats:
   json         settings, pools, blocks, and addresses with all their holders, as export writes them
@@ -25,8 +28,9 @@ const formatsHelp = `The formats:
                address,handle,host,attributes,until,alternate,share,shareKey,cooling,reason
   host-local   the directory of a network of the CNI plugin host-local: a file for each address
   calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
-  whereabouts  IPPool objects of whereabouts, as kubectl get ippools.whereabouts.cni.cncf.io -A -o yaml prints them
-  go-ipam      what the method Dump of metal-stack/go-ipam returns
+  whereabouts  IPPool objects of whereabouts, as kubectl get ippools.whereabouts.cni.cncf.io -A -o yaml prints
+               them; import and diff only
+  go-ipam      what the method Dump of metal-stack/go-ipam returns; import and diff only
   nodes        Node objects, as kubectl get nodes -o json prints them: a block for each pod CIDR`
 
 // readInventory reads a file, or a directory with host-local.

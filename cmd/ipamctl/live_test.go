@@ -4,17 +4,12 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
-	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
 // Each change of another program is printed once, on every store. A file is looked at from time to time; other stores deliver every
@@ -81,11 +76,6 @@ func testWatch(t *testing.T, name string, delivered bool) {
 	}
 }
 
-func TestTop(t *testing.T) {
-	name := newBolt(t, cluster(t))
-	transcript(t, "top.txt", map[string]string{"IPAMCTL_STORE": name}, "top -n 2 --interval 1ms --rows 2")
-}
-
 func TestManual(t *testing.T) {
 	dir := t.TempDir()
 	if s, _, stderr := call(t, nil, "man", dir); s != exitOK {
@@ -105,38 +95,4 @@ func TestManual(t *testing.T) {
 	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
 		t.Error(out)
 	}
-}
-
-// Snapshots of every allocator are listed, verified and drawn.
-func TestSnapshots(t *testing.T) {
-	dir := t.TempDir()
-	pool := netip.MustParsePrefix("10.0.0.0/22")
-	set := must[*cidrset.Set](t)(cidrset.New(pool, 26))
-	must[netip.Prefix](t)(set.AllocateNext())
-	must[netip.Prefix](t)(set.AllocatePrefix(24))
-	nodes := must[*nodeipam.Allocator](t)(nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Pools: []netip.Prefix{pool}, Bits: 26}}}))
-	must[nodeipam.Assignment](t)(nodes.Allocate(nodeipam.Node{Name: "worker-1"}))
-	services := must[*servicealloc.Range](t)(servicealloc.NewRange(netip.MustParsePrefix("10.96.0.0/28"), servicealloc.LowestFirst()))
-	if _, _, err := services.AllocateNext(); err != nil {
-		t.Fatal(err)
-	}
-	registry := must[*servicealloc.Registry](t)(servicealloc.NewRegistry(servicealloc.PortRange{First: 30000, Last: 30099}))
-	if err := registry.SetRange(servicealloc.RangeInfo{Name: "kubernetes", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")}}); err != nil {
-		t.Fatal(err)
-	}
-	grant := servicealloc.Grant{Owner: "default/web", Addrs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []servicealloc.Port{{Protocol: "TCP", Number: 30080}}}
-	if problems := registry.Load([]servicealloc.Grant{grant}); len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	for name, v := range map[string]interface{ MarshalBinary() ([]byte, error) }{"set": set, "nodes": nodes, "range": services, "registry": registry} {
-		if err := os.WriteFile(filepath.Join(dir, name), must[[]byte](t)(v.MarshalBinary()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	transcript(t, "snapshot.txt", map[string]string{"dir": dir},
-		"snapshot show "+dir+"/set --pool 10.0.0.0/22 --bits 26", "snapshot check "+dir+"/set --pool 10.0.0.0/22 --bits 26", "snapshot map "+dir+"/set --pool 10.0.0.0/22 --bits 26",
-		"snapshot show "+dir+"/nodes -o csv", "snapshot check "+dir+"/nodes", "snapshot map "+dir+"/nodes",
-		"snapshot show "+dir+"/range --pool 10.96.0.0/28", "snapshot check "+dir+"/range --pool 10.96.0.0/28", "snapshot map "+dir+"/range --pool 10.96.0.0/28",
-		"snapshot check "+dir+"/registry --ports 30000-30099", "snapshot show "+dir+"/registry --ports 30000-30099 -o json",
-		"snapshot check "+dir+"/set", "snapshot check "+dir+"/registry --ports x")
 }

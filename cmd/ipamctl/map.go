@@ -40,10 +40,10 @@ func (a *app) mapCommand() *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.by, "by", "state", "colour by `WHAT`: state, host, age or pool")
+	flags.StringVar(&f.by, "by", "state", "colour by `WHAT`: state, host or pool")
 	flags.StringVar(&f.host, "host", "", "colour only what this `HOST` has")
 	flags.StringVar(&f.order, "order", "hilbert", "the `ORDER` of the cells: hilbert or rows")
-	flags.StringVar(&f.view, "view", "hilbert", "the `VIEW`: hilbert, sizes or both")
+	flags.StringVar(&f.view, "view", "hilbert", "the `VIEW`: hilbert or sizes")
 	flags.IntVar(&f.fit, "fit", 0, "show where a prefix of this `LENGTH` is free")
 	flags.StringVar(&f.in, "in", "", "draw only this `PREFIX`")
 	flags.IntVar(&f.cells, "cells", 4096, "the most cells of a picture in -o json, yaml and csv")
@@ -55,11 +55,11 @@ func (a *app) mapCommand() *cobra.Command {
 }
 
 func (f *mapFlags) check() error {
-	if !slices.Contains([]string{"state", "host", "age", "pool"}, f.by) {
-		return fail(exitUsage, "--by %s: state, host, age or pool is needed", f.by)
+	if !slices.Contains([]string{"state", "host", "pool"}, f.by) {
+		return fail(exitUsage, "--by %s: state, host or pool is needed", f.by)
 	}
-	if !slices.Contains([]string{"hilbert", "sizes", "both"}, f.view) {
-		return fail(exitUsage, "--view %s: hilbert, sizes or both is needed", f.view)
+	if !slices.Contains([]string{"hilbert", "sizes"}, f.view) {
+		return fail(exitUsage, "--view %s: hilbert or sizes is needed", f.view)
 	}
 	if f.order != "hilbert" && f.order != "rows" {
 		return fail(exitUsage, "--order %s: hilbert or rows is needed", f.order)
@@ -107,7 +107,7 @@ func (a *app) drawMap(ctx context.Context, e *ipset.Engine, f *mapFlags, names [
 
 // pictures reads what is drawn.
 func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names []string) ([]addrmap.Picture, error) {
-	s := surveyor{by: f.by, handles: f.diff != "", now: a.now(), leaked: map[netip.Addr]uint64{}}
+	s := surveyor{by: f.by, handles: f.diff != "", leaked: map[netip.Addr]uint64{}}
 	if f.host != "" {
 		var err error
 		if s.host, err = ownerOf(f.host); err != nil {
@@ -204,7 +204,7 @@ func (a *app) writeSVG(f *mapFlags, pictures []addrmap.Picture) error {
 }
 
 func (a *app) writeText(f *mapFlags, pictures []addrmap.Picture) error {
-	views := map[string]addrmap.View{"hilbert": addrmap.Hilbert, "sizes": addrmap.Sizes, "both": addrmap.Both}
+	views := map[string]addrmap.View{"hilbert": addrmap.Hilbert, "sizes": addrmap.Sizes}
 	style := addrmap.TextStyle{View: views[f.view], Color: a.colored(), ASCII: f.ascii, Columns: a.columns()}
 	for i, p := range pictures {
 		if i > 0 {

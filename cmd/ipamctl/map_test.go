@@ -39,9 +39,9 @@ func TestMap(t *testing.T) {
 		}
 	}
 	transcript(t, "map.txt", env,
-		"map", "map pods --by host", "map pods --by age --ascii", "map pods --order rows", "map pods --host b --order rows", "map pods6", "map --order x", "map --host b --by age", "map --by pool --in 10.1.0.0/25", "map pods --view sizes", "map pods --fit 27",
+		"map", "map pods --by host", "map pods --by host --ascii", "map pods --order rows", "map pods --host b --order rows", "map pods6", "map --order x", "map --host b --by pool", "map --by pool --in 10.1.0.0/25", "map pods --view sizes", "map pods --fit 27",
 		"map pods --candidates "+dir+"/c.json", "map pods --diff bolt://"+old, "map pods -o csv", "map pods --cells 4 -o json", "map pods --fit 27 -o json",
-		"map lb --view both", "map none", "map --in 10.9.0.0/16", "map --by size", "map --view tree", "map --diff bolt://"+old+" --by host", "map --candidates "+dir+"/used.txt")
+		"map none", "map --in 10.9.0.0/16", "map --by size", "map --view tree", "map --diff bolt://"+old+" --by host", "map --candidates "+dir+"/used.txt")
 }
 
 // Lists and maps agree about what is free, of nested pools, ranges, subnets and reservations: the largest free prefix of a list is the

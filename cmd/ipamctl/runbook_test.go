@@ -34,7 +34,7 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("%s has no runbook_url", a[1])
 		}
 		commands := command.FindAllStringSubmatch(of[a[1]], -1)
-		if len(commands) == 0 {
+		if len(commands) == 0 && a[1] != "IpallocServiceConflict" { // the registry of services is in no store of ipamctl
 			t.Errorf("%s: no command", a[1])
 		}
 		for _, c := range commands {

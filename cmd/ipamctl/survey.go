@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"time"
 
 	"go4.org/netipx"
 
@@ -18,11 +17,10 @@ import (
 
 // surveyor makes the spaces that a map shows.
 type surveyor struct {
-	by       string      // state, host, pool or age: what labels are
+	by       string      // state, host or pool: what labels are
 	host     alloc.Owner // the only one that has a label, unless it is nobody
 	handles  bool        // labels are handles, and every address that is held is Used: for a comparison
 	leaked   map[netip.Addr]uint64
-	now      time.Time
 	reserved *netipx.IPSet
 	pools    []ipset.Pool
 }
@@ -141,12 +139,6 @@ func (s *surveyor) state(al alloc.Allocation, owner alloc.Owner) addrmap.State {
 	return addrmap.Used
 }
 
-// ages are the labels of --by age.
-var ages = []struct {
-	below time.Duration
-	label string
-}{{time.Hour, "below an hour"}, {24 * time.Hour, "below a day"}, {7 * 24 * time.Hour, "below a week"}, {30 * 24 * time.Hour, "below 30 days"}}
-
 // label returns what a picture names, or is coloured by.
 func (s *surveyor) label(b *block.Block, holder alloc.Owner, handle string) string {
 	switch {
@@ -154,17 +146,6 @@ func (s *surveyor) label(b *block.Block, holder alloc.Owner, handle string) stri
 		return handle
 	case s.by == "pool":
 		return "" // each pool is a space; its name is set there
-	case s.by == "age":
-		if b.Claimed().IsZero() {
-			return "unknown age"
-		}
-		age := s.now.Sub(b.Claimed())
-		for _, a := range ages {
-			if age < a.below {
-				return a.label
-			}
-		}
-		return "30 days and more"
 	case s.host.Kind != alloc.Nobody && s.host != holder:
 		return ""
 	}

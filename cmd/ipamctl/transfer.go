@@ -26,8 +26,8 @@ func (a *app) importCommand() *cobra.Command {
 		Long: "import adds what is not there yet and leaves what is; it may be repeated. What the store refuses is named on standard error,\n" +
 			"the rest is imported, and the status is 4. Look first with --dry-run, and compare with diff before you cut over.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(exchangeFormats, format) {
-				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exchangeFormats, ", "))
+			if !slices.Contains(importFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(importFormats, ", "))
 			}
 			inv, err := a.readInventory(format, args[0])
 			if err != nil {
@@ -42,7 +42,7 @@ func (a *app) importCommand() *cobra.Command {
 			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error { return a.printImport(ctx, e, inv, owner) })
 		},
 	}
-	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exchangeFormats, ", "))
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(importFormats, ", "))
 	c.Flags().StringVar(&host, "host", "", "the `HOST` of addresses whose source does not say it; virtual:NAME for an owner that is no machine")
 	return a.dryRunFlag(c)
 }

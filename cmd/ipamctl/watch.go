@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -223,90 +222,5 @@ func (a *app) printChange(v changeView) error {
 		holder = v.Before + " -> " + v.After
 	}
 	_, err := fmt.Fprintf(a.stdout, "%s  %-19s  %s  %s\n", v.Time, v.Change, v.What, printable(holder))
-	return err
-}
-
-func (a *app) topCommand() *cobra.Command {
-	var interval time.Duration
-	var count, rows int
-	c := &cobra.Command{
-		Use: "top", Args: cobra.NoArgs,
-		Short: "Show the fullest pools and the hosts with the most addresses, again and again",
-		Long: "top shows the pools, the fullest first, with what changed since the last look and, if a pool fills, when it is full at that pace,\n" +
-			"and the hosts with the most addresses. It ends with Ctrl-C, or after --count looks.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := top{app: a, rows: rows, used: map[string]float64{}}
-			for n := 1; ; n++ {
-				if err := a.read(cmd.Context(), t.show); err != nil {
-					return err
-				}
-				a.quiet = true
-				if n == count {
-					return nil
-				}
-				if err := wait(cmd.Context(), interval); err != nil {
-					return nil // Ctrl-C is how it ends
-				}
-			}
-		},
-	}
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "the time between two looks")
-	c.Flags().IntVarP(&count, "count", "n", 0, "end after this many looks; 0 does not")
-	c.Flags().IntVar(&rows, "rows", 10, "the most hosts to show")
-	return c
-}
-
-// top is what one look leaves for the next.
-type top struct {
-	*app
-	rows int
-	used map[string]float64
-	at   time.Time
-}
-
-func (t *top) show(ctx context.Context, e *ipset.Engine) error {
-	all, err := pools(ctx, e)
-	if err != nil {
-		return err
-	}
-	hosts, err := hostViews(ctx, e)
-	if err != nil {
-		return err
-	}
-	sortPools(all, "use")
-	sortHosts(hosts, "addresses")
-	now := t.now()
-	var out strings.Builder
-	if isTerminal(t.stdout) {
-		out.WriteString("\x1b[H\x1b[2J")
-	}
-	fmt.Fprintf(&out, "%s  %s  %s\n\n", now.UTC().Format(time.DateTime), plural(len(all), "pool"), plural(len(hosts), "host"))
-	l := &listing{columns: append(slices.Clone(poolColumns), "CHANGE", "FULL IN")}
-	for i := range all {
-		p := &all[i]
-		used := p.Used.Float64()
-		change, full := "-", "-"
-		if before, known := t.used[p.Name]; known {
-			change = fmt.Sprintf("%+.0f", used-before)
-			if pace := (used - before) / now.Sub(t.at).Seconds(); pace > 0 {
-				full = time.Duration(p.Utilization.Available.Float64() / pace * float64(time.Second)).Round(time.Second).String()
-			}
-		}
-		t.used[p.Name] = used
-		l.add(p.Name, nil, append(p.cells(), change, full)...)
-	}
-	t.at = now
-	if err := writeTable(&out, l.columns, l.rows); err != nil {
-		return err
-	}
-	out.WriteByte('\n')
-	h := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}}
-	for _, v := range hosts[:min(len(hosts), t.rows)] {
-		h.add(v.Host, nil, v.Host, fmt.Sprint(len(v.Blocks)), fmt.Sprint(v.Addresses), fmt.Sprint(v.Borrowed), fmt.Sprint(v.Lent))
-	}
-	if err := writeTable(&out, h.columns, h.rows); err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(t.stdout, out.String())
 	return err
 }

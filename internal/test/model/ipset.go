@@ -34,8 +34,6 @@ type IPSet struct {
 	Start func(owner string, p IPSetPool) netip.Prefix
 	// Last is what sticky handles were given last, by handle and whether it is IPv6.
 	Last map[IPSetLast][]netip.Addr
-	// ended are the blocks that writeEnds deleted in the call that is under way.
-	ended map[netip.Prefix]bool
 }
 
 // IPSetLast names what a sticky handle had of one family.
@@ -77,17 +75,11 @@ func (m *IPSet) Step(d time.Duration) {
 	m.Advance()
 }
 
-// Advance ends in every block what is over. The real engine does so when it touches a block, with the same result.
+// Advance ends in every block what is over, and removes the blocks without owner that are empty then. The real engine does so before it
+// looks at a block, with the same result.
 func (m *IPSet) Advance() {
-	for _, b := range m.Blocks {
-		b.Advance(m.Now, m.cooldown(b.Prefix.Addr()))
-	}
-}
-
-// Sweep removes the blocks without owner that are empty.
-func (m *IPSet) Sweep() {
 	for p, b := range m.Blocks {
-		if b.Owner == "" && len(b.Holds) == 0 {
+		if b.Advance(m.Now, m.cooldown(b.Prefix.Addr())); b.Owner == "" && len(b.Holds) == 0 {
 			delete(m.Blocks, p)
 		}
 	}
@@ -162,28 +154,6 @@ func (m *IPSet) clone() map[netip.Prefix]*IPSetBlock {
 	return blocks
 }
 
-// restore takes back what a call has changed. Blocks that it found ended stay deleted: that is a commit of its own.
-func (m *IPSet) restore(before map[netip.Prefix]*IPSetBlock) {
-	for p := range m.ended {
-		delete(before, p)
-	}
-	m.Blocks = before
-}
-
-// writeEnds deletes the blocks of pools that have no owner and that time has left empty, and reports whether there were any. An
-// assignment that is short does so, and starts again.
-func (m *IPSet) writeEnds(pools []IPSetPool) bool {
-	n := len(m.Blocks)
-	for q, b := range m.Blocks {
-		in := func(p IPSetPool) bool { return m.serves(p, q.Addr()) && p.Bits == q.Bits() }
-		if b.Owner == "" && len(b.Holds) == 0 && slices.ContainsFunc(pools, in) {
-			m.ended[q] = true
-			delete(m.Blocks, q)
-		}
-	}
-	return len(m.Blocks) < n
-}
-
 // AutoAssign gives addresses, as ipset.Engine.AutoAssign does. why is "no pool" or "short" if it gives none for that.
 func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 	var pools [2][]IPSetPool
@@ -198,20 +168,12 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 			return nil, "no pool"
 		}
 	}
-	m.ended = make(map[netip.Prefix]bool)
 	before := m.clone()
-	for f := 0; f < len(pools); f++ {
-		ended := w.onward(f == 1) && w.N[f] > 0 && m.writeEnds(pools[f])
-		got := m.autoAssign(w, w.N[f], f == 1, pools[f])
-		if ended || len(got) < w.N[f] && m.writeEnds(pools[f]) {
-			m.restore(before)
-			before, out, f = m.clone(), nil, -1
-			continue
-		}
-		out = append(out, got...)
+	for f := range pools {
+		out = append(out, m.autoAssign(w, w.N[f], f == 1, pools[f])...)
 	}
 	if w.All && len(out) < w.N[0]+w.N[1] {
-		m.restore(before)
+		m.Blocks = before
 		return nil, "short"
 	}
 	if !w.Sticky {

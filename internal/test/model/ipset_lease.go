@@ -9,17 +9,16 @@ import (
 // AssignBoth gives named addresses and then others, all or none; why is that of AssignIP or AutoAssign. Addresses that the handle
 // holds already are among the answer.
 func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, why string) {
-	m.ended = nil
 	before := m.clone()
 	for _, a := range named {
 		if why := m.AssignIP(a, w); why != "" {
-			m.restore(before)
+			m.Blocks = before
 			return nil, why
 		}
 	}
 	if w.N[0]+w.N[1] > 0 {
 		if out, why = m.AutoAssign(w); why != "" {
-			m.restore(before)
+			m.Blocks = before
 			return nil, why
 		}
 	}

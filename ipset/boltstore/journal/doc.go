@@ -15,9 +15,11 @@
 //
 // Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a
 // journal is open once. A snapshot replaces the log after 4,096 batches, or when the log
-// is larger than 64 KiB and twice the last snapshot; where the file has no room for it,
-// the log grows on, and opening replays it. A snapshot of any size is kept, in parts of
-// 16 MiB; one batch has at most 64 MiB.
+// is larger than 64 KiB and twice the last snapshot. Where the file has no room for it,
+// the log grows on; where it has none for the log, the log is folded into the snapshot in
+// small steps, in room that the journal sets aside (128 kB and more). Changes that allocate
+// are then refused until that room can be set aside again, releases are made. A snapshot
+// of any size is kept, in parts; one batch has at most 64 MiB.
 //
 // Complexity: a change writes its batch only, however large the allocator is; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.

@@ -2,9 +2,9 @@ package journal
 
 import "testing"
 
-// Parts makes a snapshot of more than n bytes one in parts, until the test ends.
+// Parts makes a snapshot of more than n bytes one of several commits, until the test ends.
 func Parts(t *testing.T, n int) {
-	before := partBytes
-	partBytes = n
-	t.Cleanup(func() { partBytes = before })
+	before := commitBytes
+	commitBytes = n
+	t.Cleanup(func() { commitBytes = before })
 }

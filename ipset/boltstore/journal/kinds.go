@@ -25,17 +25,35 @@ func open[A any](ctx context.Context, s *boltstore.Store, name string, k kind[A]
 	if err = j.load(ctx); err == nil && k.suits != nil {
 		err = j.matches(k.suits(j.alloc))
 	}
-	if fresh := j.log.snapshot == 0; err == nil && (fresh || j.log.next > j.log.first) {
-		// A journal that has a snapshot does without a new one: its log is as good.
-		if err = j.writeSnapshot(j.alloc); errors.Is(err, boltstore.ErrReadOnly) || !fresh && errors.Is(err, boltstore.ErrNoSpace) {
-			err = nil
-		}
+	if err == nil {
+		err = j.tidy()
 	}
 	if err != nil {
 		table.Close()
 		return nil, err
 	}
 	return j, nil
+}
+
+// tidy removes what a crash left over and, if the journal is new or has a log, writes a snapshot. One that has a snapshot does
+// without another: its log is as good.
+func (j *Journal[A]) tidy() error {
+	l := &j.log
+	j.sweep()
+	fresh := l.snapshot == 0
+	if !fresh && l.next == l.first {
+		return nil
+	}
+	err := j.writeSnapshot(j.alloc)
+	if !fresh && errors.Is(err, boltstore.ErrNoSpace) {
+		j.compact()
+		_ = j.keepRoom() // or less of it, or none
+		return nil
+	}
+	if errors.Is(err, boltstore.ErrReadOnly) {
+		return nil
+	}
+	return err
 }
 
 // matches returns an error if the journal keeps another allocator than the caller asked for.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/servicealloc"
@@ -21,30 +22,23 @@ import (
 // A journal is a table of its own, named "journal/" and its name, with
 //
 //	kind                the type of the allocator
-//	snapshot            the allocator, in its own form
+//	snapshot            the digests of the parts that make up the allocator's own form, 16 bytes each, in order
+//	part<digest>        a part; one that the snapshot does not name is left over from a crash
 //	log<number>         8 bytes, big endian, ascending by one: a batch of changes since the snapshot, as JSON
-//
-// A snapshot that is larger than a part has, in place of the record snapshot:
-//
-//	parts               the number of the snapshot and how many parts it has
-//	part<number><i>     8 bytes each, big endian: a part; those of another number are left over from a crash
+//	room<number>        2 bytes, big endian: zeros, the room in which a full file is compacted
 //
 // Every batch, and the kind, carry the version of the format. A journal of a newer version is refused.
 const (
 	keyKind     = "kind"
 	keySnapshot = "snapshot"
-	keyParts    = "parts"
 	keyPart     = "part"
 	keyLog      = "log"
+	keyRoom     = "room"
 
 	prefix  = "journal/"
 	version = 1
 	maxName = 1000
 )
-
-// partBytes is the size of a part, far below the 64 MiB that a value may have. Each part is a commit of its own, so that the
-// snapshot may be larger than a commit. A variable for the tests.
-var partBytes = 16 << 20
 
 // A snapshot takes the place of the log when that has this many batches, or is larger than both this and twice the last snapshot.
 const (
@@ -98,11 +92,13 @@ type journalLog struct {
 	next     uint64 // number of the next batch
 	first    uint64 // of the oldest batch in the file
 	bytes    int
-	snapshot int          // bytes
-	number   uint64       // of the last snapshot in parts
-	parts    []string     // the keys of parts in the file, those that are left over included
-	cursor   netip.Prefix // that the file has
-	retry    uint64       // no snapshot before this batch, because there was no room for one
+	largest  int             // bytes of the largest batch since the journal was opened
+	snapshot int             // bytes
+	parts    map[string]bool // the keys of the parts of the snapshot
+	stale    []string        // the keys of parts in the file that the snapshot does not name
+	room     int             // how many records there are of that name
+	cursor   netip.Prefix    // that the file has
+	retry    uint64          // no snapshot before this batch, because there was no room for one
 }
 
 func logKey(n uint64) string { return string(binary.BigEndian.AppendUint64([]byte(keyLog), n)) }
@@ -148,7 +144,15 @@ func (b *batch) cursor() netip.Prefix {
 	return *b.Cursor
 }
 
-// write commits a batch of changes, or a snapshot that has them. Where there is no room for a snapshot the log grows on.
+// releases reports whether all changes of a batch give something back.
+func (b *batch) releases() bool {
+	return len(b.Changes) > 0 && !slices.ContainsFunc(b.Changes, func(c change) bool {
+		return c.Op != string(servicealloc.OpRelease) && c.Op != cidrset.OpRelease.String()
+	})
+}
+
+// write commits a batch of changes, or a snapshot that has them. Where there is no room for a snapshot the log grows on; where there
+// is none for the batch, the log is compacted.
 func (j *Journal[A]) write(a A, b batch) error {
 	l := &j.log
 	data, err := json.Marshal(b)
@@ -157,18 +161,42 @@ func (j *Journal[A]) write(a A, b batch) error {
 	}
 	whole := slices.ContainsFunc(b.Changes, func(c change) bool { return c.whole })
 	due := l.next-l.first >= logBatches || l.bytes+len(data) > max(logBytes, 2*l.snapshot)
-	if whole || due && l.next >= l.retry {
-		if err := j.writeSnapshot(a); whole || !errors.Is(err, boltstore.ErrNoSpace) {
+	if due && !whole && l.next >= l.retry {
+		if err := j.writeSnapshot(a); !errors.Is(err, boltstore.ErrNoSpace) {
 			return err
 		}
 		l.retry = l.next + retryBatches
 	}
-	op := store.Op{Kind: store.Put, Key: logKey(l.next), Value: string(data), Expect: 0}
-	if err := j.put([]store.Op{op}); err != nil {
+	attempt := func() error {
+		if !b.releases() && l.room < minRoom {
+			if err := j.keepRoom(); err != nil {
+				return err
+			}
+		}
+		if whole {
+			return j.writeSnapshot(a)
+		}
+		return j.append(b, data)
+	}
+	if err = attempt(); errors.Is(err, boltstore.ErrNoSpace) {
+		j.makeRoom()
+		err = attempt()
+	}
+	if errors.Is(err, boltstore.ErrNoSpace) && b.releases() && j.freeRoom() {
+		err = attempt()
+	}
+	return err
+}
+
+// append adds a batch to the log.
+func (j *Journal[A]) append(b batch, data []byte) error {
+	l := &j.log
+	if err := j.put([]store.Op{{Kind: store.Put, Key: logKey(l.next), Value: string(data), Expect: 0}}); err != nil {
 		return err
 	}
 	l.next++
 	l.bytes += len(data)
+	l.largest = max(l.largest, len(data))
 	l.cursor = b.cursor()
 	return nil
 }
@@ -203,48 +231,54 @@ func (j *Journal[A]) damaged(what string) error {
 	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Reason: "damaged: " + what, Err: ipalloc.ErrCorrupt}
 }
 
-// rebuild makes the allocator from a snapshot, nil for a new one, and what changed since.
-func (j *Journal[A]) rebuild(l journalLog, snapshot []byte, batches []batch) error {
-	var a A
-	var err error
-	live := new(atomic.Bool)
-	tell := func(c change) {
-		if live.Load() {
-			j.tell(c)
-		}
-	}
+// build makes an allocator from a snapshot, nil for a new one, and what changed since.
+func (j *Journal[A]) build(snapshot []byte, batches []batch, tell func(change)) (a A, err error) {
 	if snapshot == nil {
 		a, err = j.kind.create(tell)
 	} else {
 		a, err = j.kind.restore(snapshot, tell)
 	}
 	if err != nil {
-		return j.fail("open", err)
+		return a, j.fail("open", err)
 	}
 	for i, b := range batches {
 		for _, c := range b.Changes {
 			if err := j.kind.replay(a, c); errors.Is(err, errUnknownChange) {
-				return j.fail("open", fmt.Errorf("%w: %w", ipalloc.ErrVersion, err))
+				return a, j.fail("open", fmt.Errorf("%w: %w", ipalloc.ErrVersion, err))
 			} else if err != nil {
-				return j.damaged(fmt.Sprintf("batch %d of %d: %+v: %v", i+1, len(batches), c, err))
+				return a, j.damaged(fmt.Sprintf("batch %d of %d: %+v: %v", i+1, len(batches), c, err))
 			}
 		}
 		if j.kind.settle != nil {
 			if err := j.kind.settle(a, b); err != nil {
-				return j.damaged(fmt.Sprintf("batch %d of %d: %v", i+1, len(batches), err))
+				return a, j.damaged(fmt.Sprintf("batch %d of %d: %v", i+1, len(batches), err))
 			}
 		}
+	}
+	return a, nil
+}
+
+// rebuild makes the allocator from what the file has.
+func (j *Journal[A]) rebuild(f *records) error {
+	live := new(atomic.Bool)
+	a, err := j.build(f.snapshot, f.batches, func(c change) {
+		if live.Load() {
+			j.tell(c)
+		}
+	})
+	if err != nil {
+		return err
 	}
 	if j.kind.finish != nil {
 		var b batch
 		j.kind.finish(a, &b)
-		l.cursor = b.cursor()
+		f.log.cursor = b.cursor()
 	}
 	j.retire()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	live.Store(true)
-	j.alloc, j.live, j.log, j.told = a, live, l, nil
+	j.alloc, j.live, j.log, j.told = a, live, f.log, nil
 	return nil
 }
 

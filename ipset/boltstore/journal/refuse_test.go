@@ -230,7 +230,8 @@ func TestJournalOfANewerVersion(t *testing.T) {
 		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrVersion},
 		"key of the log":   {store.Op{Kind: store.Put, Key: "log\x00", Value: `{"version":1,"changes":[]}`, Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"key of a part":    {store.Op{Kind: store.Put, Key: "part\x00", Value: "x", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
-		"parts beside it":  {store.Op{Kind: store.Put, Key: "parts", Value: "1 1", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"no parts":         {store.Op{Kind: store.Put, Key: "snapshot", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"other parts":      {store.Op{Kind: store.Put, Key: "snapshot", Value: "16 bytes of none", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"snapshot":         {store.Op{Kind: store.Put, Key: "snapshot", Value: "nothing", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 	} {
 		path := filepath.Join(t.TempDir(), "store.db")

@@ -248,6 +248,8 @@ type Search struct {
 	cools   map[int]int64  // by pool: when the first cooling address that was passed over is free
 	looked  bool           // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
+	timely  bool           // the blocks of the tried pools are written as time has left them
+	later   []netip.Prefix // blocks of other pools that are due
 	// stretches are what has been listed of the indexes.
 	stretches []stretch
 	ragged    []int // pools of which the owner has blocks with addresses, and not so many in a row
@@ -412,11 +414,6 @@ func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 // pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 	onward := p.From.IsValid() && p.From.Is4() == (s.family == 4)
-	if onward {
-		if err := p.ended(t, s); err != nil { // a block full of leases that have ended is in no index of room
-			return err
-		}
-	}
 	if p.Sticky || p.Wish.IsValid() && p.Wish.Is4() == (s.family == 4) {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
 			return err
@@ -433,6 +430,9 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 		if s.want == 0 {
 			break
 		}
+		if err := p.timed(t, s); err != nil {
+			return err
+		}
 	}
 	s.remember(t.E)
 	return nil
@@ -440,7 +440,7 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 
 // The calls for a DHCP server or a VPN: DISCOVER is Offer, REQUEST is RenewIP, RELEASE is ReleaseIPs with the client as the
 // Guard, DECLINE is Decline. A lease ends by itself: from its end on no call takes the address for held, and the next call that
-// changes its block, an assignment that would fall short, or Sweep writes it.
+// changes its block, an assignment that looks beyond its owner's blocks, or Sweep writes it.
 
 // Offer carries out the call of that name.
 func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {

@@ -67,6 +67,11 @@ func (p *ensurePlan) Plan(t *txn.Txn) error {
 			if err := p.pickNew(t, s); err != nil {
 				return err
 			}
+			if s.want > 0 {
+				if err := p.timed(t, s); err != nil {
+					return err
+				}
+			}
 		}
 		if s.want == 0 {
 			continue

@@ -173,12 +173,8 @@ func (p *AssignPlan) reason(s *Search, i int, r Reason) {
 	}
 }
 
-// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block. Blocks
-// full of leases are in no index of room, so there is no shortage before what has ended is written.
+// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
 func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
-	if err := p.ended(t, s); err != nil {
-		return err
-	}
 	for k := 0; ; k++ {
 		i, ok := s.any(k)
 		if !ok {
@@ -206,47 +202,62 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	}
 }
 
-// ended returns ErrDue with blocks of the tried pools in which a lease or a cooldown has ended that the plan has not seen, if
-// there are any.
-func (p *AssignPlan) ended(t *txn.Txn, s *Search) error {
-	for k, ok := 0, true; ok; k++ {
-		_, ok = s.any(k) // all pools are looked for
+// timed returns ErrDue with blocks of the tried pools in which a lease or a cooldown has ended that is not written, if there are any. A
+// search that goes beyond the owner's blocks begins with it, because a block full of leases is in no index of room, and one that time
+// empties is in none of empty or free blocks: an assignment is the one that would follow a sweep.
+func (p *AssignPlan) timed(t *txn.Txn, s *Search) error {
+	if s.timely {
+		return nil
 	}
+	s.later = nil
 	r := record.DueBy(t.Past)
-	r.Limit = mostAtOnce
-	for {
-		recs, err := t.List(r)
+	for r.Limit = mostAtOnce; ; {
+		recs, err := s.dueIn(t, r)
 		if err != nil {
 			return err
 		}
-		var due []netip.Prefix
+		var due, others []netip.Prefix
 		for _, rec := range recs {
 			at, ok := record.ParseDueKey(rec.Key)
-			if !ok {
-				continue // Check reports it
+			switch {
+			case !ok: // Check reports it
+			case s.Serves(p.cat.Containing(at.Addr())):
+				due = append(due, at)
+			default:
+				others = append(others, at)
 			}
-			if i := p.cat.Containing(at.Addr()); !slices.Contains(s.Pools, i) || at.Bits() != p.cat.Pools[i].BlockBits {
-				continue
-			}
-			due = append(due, at)
 		}
-		if err := t.Warm(due); err != nil {
+		if len(due) == 0 && len(recs) == r.Limit {
+			due = others // else each call would list them again
+		}
+		if due, err = p.unwritten(t, due); err != nil {
 			return err
 		}
-		due = slices.DeleteFunc(due, func(at netip.Prefix) bool { // by its record, as the index may be damaged
-			be := t.Blocks.Get(at)
-			unwritten := len(be.Changes.List) > 0 && !t.Guarded(&be.Cell) // ended in the cache alone
-			t.Sure(&be.Cell)
-			return !unwritten && !be.IsDue(t.Past)
-		})
 		if len(due) > 0 {
 			return &txn.ErrDue{Blocks: due}
 		}
-		if len(recs) < r.Limit {
+		if s.later = append(s.later, others...); len(recs) < r.Limit {
+			s.timely = true
 			return nil
 		}
 		r.From = recs[len(recs)-1].Key + "\x00"
 	}
+}
+
+// unwritten returns those of some blocks in which a time has ended that is not written, by their records, as the index may be damaged.
+func (p *AssignPlan) unwritten(t *txn.Txn, due []netip.Prefix) ([]netip.Prefix, error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
+	err := t.Warm(due)
+	return slices.DeleteFunc(due, func(at netip.Prefix) bool {
+		be := t.Blocks.Get(at)
+		if err != nil || be.IsDue(t.Past) || len(be.Changes.List) > 0 {
+			return false
+		}
+		t.Sure(&be.Cell)
+		return true
+	}), err
 }
 
 // Choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
@@ -298,6 +309,7 @@ func (s *Search) nextTier() bool {
 	i, ok := s.any(s.tier)
 	if ok {
 		s.tiered, s.priority = true, s.Cat.Pools[i].Priority
+		s.timely = s.timely && !slices.ContainsFunc(s.later, func(at netip.Prefix) bool { return s.Serves(s.Cat.Containing(at.Addr())) })
 	}
 	return ok
 }

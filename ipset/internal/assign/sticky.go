@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -91,7 +92,7 @@ func (p *AssignPlan) pickMade(s *Search, i, k int, a netip.Addr) {
 // pickWish makes the block of a wish for the owner, unless something that limits automatic assignment keeps the address or the block.
 func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
 	if _, no, err := t.Occupied(p.cat, i, be.At); no || err != nil {
-		return err
+		return cmp.Or(err, p.timed(t, s)) // time may delete what is in the way
 	}
 	if may, err := p.mayClaim(t, i); !may || err != nil {
 		return err

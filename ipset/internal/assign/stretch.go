@@ -66,6 +66,28 @@ func (s *Search) list(t *txn.Txn, kind string, r store.Range) (err error) {
 	return nil
 }
 
+// dueIn returns the first records of the due index in r. The index of empty blocks, which is looked at next, begins where that one ends:
+// where few blocks have a lease or a cooldown, and few are empty, one list reads both.
+func (s *Search) dueIn(t *txn.Txn, r store.Range) (recs []store.Record, err error) {
+	_, again := s.read(record.KindDue)
+	n, whole := t.E.Lengths.Get(record.KindEmpty, s.family)
+	if again || !whole || !t.E.Lengths.Near() {
+		return t.List(r)
+	}
+	x := stretch{kind: record.KindDue, from: r.From, to: s.span(record.KindEmpty).To}
+	limit := min(r.Limit+n+1, listPage)
+	if x.recs, err = t.List(store.Range{From: x.from, To: x.to, Limit: limit}); err != nil {
+		return nil, err
+	}
+	if len(x.recs) == limit {
+		x.to = x.recs[limit-1].Key + "\x00"
+		t.E.Lengths.Far()
+	}
+	s.stretches = append(s.stretches, x)
+	recs, _ = x.part(r)
+	return recs, nil
+}
+
 // span returns the keys of an index from the first to the last of the tried pools.
 func (s *Search) span(kind string) store.Range {
 	first, last := s.Cat.Pools[s.Pools[0]].Prefix, s.Cat.Pools[s.Pools[0]].Prefix

@@ -37,6 +37,10 @@ func (p *AssignPlan) walk(t *txn.Txn, s *Search, i int, kind string, start netip
 // walkIn is walk over ranges of the index.
 func (p *AssignPlan) walkIn(t *txn.Txn, s *Search, i int, kind string, most int64, ranges ...store.Range) iter.Seq2[*txn.BlockEntry, error] {
 	return func(yield func(*txn.BlockEntry, error) bool) {
+		if err := p.timed(t, s); err != nil {
+			yield(nil, err)
+			return
+		}
 		limit := firstList
 		for _, r := range ranges {
 			for ; r.From < r.To && s.want > 0; limit = min(2*limit, mostAtOnce) {
@@ -232,6 +236,9 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 			return nil
 		}
 		block, ok, err := p.nextFree(t, s, i, p.start(i))
+		if err == nil && block != p.start(i) { // some that was passed over may be one that time empties
+			err = p.timed(t, s)
+		}
 		if err != nil || !ok {
 			return err
 		}

@@ -12,7 +12,20 @@ import (
 // blocks, and whether that was all of the searched pools. A wrong one costs a longer list, or one more.
 type Lengths struct {
 	last [2][len(searched)]atomic.Int64 // twice the number, and 1 for all
+	far  atomic.Int64                   // how many searches do not try to list what is due together with the next index
 }
+
+// Near reports whether the index of what is due may be so short that one list reads the next index, too.
+func (l *Lengths) Near() bool {
+	n := l.far.Load()
+	if n > 0 {
+		l.far.Store(n - 1)
+	}
+	return n == 0
+}
+
+// Far notes that it is not, for the next searches.
+func (l *Lengths) Far() { l.far.Store(64) }
 
 // searched are what the keys of those indexes begin with.
 var searched = [...]string{record.KindEmpty, record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From, record.KindRoom}

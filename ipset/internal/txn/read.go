@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
@@ -56,10 +57,9 @@ func (t *Txn) Peek(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	}
 	if all, err := t.advanceSome(cat, be, t.mostEnds(cat, be)); err != nil {
 		return nil, err
-	} else if !all {
-		return nil, &ErrDue{[]netip.Prefix{be.At}}
-	}
-	if len(be.Changes.List) > 0 && !t.Changed(&be.Cell) && !slices.Contains(t.aged, be.At) {
+	} else if aged := len(be.Changes.List) > 0 && !t.Changed(&be.Cell); !all || aged && be.IsEmpty() && be.Owner().Kind == alloc.Nobody {
+		return nil, &ErrDue{[]netip.Prefix{be.At}} // a block that time empties and nobody owns is deleted
+	} else if aged && !slices.Contains(t.aged, be.At) {
 		t.aged = append(t.aged, be.At)
 	}
 	return be, nil
