@@ -28,7 +28,7 @@ type Address struct {
 // It returns ErrExists if the attachment holds an address of a set, whatever is
 // requested; ErrFull; ErrOccupied, with Holder, for a requested address that is held, and
 // ErrReserved for one that is the gateway; ErrOutOfRange for requests that no set took; ErrInvalid for a
-// name, an address, or an engine without sets; ErrCorrupt; ErrConflict and the store's
+// name, an address, or an engine without sets; ErrClosed in a closed scope; ErrCorrupt; ErrConflict and the store's
 // errors. What the attachment holds outside the sets stays held. After an error nothing
 // has changed, except that after ErrUnknownOutcome the addresses may be held: call
 // [Engine.Del] on the same engine.

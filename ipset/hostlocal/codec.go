@@ -1,7 +1,6 @@
 package hostlocal
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,7 +11,7 @@ import (
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no
 // checksum, because the store has one. A form that changes gets another version.
-const codecVersion = 3
+const codecVersion = 4
 
 // coded is a pointer to a value with one function for both directions of its record.
 type coded[T any] interface {
@@ -27,18 +26,27 @@ func encode[T any, P coded[T]](v T) string {
 	return string(c.B)
 }
 
-// decode returns the content of a record, the zero T with an error: ErrVersion for a later version, else ErrCorrupt.
+// decode returns the content of a record, the zero T with an error: ErrVersion for another version, else ErrCorrupt.
 func decode[T any, P coded[T]](key, value string) (v T, err error) {
+	if err := checkVersion(key, value); err != nil {
+		return v, err
+	}
 	c := wire.Read(value)
 	c.Version(codecVersion)
 	if P(&v).code(c); c.End() != nil {
 		var none T
-		if errors.Is(c.Err, ipalloc.ErrVersion) {
-			return none, fault(ipalloc.ErrVersion, "", fmt.Sprintf("record %q: %v", key, c.Err))
-		}
 		return none, corrupt(key, "damaged: %v", c.Err)
 	}
 	return v, nil
+}
+
+// checkVersion refuses a record of another version, older or newer. The first byte is the version as it was written,
+// because the store has a checksum of the record.
+func checkVersion(key, value string) error {
+	if value == "" || value[0] == codecVersion {
+		return nil
+	}
+	return fault(ipalloc.ErrVersion, "", fmt.Sprintf("record %q has version %d, and this program reads version %d: use the program that wrote it", key, value[0], codecVersion))
 }
 
 // header is read by every operation of a network, and every commit names its revision. It exists before an address is
@@ -51,12 +59,15 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 type header struct {
 	epoch, purged uint64
 	boot          string
-	// closing is set by Remove. The next commit that grants clears it, and so changes the revision that Remove expects.
+	// closing is set by Remove and CloseScope. The next commit that grants clears it, and so changes the revision that they
+	// expect.
 	closing bool
+	// closed is set by CloseScope: no commit grants until OpenScope clears it.
+	closed bool
 }
 
 func (h *header) code(c *wire.Coder) {
-	c.Flags(&h.closing)
+	c.Flags(&h.closing, &h.closed)
 	wire.Uint(c, &h.epoch)
 	wire.Uint(c, &h.purged)
 	if wire.Rest(c, &h.boot); h.purged > h.epoch || len(h.boot) > maxName {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestHostileRecords replaces every record by damaged ones and adds keys that no engine
-// writes. Every operation returns ErrCorrupt, ErrVersion for a version above its own, or an answer that does not depend on the
+// writes. Every operation returns ErrCorrupt, ErrVersion for another version than its own, or an answer that does not depend on the
 // damage, and Check reports all damage that changes what is held.
 func TestHostileRecords(t *testing.T) {
 	base := newWorld(t)
@@ -103,12 +103,12 @@ func TestAddReadsWhatIsHeld(t *testing.T) {
 		w := newWorld(t, subnets("10.0.0.0/29"))
 		w.add(eth0("b"), nil, "10.0.0.2")
 		key := w.attachment(who)
-		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: "\x02", Expect: 0})
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: "\x04\x02", Expect: 0})
 		if got, err := w.Add(ctx, eth0("a")); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%v: %v, %v", who, got, err)
 		}
 		recs, err := w.store.Get(ctx, nil, key)
-		if err != nil || recs[0].Value != "\x02" {
+		if err != nil || recs[0].Value != "\x04\x02" {
 			t.Errorf("%v: the record is %q now, %v", who, recs, err)
 		}
 		mustCommit(t, w.store, store.Op{Kind: store.Delete, Key: key, Expect: store.AnyRevision})
@@ -211,7 +211,7 @@ func TestRecover(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range len(recs) + 1 {
-		for _, value := range []string{"", "\x07", "\x02"} {
+		for _, value := range []string{"", "\x04\x07", "\x04\x02"} {
 			w := newWorld(t)
 			for k, r := range recs {
 				v := r.Value
@@ -221,6 +221,15 @@ func TestRecover(t *testing.T) {
 				if v != "" {
 					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: r.Key, Value: v, Expect: 0})
 				}
+			}
+			if value != "" && i < len(recs) { // a record of a version that another program writes is not damaged
+				for _, version := range []string{"\x03", "\x05"} {
+					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: version + recs[i].Value[1:], Expect: store.AnyRevision})
+					if got, _, err := w.Recover(ctx); !errors.Is(err, ipalloc.ErrVersion) || len(got.Holdings) > 0 {
+						t.Fatalf("record %d of version %q: %v, %v", i, version, got, err)
+					}
+				}
+				mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: value, Expect: store.AnyRevision})
 			}
 			got, lost, err := w.Recover(ctx)
 			kind := byte(0)

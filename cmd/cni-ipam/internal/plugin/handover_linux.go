@@ -13,6 +13,16 @@ func exchange(path, temp string) bool {
 	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, temp, unix.RENAME_EXCHANGE) == nil
 }
 
+// syncAll writes to the disk what was changed on the file system of a directory: once, however many files that are.
+func syncAll(dir string) error {
+	d, err := openDir(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
+}
+
 // unopened reports whether no other process has the file open, which is the condition on
 // which the kernel grants a write lease. It returns false for known if the file system has
 // no leases.

@@ -173,8 +173,8 @@ func TestWordsKilledEverywhere(t *testing.T) {
 		word []string // empty: the first call of a runtime
 		end  []string // what is in the directory at the end
 	}{
-		{"files", nil, []string{lockName, guardName, stateName, bootName, takenName}},
-		{"files", []string{"import"}, []string{lockName, guardName, stateName, takenName}},
+		{"files", nil, []string{lockName, guardName, stateName, bootName, takenName, spareName}},
+		{"files", []string{"import"}, []string{lockName, guardName, stateName, takenName, spareName}},
 		{"ours", []string{"export"}, []string{lockName, exportedName, "10.9.0.2", cursorPrefix + "0"}},
 		{"ours", []string{"repair", "net"}, []string{lockName, guardName, stateName, bootName}},
 	} {

@@ -2,10 +2,8 @@ package plugin
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"io/fs"
 	"os"
@@ -16,9 +14,8 @@ import (
 )
 
 // Beside an installed program, under its name with one of these suffixes, are the program that
-// it replaced and a record: the checksum of each version that was installed, and keptLine once
-// there was a program to keep. The record tells an older version of this plugin from another
-// program, and a person who swapped the original back from an installer that did.
+// it replaced and a record, which has keptLine once there was a program to keep. The record stays
+// after uninstall: it tells a person who swapped the original back from an installer that did.
 const (
 	originalSuffix = ".original"
 	recordSuffix   = ".installed"
@@ -67,41 +64,42 @@ func (w *word) install(args []string) error {
 	return w.replace(self, dest)
 }
 
-// keepOther keeps the program at dest if it is to be replaced and is another one, and records
-// the one that replaces it.
+// keepOther keeps the program at dest if it is to be replaced and is not this plugin: also if
+// another one was kept before, because an update of the package is what is wanted later.
 func (w *word) keepOther(self, dest string) error {
 	if same, err := sameContent(self, dest); err != nil || same {
 		return err
 	}
-	known, err := readRecord(dest)
+	kept, _, err := readRecord(dest)
 	if err != nil {
 		return err
 	}
-	sum, err := checksum(dest)
-	foreign := err == nil && !slices.Contains(known, sum)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	theirs, err := isTheirs(dest)
+	if err != nil {
 		return err
 	}
-	_, err = os.Lstat(dest + originalSuffix)
-	switch missing := errors.Is(err, fs.ErrNotExist); {
-	case err != nil && !missing:
+	original, err := isTheirs(dest + originalSuffix)
+	if err != nil {
 		return err
-	case missing && foreign && slices.Contains(known, keptLine) && w.every > 0:
+	}
+	if theirs && !original && kept && w.every > 0 {
 		return fmt.Errorf("%s: %w", dest, errSwappedBack)
-	case missing && foreign:
-		if err := os.Link(dest, dest+originalSuffix); err != nil {
+	}
+	if theirs {
+		temp := fmt.Sprintf("%s.kept-%d", dest, os.Getpid())
+		defer os.Remove(temp)
+		if err := os.Link(dest, temp); err != nil {
 			return err
 		}
-		fallthrough
-	case !missing:
-		if err := addRecord(dest, known, keptLine); err != nil {
+		if err := os.Rename(temp, dest+originalSuffix); err != nil {
 			return err
 		}
 	}
-	if sum, err = checksum(self); err != nil {
-		return err
+	line := ""
+	if kept || theirs || original {
+		line = keptLine + "\n"
 	}
-	return addRecord(dest, known, sum)
+	return os.WriteFile(dest+recordSuffix, []byte(line), 0o644)
 }
 
 // replace replaces a program in one step, so that every call finds one or the other.
@@ -121,82 +119,181 @@ func (w *word) replace(self, dest string) error {
 	return nil
 }
 
-// uninstall gives all networks back to host-local and puts the original in its place again. A
-// call of this plugin may make a network between the two, so it looks at the networks again.
+// uninstall gives all networks back to host-local and puts the original in its place again. It
+// looks at everything before it changes anything, and takes back what it gave if it cannot go on.
+// A call of this plugin may make a network before the original is back, so it looks at the
+// networks once more.
 func (w *word) uninstall(args []string) error {
 	if len(args) != 1 {
 		return errors.New("uninstall needs the directory of the plugins")
 	}
 	dest := filepath.Join(args[0], w.as)
-	if err := each((*word).giveBack)(w, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	known, err := readRecord(dest)
+	w.program = "uninstall " + dest + "\n"
+	change, err := w.original(dest)
 	if err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	err = w.eachDir((*word).canGiveBack)
+	if w.dryRun {
+		if err == nil && change != nil {
+			fmt.Fprintf(w.stdout, "%s: would put the original back\n", dest)
+		}
 		return err
 	}
-	sum, err := checksum(dest)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !slices.Contains(known, sum):
-		return nil // done before
+	if err == nil {
+		err = w.eachDir((*word).giveBack)
 	}
-	if err = os.Rename(dest+originalSuffix, dest); errors.Is(err, fs.ErrNotExist) {
-		err = os.Remove(dest) // there was none
+	if change == nil {
+		return err
+	}
+	if err == nil {
+		err = change()
 	}
 	if err != nil {
-		return err
+		if e := w.eachDir((*word).takeBack); e != nil {
+			return errors.Join(err, fmt.Errorf("and taking back what was given: %w", e))
+		}
+		return fmt.Errorf("%w; this plugin goes on with every network", err)
 	}
 	fmt.Fprintf(w.stdout, "%s: the original is back\n", dest)
-	if err := each((*word).giveBack)(w, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	return errors.Join(syncAll(args[0]), w.eachDir((*word).giveBack), removeHelper(args[0], dest))
+}
+
+// original returns what puts the original in the place of the program at dest, nil if that was
+// done before, and an error if there is no original or this plugin is not what is to be replaced.
+func (w *word) original(dest string) (change func() error, err error) {
+	kept, known, err := readRecord(dest)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	theirs, err := isTheirs(dest)
+	if err != nil {
+		return nil, err
+	}
+	original, err := isTheirs(dest + originalSuffix)
+	if err != nil {
+		return nil, err
+	}
+	_, missing := os.Stat(dest)
+	switch {
+	case theirs && known, missing != nil && known && !kept && !original:
+		return nil, nil
+	case theirs:
+		return nil, fmt.Errorf("%s is another program, and nothing says that it was replaced", dest)
+	case original && (known || missing == nil):
+		return func() error {
+			if err := os.WriteFile(dest+recordSuffix, []byte(keptLine+"\n"), 0o644); err != nil { // for a repetition
+				return err
+			}
+			return os.Rename(dest+originalSuffix, dest)
+		}, nil
+	case missing != nil:
+		return nil, missing
+	case known && !kept: // there was none
+		return func() error { return os.Remove(dest) }, nil
+	}
+	return nil, fmt.Errorf("%s is this plugin, and %s is gone: put the program of that name there from its package", dest, dest+originalSuffix)
+}
+
+// eachDir does something for each network of each data directory that is there.
+func (w *word) eachDir(do func(*word, string) error) (err error) {
+	dirs := w.dataDirs
+	if _, none := os.Stat(w.dataDir); len(dirs) == 0 && none == nil {
+		dirs = []string{w.dataDir}
+	}
+	for _, dir := range dirs {
+		in := *w
+		in.dataDir = dir
+		err = errors.Join(err, each(do)(&in, nil))
+	}
+	return err
+}
+
+// hasNetwork reports whether there is something to give back.
+func (w *word) hasNetwork(name string) bool {
+	p := w.place(name)
+	return p.sharedIn() != "" || p.exists(stateName) || p.guarded()
+}
+
+// canGiveBack returns what would stop giveBack.
+func (w *word) canGiveBack(name string) error {
+	look := *w
+	if look.dryRun = true; !w.dryRun {
+		look.stdout = io.Discard
+	}
+	if !w.hasNetwork(name) {
+		return nil
+	}
+	return look.export(name)
 }
 
 // giveBack exports a network that this plugin has.
 func (w *word) giveBack(name string) error {
-	p := w.place(name)
-	if info, err := os.Lstat(p.file(guardName)); p.sharedIn() == "" && !p.exists(stateName) && (err != nil || !info.IsDir()) {
+	if !w.hasNetwork(name) {
 		return nil
 	}
 	return w.export(name)
 }
 
-// readRecord returns the lines of the record of a program.
-func readRecord(dest string) ([]string, error) {
-	data, err := os.ReadFile(dest + recordSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return strings.Fields(string(data)), err
-}
-
-// addRecord adds a line to the record.
-func addRecord(dest string, known []string, line string) error {
-	if slices.Contains(known, line) {
+// takeBack imports a network that an uninstall of the same program has given back.
+func (w *word) takeBack(name string) error {
+	marker, err := os.ReadFile(w.place(name).file(exportedName))
+	if err != nil || !strings.HasSuffix(string(marker), "\n"+w.program) {
 		return nil
 	}
-	f, err := os.OpenFile(dest+recordSuffix, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(line + "\n")
-	return errors.Join(err, f.Close())
+	return w.takeOver(name)
 }
 
-func checksum(path string) (string, error) {
+// removeHelper removes the command for shared networks, unless this plugin is in the directory
+// under another name too.
+func removeHelper(dir, dest string) error {
+	records, err := filepath.Glob(filepath.Join(dir, "*"+recordSuffix))
+	for _, record := range records {
+		other := strings.TrimSuffix(record, recordSuffix)
+		if theirs, _ := isTheirs(other); other != dest && !theirs {
+			return err
+		}
+	}
+	if e := os.Remove(filepath.Join(dir, helperName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		err = e
+	}
+	return err
+}
+
+// readRecord reports whether a program was installed at dest, and whether one was kept.
+func readRecord(dest string) (kept, known bool, err error) {
+	data, err := os.ReadFile(dest + recordSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, false, nil
+	}
+	return slices.Contains(strings.Fields(string(data)), keptLine), err == nil, err
+}
+
+// isTheirs reports whether there is a program, and it is no version of this one: those have its
+// name in them.
+func isTheirs(path string) (bool, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	defer f.Close()
-	sum := fnv.New128a() // nobody gains by a collision, and package crypto takes a tenth of a millisecond to start
-	_, err = io.Copy(sum, f)
-	return hex.EncodeToString(sum.Sum(nil)), err
+	b, kept := make([]byte, 64<<10), 0
+	for {
+		n, err := f.Read(b[kept:])
+		if n += kept; bytes.Contains(b[:n], []byte(about)) {
+			return false, nil
+		}
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		kept = copy(b, b[max(0, n-len(about)):n])
+	}
 }
 
 func copyFile(from, to string) error {

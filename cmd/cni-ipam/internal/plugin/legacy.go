@@ -158,6 +158,44 @@ func legacyFiles(state hostlocal.State, do func(name, content string) error) err
 	return nil
 }
 
+// releaseFiles is a DEL on a disk that is too full to take a network over: it removes the files of an attachment, as a call
+// of host-local does, and releases what an interrupted takeover moved into the state.
+func (p place) releaseFiles(who hostlocal.Attachment, release func(*state) error) error {
+	lock, err := lockFile(p.file(lockName), false, true, lockWait)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if !p.guarded() {
+		theirs, err := lockFile(p.file(guardName), false, true, lockWait)
+		if err != nil {
+			return err
+		}
+		defer theirs.Close()
+	}
+	l, err := readLegacy(p.dir)
+	if err != nil {
+		return err
+	}
+	of := func(who hostlocal.Attachment) int {
+		return slices.IndexFunc(l.Holdings, func(h hostlocal.Holding) bool { return h.Attachment == who })
+	}
+	at := of(who)
+	if at < 0 {
+		at = of(hostlocal.Attachment{Container: who.Container})
+	}
+	if at >= 0 {
+		for _, a := range l.Holdings[at].Addresses {
+			if err := p.remove(fileName(a)); err != nil {
+				return err
+			}
+		}
+	}
+	lock.Close()
+	p.asIs = true
+	return p.releasing(release)
+}
+
 // inTheWay returns an error if a file is there with another content, and whether it is there
 // with this one. An empty file is from a call that was killed.
 func inTheWay(path, content string) (done bool, err error) {

@@ -26,8 +26,8 @@ const sharedName = "ipalloc.shared"
 const sharedScheme = "etcd://"
 
 // turn is how long a call of a shared network waits for the one before it. Calls of one node
-// that run one after the other don't compete for the records. Nothing depends on it, and a
-// call that waits for etcd must not stop the others.
+// that run one after the other don't compete for the records. A call that waits for etcd must
+// not stop the others, so the rest go on without the lock: leave excludes them in the store.
 const turn = time.Second
 
 // mark returns the text of the mark: the store, and the space in it.
@@ -88,13 +88,18 @@ func (s *state) openShared() error {
 	if s.lock, err = lockFile(s.file(lockName), false, true, lockWait); err != nil {
 		return err
 	}
+	if s.export && s.sharedIn() == "" { // left already, but for the guard perhaps
+		if !s.guarded() || s.exists(stateName) {
+			return errNothing
+		}
+		return nil
+	}
 	return s.join()
 }
 
 // joined reports whether nothing in the directory is left to do.
 func (s *state) joined() bool {
-	info, err := os.Lstat(s.file(guardName))
-	if err != nil || !info.IsDir() || s.sharedIn() != s.shared.mark() || s.exists(guardName+".new") || s.exists(stateName) {
+	if !s.guarded() || s.sharedIn() != s.shared.mark() || s.exists(guardName+".new") || s.exists(stateName) {
 		return false
 	}
 	l, err := readLegacy(s.dir)
@@ -111,8 +116,13 @@ func (s *state) join() error {
 	if _, err := s.guard(); err != nil {
 		return err
 	}
+	if !s.export {
+		if err := s.engine.OpenScope(s.ctx); err != nil {
+			return err
+		}
+	}
 	if has != mark {
-		if err := s.unmark(); err != nil {
+		if err := s.remove(sharedName); err != nil {
 			return err
 		}
 		if err := os.Symlink(mark, s.file(sharedName)); err != nil {
@@ -129,9 +139,9 @@ func (s *state) join() error {
 	return err
 }
 
-// unmark removes the mark.
-func (p place) unmark() error {
-	if err := os.Remove(p.file(sharedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// remove removes a file of the network that may be gone already.
+func (p place) remove(name string) error {
+	if err := os.Remove(p.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -164,7 +174,8 @@ func (s *state) moveLocal() error {
 }
 
 // leave ends the sharing on this node, which must hold nothing in the store: its addresses
-// stay taken there, and a state of the node's own would not know of them.
+// stay taken there, and a state of the node's own would not know of them. The commit that finds
+// nothing held closes the node's scope, so that a call without the lock adds nothing later.
 func (s *state) leave() error {
 	all, err := s.engine.Export(s.ctx)
 	if err != nil {
@@ -173,7 +184,13 @@ func (s *state) leave() error {
 	if held := s.heldHere(all); held > 0 {
 		return fmt.Errorf("this node holds %d attachments in %s: move its pods to other nodes first", held, s.shared.mark())
 	}
-	return errors.Join(s.unmark(), s.unguard())
+	if err := s.engine.CloseScope(s.ctx); err != nil {
+		return err
+	}
+	if err := s.remove(sharedName); err != nil {
+		return err
+	}
+	return s.unguard()
 }
 
 // heldHere counts the attachments of this node's network.

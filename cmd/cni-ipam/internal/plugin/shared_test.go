@@ -112,11 +112,8 @@ func TestSharedNetwork(t *testing.T) {
 	b.must(invocation{verb: "GC", conf: gc})
 	b.says("net: ok, 3 attachments", "check", "-conf", file)
 	b.first("b2", confB)
-	keep := filepath.Join(t.TempDir(), "keep")
-	if err := os.WriteFile(keep, []byte("none\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.says("released 10.1.2.6 of b2/eth0", "gc", "-conf", file, "-keep", keep)
+	list := `printf 't1\n# end\n' | "$0" gc -conf "$1" -max 100% -keep -`
+	(&node{TB: t, bin: "/bin/sh"}).says("released 10.1.2.6 of b2/eth0", "-c", list, b.bin, file)
 	b.says("released 10.1.2.5 of a2/eth0", "free", "-conf", file, "net", "10.1.2.5")
 	b.says("this node holds 1 attachments", "export", "-conf", a.confFile(confA))
 	b.must(del1("t1", twin))
@@ -205,8 +202,8 @@ func TestSharedMark(t *testing.T) {
 	n.fails(add1("x", elsewhere), 7, mark)
 	n.fails(add1("x", conf("net", one24+`,"space":"y",`+storeKeys(cluster, "a", nil))), 7, mark)
 	keep := filepath.Join(t.TempDir(), "keep")
-	n.put(keep, "none\n")
-	for _, args := range [][]string{{"export"}, {"export", "-n"}, {"import"}, {"import", "-n"}, {"gc", "-keep", keep}, {"free", "net", "a1"}, {"repair", "net"}} {
+	n.put(keep, "none\n# end\n")
+	for _, args := range [][]string{{"export"}, {"export", "-n"}, {"import"}, {"import", "-n"}, {"gc", "-keep", keep, "net"}, {"free", "net", "a1"}, {"repair", "net"}} {
 		if a := n.word(args...); a.code != 1 || !strings.Contains(a.stderr, mark) {
 			t.Errorf("%v: %+v", args, a)
 		}
@@ -330,11 +327,11 @@ func TestWhereabouts(t *testing.T) {
 	held("id-c", "new2")
 	// What no node added goes by a list of all nodes.
 	keep := filepath.Join(t.TempDir(), "keep")
-	n.put(keep, "new2\n")
+	n.put(keep, "new2\n# end\n")
 	n.says("", "gc", "-conf", n.confFile(one), "-keep", keep)
 	held("id-c", "new2")
-	n.says("would release", "gc", "-n", "-imported", "-conf", n.confFile(one), "-keep", keep)
-	n.says("of id-c/net2", "gc", "-imported", "-conf", n.confFile(one), "-keep", keep)
+	n.says("would release", "gc", "-n", "-imported", "-max", "1", "-conf", n.confFile(one), "-keep", keep)
+	n.says("of id-c/net2", "gc", "-imported", "-max", "1", "-conf", n.confFile(one), "-keep", keep)
 	held("new2")
 }
 

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -53,7 +54,9 @@ type place struct {
 	refuse  bool // a damaged state of an earlier boot too
 	create  bool // the state, if there is none
 	short   bool // of space: make no spare
-	export  bool // continue an export: take nothing over
+	export  bool // for an export, which does not make what is not there
+	adopt   bool // for an import, which takes the network over again
+	asIs    bool // take nothing over
 	last    bool // the process ends when the state is closed
 	tool    bool // a person called: the boot of the configuration is unknown
 	shared  *shared
@@ -83,10 +86,11 @@ func (p place) exists(name string) bool {
 // the directory. Without create it returns errNothing if there is neither.
 func (p place) open() (*state, error) {
 	s := &state{place: p, ctx: context.Background()}
-	if p.create || p.shared != nil {
+	if p.create || p.shared != nil && !p.export {
 		err := os.Mkdir(p.dir, 0o755)
 		if s.fresh = err == nil; errors.Is(err, fs.ErrNotExist) {
 			err = os.MkdirAll(p.dir, 0o755)
+			s.fresh = err == nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -109,27 +113,49 @@ func (s *state) openLocal() (err error) {
 	if err = s.mustBeLocal(); err != nil {
 		return err
 	}
-	if !s.export && s.exists(exportedName) {
+	if s.adopt {
+		if err = s.remove(exportedName); err != nil {
+			return err
+		}
+	}
+	written := s.exists(exportedName)
+	if written && !s.export {
 		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
 	}
 	if !s.create && !s.exists(stateName) {
-		if l, err := readLegacy(s.dir); err != nil || len(l.files) == 0 || s.export {
-			return errors.Join(err, errNothing)
+		if s.export && (written || !s.guarded()) { // written back, but for the guard perhaps; or never taken over
+			return cmp.Or(s.unguard(), errNothing)
+		}
+		if l, err := readLegacy(s.dir); err != nil || s.asIs || len(l.files) == 0 && !s.export {
+			return cmp.Or(err, errNothing)
 		}
 		s.create = true // what host-local left is taken over
 	}
 	wasTheirs := false
-	if !s.export {
+	if s.asIs = s.asIs || written; !s.asIs {
 		if wasTheirs, err = s.guard(); err != nil {
 			return err
 		}
 	}
-	if s.store, err = s.openStore(); err != nil {
+	if !s.fresh && !s.asIs && !s.exists(stateName) { // what cannot be released later is not taken over
+		err = s.makeSpare()
+	}
+	if err == nil {
+		s.store, err = s.openStore()
+	}
+	if err != nil {
+		if noSpace(err) && !s.exists(stateName) { // host-local can still release
+			err = errors.Join(err, s.unguard())
+		}
 		return err
 	}
 	s.engine, err = hostlocal.New(s.store, hostlocal.Config{Network: s.network, Sets: s.sets, Boot: s.boot, Leases: s.leases})
-	if err != nil || s.export || s.fresh && !wasTheirs {
-		return err // in a directory that was not there, the next call settles
+	switch {
+	case err != nil, s.asIs:
+		return err
+	case s.fresh && !wasTheirs: // the next call settles
+		s.noteBoot()
+		return nil
 	}
 	return s.settle()
 }
@@ -146,7 +172,7 @@ func (s *state) takeLock() (err error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		l, none := readLegacy(s.dir)
-		if none == nil && (len(l.files) > 0 || s.exists(stateName)) {
+		if none == nil && (len(l.files) > 0 && !s.export || s.exists(stateName) || s.guarded()) {
 			s.lock, err = lockFile(s.file(lockName), false, true, lockWait)
 			return err
 		}
@@ -241,9 +267,13 @@ func (p place) lastBoot() string {
 	return last
 }
 
-// writeBoot records the boot. A symbolic link has no content that a crash of the machine
-// could lose: after one, the link is there, or it is not and the boot is unknown.
-func (s *state) writeBoot() {
+// noteBoot records the boot if it is another one, and returns the last one. A symbolic link has
+// no content that a crash of the machine could lose: after one, the link is there, or it is not
+// and the boot is unknown.
+func (s *state) noteBoot() (last string) {
+	if last = s.lastBoot(); s.boot == "" || last == s.boot {
+		return ""
+	}
 	err := os.Symlink(s.boot, s.file(bootName))
 	if errors.Is(err, fs.ErrExist) {
 		if err = os.Remove(s.file(bootName)); err == nil {
@@ -253,6 +283,7 @@ func (s *state) writeBoot() {
 	if err != nil {
 		logf("the boot cannot be recorded: %v", err)
 	}
+	return last
 }
 
 // close gives the network back.
@@ -308,11 +339,8 @@ func (s *state) settle() error {
 	if err != nil {
 		return err
 	}
-	if last := s.lastBoot(); s.boot != "" && last != s.boot {
-		s.writeBoot()
-		if last != "" {
-			s.forgetTaken()
-		}
+	if last := s.noteBoot(); last != "" {
+		s.forgetTaken()
 	}
 	if was == now {
 		return nil
@@ -347,11 +375,18 @@ func (s *state) tidy(quiet bool) error {
 		return err
 	}
 	if quiet && !s.short && !s.exists(spareName) {
-		if err := os.WriteFile(s.file(spareName), make([]byte, spareSize), 0o600); err != nil {
-			os.Remove(s.file(spareName))
-		}
+		_ = s.makeSpare() // the next call tries again
 	}
 	return nil
+}
+
+// makeSpare makes the spare, or nothing where there is no space.
+func (p place) makeSpare() error {
+	err := os.WriteFile(p.file(spareName), make([]byte, spareSize), 0o600)
+	if err != nil {
+		os.Remove(p.file(spareName))
+	}
+	return err
 }
 
 // spareSize holds the pages that releasing one attachment writes, several times over.
@@ -367,7 +402,8 @@ func changed(dir string) (int64, error) {
 }
 
 // releasing opens the network for a call that releases, and calls do. Without a state there
-// is nothing to release. On a full disk it gives the spare space back and tries once more.
+// is nothing to release. On a full disk it gives the spare space back, or that of the files that
+// were taken over, and tries once more.
 func (p place) releasing(do func(*state) error) error {
 	for {
 		s, err := p.open()
@@ -377,7 +413,12 @@ func (p place) releasing(do func(*state) error) error {
 		switch {
 		case errors.Is(err, errNothing):
 			return nil
-		case !noSpace(err) || p.short || os.Remove(p.file(spareName)) != nil:
+		case !noSpace(err) || p.short:
+			return err
+		case os.Remove(p.file(spareName)) == nil:
+		case p.exists(takenName):
+			p.forgetTaken()
+		default:
 			return err
 		}
 		p.short = true

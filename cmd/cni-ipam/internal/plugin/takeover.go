@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
@@ -31,7 +32,7 @@ func (s *state) guard() (wasTheirs bool, err error) {
 		} else if !errors.Is(err, fs.ErrExist) {
 			return false, err
 		}
-		if info, err := os.Lstat(path); err == nil && info.IsDir() {
+		if s.guarded() {
 			break
 		}
 		if err := outlast(old, lockWait); err != nil {
@@ -172,12 +173,23 @@ func (p place) forgetTaken() {
 	}
 }
 
-// unguard lets host-local work on the network again.
+// guarded reports whether host-local fails on the network.
+func (p place) guarded() bool {
+	info, err := os.Lstat(p.file(guardName))
+	return err == nil && info.IsDir()
+}
+
+// unguard lets host-local work on the network again. The caller has the lock of the network. Only
+// a directory goes: a file is host-local's lock, which a call of it may hold.
 func (p place) unguard() error {
-	if err := os.Remove(p.file(guardName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if !p.guarded() {
+		return nil
+	}
+	if err := outlast(p.file(guardName+".new"), lockWait); err != nil { // of a takeover that was killed
 		return err
 	}
-	return nil
+	syscall.Rmdir(p.file(guardName + ".new"))
+	return syscall.Rmdir(p.file(guardName))
 }
 
 // view is what a look at a network shows.

@@ -57,6 +57,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	mine := newNode(t, ours(t))
 	mine.dir = n.dir
 	mine.must(add1("m", conf("taken", one24)))
+	mine.must(add1("live", conf("taken", one24)))
 	if err := os.WriteFile(filepath.Join(n.dir, "taken", "10.1.2.9"), []byte("late\r\neth0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,11 @@ func TestLookingChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := filepath.Join(t.TempDir(), "list")
-	if err := os.WriteFile(list, []byte("alive\n"), 0o644); err != nil {
+	if err := os.WriteFile(list, []byte("live\n# end\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(list, later, later); err != nil {
 		t.Fatal(err)
 	}
 	before := fingerprint(t, n.dir)
@@ -78,13 +83,13 @@ func TestLookingChangesNothing(t *testing.T) {
 		want []string
 	}{
 		{[]string{"show"}, []string{"net    10.1.2.2  a     eth0  host-local\n", "taken  10.1.2.2  m     eth0  cni-ipam\n", "taken  10.1.2.9  late  eth0  host-local\n", "given  10.1.2.2  x     eth0  host-local\n"}},
-		{[]string{"show", "-o", "json", "-container", "m"}, []string{`"network": "taken"`, `"by": "cni-ipam"`, `"attachments": 1`, `"addresses": 1`, `"container": "m"`, `"0": "10.1.2.2"`}},
-		{[]string{"show", "-address", "10.1.2.3"}, []string{"net  10.1.2.3  b  eth0  host-local\n"}},
+		{[]string{"show", "-o", "json", "-container", "m"}, []string{`"network": "taken"`, `"by": "cni-ipam"`, `"attachments": 1`, `"addresses": 1`, `"container": "m"`, `"0": "10.1.2.3"`}},
+		{[]string{"show", "-address", "10.1.2.3"}, []string{"net    10.1.2.3  b     eth0  host-local\n"}},
 		{[]string{"check"}, []string{"net: ok, not taken over: 2 attachments in 3 files of host-local\n", "given: ok, written back: 1 attachments in 2 files of host-local\n",
-			"taken: ok, 1 attachments, and 1 attachments in 1 files of host-local to be taken over by the next call\n", "foreign: ok, not taken over: 0 attachments in 0 files of host-local\n"}},
-		{[]string{"export", "-n"}, []string{"net: would write back 0 attachments\n", "taken: would write back 1 attachments\n"}},
+			"taken: ok, 2 attachments, and 1 attachments in 1 files of host-local to be taken over by the next call\n", "foreign: ok, not taken over: 0 attachments in 0 files of host-local\n"}},
+		{[]string{"export", "-n"}, []string{"net: this plugin does not have it\n", "taken: would write back 2 attachments\n"}},
 		{[]string{"import", "-n"}, []string{"net: would take over 2 attachments from 3 files, and free 0 addresses without a holder\n"}},
-		{[]string{"gc", "-n", "-keep", list}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
+		{[]string{"gc", "-n", "-max", "1", "-keep", list, "taken"}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
 		{[]string{"free", "-n", "taken", "10.1.2.2"}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
 	} {
 		a := n.word(c.args...)

@@ -98,13 +98,14 @@ func asError(err error) *types.Error {
 	switch invalid := errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &own); {
 	case errors.As(err, &done):
 		return done
-	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, ipalloc.ErrClosed): // the node leaves the shared network
 		code = types.ErrTryAgainLater
 	case invalid && (own.Field == "Container" || own.Field == "Interface"):
 		code = types.ErrInvalidEnvironmentVariables
 	case invalid:
 		code = types.ErrInvalidNetworkConfig
-	case errors.As(err, &own) && own.Package == "hostlocal" && (own.Err == ipalloc.ErrCorrupt || own.Err == ipalloc.ErrVersion):
+	case errors.As(err, &own) && own.Package == "hostlocal" && own.Err == ipalloc.ErrCorrupt:
 		code = types.ErrInternal // an error of the store is one of input and output
 	}
 	return types.NewError(uint(code), err.Error(), "")

@@ -33,11 +33,12 @@ show, check, gc, free, import and export take it.
                    give networks back to host-local, as files in its form; until an import,
                    this plugin leaves them alone. With -conf FILE, end the sharing on this
                    node, which must hold nothing in the store
-  gc     [-n] [-imported] -keep FILE [NETWORK...]
-                   release the attachments of containers that are not in FILE, one id a line;
-                   "-" is standard input. Only attachments that were held before FILE was read
-                   are released. Of a shared network, those that this node added; with -imported
-                   those of no node, and FILE lists the containers of all nodes
+  gc     [-n] [-imported] [-max SHARE] -keep FILE NETWORK...
+                   release the attachments of containers that are not in FILE, one id a line and
+                   "# end" as the last one; "-" is standard input. Only attachments that were held
+                   before FILE was made are released, and none if that are more than SHARE of what
+                   is held, a number or by default 5%%. Of a shared network, those that this node
+                   added; with -imported those of no node, and FILE lists the containers of all nodes
   free   [-n] NETWORK ADDRESS|CONTAINER
                    release the attachment that holds an address, or those of a container
   repair [-n] [-lost] NETWORK...
@@ -46,8 +47,9 @@ show, check, gc, free, import and export take it.
   install [-every TIME] [-name PLUGIN] DIR
                    put this program into DIR under the name of PLUGIN, by default host-local, and
                    keep what was there as PLUGIN.original; -every looks again, until it is stopped
-  uninstall [-every TIME] [-name PLUGIN] DIR
-                   give all networks back, and put PLUGIN.original in its place again
+  uninstall [-n] [-every TIME] [-name PLUGIN] DIR
+                   give all networks back, and put PLUGIN.original in its place again: everything,
+                   or nothing if a network or the program cannot be. -data-dir may be repeated
   version
 
 Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
@@ -57,6 +59,7 @@ Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
 type word struct {
 	name      string
 	dataDir   string
+	dataDirs  []string // of an uninstall
 	dryRun    bool
 	finish    bool
 	imported  bool
@@ -65,11 +68,12 @@ type word struct {
 	container string
 	address   string
 	keep      string
+	most      string
 	pools     string
 	conf      *netConf // of a shared network
 	every     time.Duration
-	as        string   // the name of the plugin that install replaces
-	kept      []string // the content of keep, read after the snapshot of a gc
+	as        string // the name of the plugin that install replaces
+	program   string // the last line of the marker of what an uninstall gives back: where this program is
 
 	stdin  io.Reader
 	stdout io.Writer
@@ -89,7 +93,11 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(w.name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprintf(stderr, usage, defaultDataDir) }
-	flags.StringVar(&w.dataDir, "data-dir", defaultDataDir, "")
+	w.dataDir = defaultDataDir
+	flags.Func("data-dir", "", func(dir string) error {
+		w.dataDir, w.dataDirs = dir, append(w.dataDirs, dir)
+		return nil
+	})
 	flags.Func("conf", "", func(path string) (err error) {
 		if w.conf, err = readConfFile(path); err == nil {
 			err = w.conf.complete()
@@ -112,8 +120,12 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "gc":
 		flags.BoolVar(&w.dryRun, "n", false, "")
 		flags.StringVar(&w.keep, "keep", "", "")
+		flags.StringVar(&w.most, "max", "5%", "")
 		flags.BoolVar(&w.imported, "imported", false, "")
-	case "install", "uninstall":
+	case "uninstall":
+		flags.BoolVar(&w.dryRun, "n", false, "")
+		fallthrough
+	case "install":
 		flags.DurationVar(&w.every, "every", 0, "")
 		flags.StringVar(&w.as, "name", "host-local", "")
 	case "show":
@@ -251,8 +263,8 @@ func (v view) String() string {
 }
 
 // export writes a network back. The marker comes first: from then on no call of this plugin
-// changes anything. The state file goes after the files are written, the guard last. If it
-// is interrupted in between, repeating it continues.
+// changes anything. The state file goes when the files are on the disk, the guard last, and all
+// of it under the network's lock. If it is interrupted in between, repeating it continues.
 func (w *word) export(name string) error {
 	p := w.place(name)
 	if p.shared != nil {
@@ -261,7 +273,7 @@ func (w *word) export(name string) error {
 	if err := p.mustBeLocal(); err != nil {
 		return err
 	}
-	if w.dryRun {
+	if w.dryRun && w.hasNetwork(name) {
 		v, err := p.look(false)
 		if err == nil {
 			err = checkLegacy(p.dir, v.state)
@@ -271,26 +283,17 @@ func (w *word) export(name string) error {
 		}
 		return err
 	}
-	s, err := p.open()
-	switch {
-	case errors.Is(err, errExported):
-		p.export = true
+	p.export = true
+	s, err := (*state)(nil), errNothing
+	if !w.dryRun {
 		s, err = p.open()
-	case err == nil:
-		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
-		if err = s.checkExport(); err == nil {
-			err = os.WriteFile(s.file(exportedName), []byte(marker), 0o600)
-		}
 	}
-	if errors.Is(err, errNothing) { // written back, but for the guard perhaps
+	if errors.Is(err, errNothing) { // written back, or never taken over
 		fmt.Fprintf(w.stdout, "%s: this plugin does not have it\n", name)
-		return p.unguard()
+		return nil
 	}
 	if err == nil {
-		err = s.writeBack(w.stdout)
-	}
-	if s != nil {
-		err = errors.Join(err, s.close())
+		err = errors.Join(s.writeBack(w), s.close())
 	}
 	return err
 }
@@ -306,6 +309,10 @@ func (w *word) leave(p place) error {
 	}
 	p.export = true
 	s, err := p.open()
+	if errors.Is(err, errNothing) || errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w.stdout, "%s: this node does not share it\n", p.network)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -315,32 +322,39 @@ func (w *word) leave(p place) error {
 	return err
 }
 
-// checkExport looks for what would stop an export, before the marker stops this plugin.
-func (s *state) checkExport() error {
+// writeBack writes the files of host-local and removes the state. It looks for what would stop it
+// before the marker stops this plugin.
+func (s *state) writeBack(w *word) error {
 	all, err := s.engine.Export(s.ctx)
+	if err == nil && !s.exists(exportedName) {
+		if err = checkLegacy(s.dir, all); err == nil {
+			err = syncAll(s.dir) // the state is to be there if the machine dies in between
+		}
+		if err == nil {
+			marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
+			err = os.WriteFile(s.file(exportedName), []byte(marker+w.program), 0o600)
+		}
+	}
 	if err == nil {
-		err = checkLegacy(s.dir, all)
+		err = writeLegacy(s.dir, all)
 	}
-	return err
-}
-
-// writeBack writes the files of host-local and removes the state.
-func (s *state) writeBack(out io.Writer) error {
-	all, err := s.engine.Export(s.ctx)
+	if err == nil {
+		err = syncAll(s.dir)
+	}
 	if err != nil {
-		return err
-	}
-	if err := writeLegacy(s.dir, all); err != nil {
 		return err
 	}
 	s.forgetTaken()
 	for _, name := range []string{bootName, spareName, stateName} {
-		if err := os.Remove(s.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.remove(name); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%s: wrote back %d attachments\n", s.network, len(all.Holdings))
-	return s.unguard()
+	if err := s.unguard(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w.stdout, "%s: wrote back %d attachments\n", s.network, len(all.Holdings))
+	return syncAll(s.dir)
 }
 
 // takeOver imports what host-local left, also after an export.
@@ -360,10 +374,7 @@ func (w *word) takeOver(name string) error {
 		}
 		return err
 	}
-	if err := os.Remove(p.file(exportedName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	p.create = true
+	p.create, p.adopt = true, true
 	s, err := p.open()
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestSwap(t *testing.T) {
 	if got := heldOf(n.state("net")); !got.equal(heldOf(first)) {
 		t.Fatalf("%v, want %v", got, heldOf(first))
 	}
-	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName)) {
+	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName, spareName)) {
 		t.Fatal(got)
 	}
 	n.fails(add1("a0", c), 999, "10.1.2.2 has been allocated to a0, duplicate allocation is not allowed")
@@ -147,7 +147,7 @@ func TestFormsOfFiles(t *testing.T) {
 		t.Fatalf("%s\nwant %s", got, want)
 	}
 	// What is not host-local's is where it was.
-	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
+	if got := n.ls("net"); !maps.Equal(got, names("lock", lockName, stateName, bootName, takenName, spareName, "README", "10.1.2.099", "::ffff:10.1.2.98", "FD00::8", "10.1.2.97", "10.1.2.200",
 		"last_reserved_ip.01", "last_reserved_ip.x")) {
 		t.Fatal(got)
 	}

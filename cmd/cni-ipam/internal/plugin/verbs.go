@@ -91,7 +91,8 @@ func del(c *call) ([]byte, error) {
 	if err != nil {
 		logf("del: %v", err)
 	}
-	err = c.conf.place(o, nil).releasing(func(s *state) error {
+	p := c.conf.place(o, nil)
+	release := func(s *state) error {
 		freed, err := s.engine.Del(s.ctx, s.inNetwork(c.attachment()))
 		if err == nil && len(freed) == 0 && s.shared != nil {
 			_, err = s.engine.Del(s.ctx, c.attachment()) // of an import that did not know the network
@@ -100,7 +101,10 @@ func del(c *call) ([]byte, error) {
 			return nil // an attachment that cannot exist holds nothing
 		}
 		return err
-	})
+	}
+	if err = p.releasing(release); noSpace(err) && p.shared == nil {
+		err = p.releaseFiles(c.attachment(), release)
+	}
 	if errors.Is(err, errEarlier) {
 		logf("del: released nothing: %v", err)
 		return nil, nil // no attachment of an earlier boot is alive
@@ -208,7 +212,8 @@ func gc(c *call) ([]byte, error) {
 
 // status reports whether the plugin is able to serve an ADD. That a range is full, or that a
 // shared store cannot be reached, is no error unless the configuration asks for it: on
-// Kubernetes it makes the node unready, and the store makes all of them so at once.
+// Kubernetes it makes the node unready, and the store makes all of them so at once. A network
+// that was written back is none either: its node is between two programs.
 func status(c *call) ([]byte, error) {
 	conf := c.conf
 	o, want, err := conf.read("")
@@ -228,7 +233,7 @@ func status(c *call) ([]byte, error) {
 	}
 	in := (*hostlocal.SetError)(nil)
 	switch full := errors.Is(err, ipalloc.ErrFull) && errors.As(err, &in); {
-	case err == nil, errors.Is(err, errNothing), full && !o.statusFull:
+	case err == nil, errors.Is(err, errNothing), errors.Is(err, errExported), full && !o.statusFull:
 		return nil, nil
 	case full:
 		err = fmt.Errorf("no IP addresses available in range set: %s", want.sets[in.Set])

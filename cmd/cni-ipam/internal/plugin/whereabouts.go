@@ -251,7 +251,7 @@ func (w *word) importPools(p place) error {
 	if w.pools == "" {
 		return errors.New("import into a shared network needs -whereabouts POOLS")
 	}
-	data, err := w.readFile(w.pools)
+	data, _, err := w.readFile(w.pools)
 	if err == nil {
 		data, err = client.YAML(data)
 	}

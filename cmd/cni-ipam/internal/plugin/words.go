@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 )
@@ -108,15 +112,18 @@ func (w *word) list(name string, v view) shown {
 	return n
 }
 
-// gc releases what was held before the list of containers was read and is not in it. An
-// attachment that is made while the list is made must not be released: so the snapshot
-// comes first.
+// gc releases what was held before the list of containers was made and is not in it. An
+// attachment that is made while the list is made must not be released: so the snapshot comes
+// before the list is read, and a file must be newer than what is held. A list that is cut, of
+// another runtime, or that would release much is refused before anything is released.
 func (w *word) gc(names []string) error {
-	if w.imported && w.conf == nil {
+	switch {
+	case w.imported && w.conf == nil:
 		return errors.New("-imported concerns a shared network: name its configuration by -conf FILE")
-	}
-	if w.keep == "" {
+	case w.keep == "":
 		return errors.New("gc needs -keep FILE, the ids of the containers that are alive")
+	case len(names) == 0 && w.conf == nil:
+		return errors.New("gc needs the name of each NETWORK whose containers FILE lists")
 	}
 	before := map[string][]hostlocal.Holding{}
 	err := each(func(w *word, name string) error {
@@ -127,54 +134,106 @@ func (w *word) gc(names []string) error {
 	if err != nil {
 		return err
 	}
-	if w.kept, err = w.readKeep(); err != nil {
+	alive, made, err := w.readKeep()
+	if err != nil {
 		return err
 	}
-	for name, held := range before {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
 		p := w.place(name)
-		gone := slices.DeleteFunc(held, func(h hostlocal.Holding) bool {
-			return w.keeps(h.Attachment.Container) || p.shared != nil && h.Scope != p.scope()
-		})
-		if e := w.release(name, gone); e != nil {
+		held := slices.DeleteFunc(slices.Clone(before[name]), func(h hostlocal.Holding) bool { return p.shared != nil && h.Scope != p.scope() })
+		gone := slices.DeleteFunc(slices.Clone(held), func(h hostlocal.Holding) bool { return keeps(alive, h.Attachment.Container) })
+		known := slices.ContainsFunc(before[name], func(h hostlocal.Holding) bool { return keeps(alive, h.Attachment.Container) })
+		e := w.believe(p, made, known, len(held), len(gone))
+		if before[name] = gone; e != nil {
+			err = errors.Join(err, fmt.Errorf("network %s: %w", name, e))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if err != nil && !w.dryRun {
+			return err
+		}
+		if e := w.release(name, before[name]); e != nil {
 			err = errors.Join(err, fmt.Errorf("network %s: %w", name, e))
 		}
 	}
 	return err
 }
 
+// listTime is how long a container may be missing in the list after its ADD.
+const listTime = time.Minute
+
+// believe returns why a list that was made at a time is not to be believed about a network in
+// which it would release some of what is held. known says that something held is in the list.
+func (w *word) believe(p place, made time.Time, known bool, held, gone int) error {
+	n, err := strconv.Atoi(strings.TrimSuffix(w.most, "%"))
+	if err != nil || n < 0 {
+		return fmt.Errorf("-max %q is neither a number nor a share like 5%%", w.most)
+	}
+	if strings.HasSuffix(w.most, "%") {
+		n = held * n / 100
+	}
+	changed, err := os.Stat(p.file(stateName))
+	switch {
+	case gone == 0:
+		return nil
+	case !known:
+		return errors.New("no container in the list holds an address: is it the list of another runtime? (cni-ipam free releases one by one)")
+	case gone > n:
+		return fmt.Errorf("%d of %d attachments would be released, and -max allows %d: look at them by -n, then raise it", gone, held, n)
+	case made.IsZero() || w.imported:
+		return nil
+	case err != nil || changed.ModTime().Add(listTime).After(made):
+		return fmt.Errorf("the list is older than what is held, or less than %s newer: use -keep - and make it while gc runs", listTime)
+	}
+	return nil
+}
+
 // shortID is the least length of an id that stands for a longer one.
 const shortID = 12
 
 // keeps reports whether a container is in the list, perhaps under a shortened id.
-func (w *word) keeps(container string) bool {
-	return slices.ContainsFunc(w.kept, func(id string) bool {
+func keeps(alive []string, container string) bool {
+	return slices.ContainsFunc(alive, func(id string) bool {
 		return id == container || len(id) >= shortID && strings.HasPrefix(container, id)
 	})
 }
 
-// readFile reads a file, or stdin for "-".
-func (w *word) readFile(path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(w.stdin)
+// readFile reads a file, or stdin for "-", and returns when it was made, the zero time for a pipe.
+func (w *word) readFile(path string) (data []byte, made time.Time, err error) {
+	in := w.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, made, err
+		}
+		defer f.Close()
+		in = f
 	}
-	return os.ReadFile(path)
+	if f, ok := in.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			made = info.ModTime()
+		}
+	}
+	data, err = io.ReadAll(in)
+	return data, made, err
 }
 
+// endOfList is the last line of a list that is complete.
+const endOfList = "# end"
+
 // readKeep reads the ids of containers, one a line.
-func (w *word) readKeep() (ids []string, err error) {
-	data, err := w.readFile(w.keep)
-	if err != nil {
-		return nil, err
+func (w *word) readKeep() (ids []string, made time.Time, err error) {
+	data, made, err := w.readFile(w.keep)
+	text, whole := strings.CutSuffix(strings.TrimSpace(string(data)), endOfList)
+	if err == nil && (!whole || text != "" && !strings.HasSuffix(text, "\n")) {
+		err = fmt.Errorf("%s has no end: the last line of a list that is complete is %q", w.keep, endOfList)
 	}
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) > 0 {
 			ids = append(ids, f[0])
 		}
 	}
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("%s lists no container; to release everything, name one that does not exist", w.keep)
-	}
-	return ids, nil
+	return ids, made, err
 }
 
 // release releases attachments, each if it still holds what it held.
@@ -262,12 +321,18 @@ func (w *word) repairOne(name string) error {
 	var lost int
 	if err == nil {
 		all, lost, err = recovered(ctx, name, saved)
-	} else if w.lost && !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(w.stdout, "%s: %v\n", name, err)
-		err = nil
 	}
-	if err != nil {
+	if err == nil && lost > 0 && len(all.Holdings)+len(all.Cursors) == 0 {
+		err = fmt.Errorf("none of the %d records that were read is of use", found.Records)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, ipalloc.ErrVersion):
+		return fmt.Errorf("%w, which is not damaged: export the network with that program, then import it with this one", err)
+	case !w.lost || errors.Is(err, fs.ErrNotExist):
 		return err
+	default:
+		fmt.Fprintf(w.stdout, "%s: %v\n", name, err)
 	}
 	whole := "nothing is missing"
 	if !found.Whole || lost > 0 {

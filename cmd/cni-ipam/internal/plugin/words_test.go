@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestGCWord: what is not in the list goes, short ids count, and what was added after the
@@ -26,8 +27,20 @@ func TestGCWord(t *testing.T) {
 	}
 	n.must(add1("lost", conf("second", one24)))
 	var out, log bytes.Buffer
-	stdin := &lateReader{text: "alive\n\n" + long[:12] + "   Running\nshort\n", first: func() { n.must(add1("late", c)) }}
-	if code := tool([]string{"gc", "-data-dir", n.dir, "-keep", "-"}, stdin, &out, &log); code != 0 {
+	list := "alive\n\n" + long[:12] + "   Running\nshort\n# end\n"
+	stdin := &lateReader{text: list, first: func() { n.must(add1("late", c)) }}
+	n.must(add1("alive", conf("second", one24)))
+	for _, most := range []string{"", "1", "49%", "x", "-1"} { // believed within bounds
+		args := []string{"gc", "-data-dir", n.dir, "-keep", "-", "-max", most, "net", "second"}
+		if most == "" {
+			args = slices.Delete(args, 5, 7)
+		}
+		if code := tool(args, strings.NewReader(list), &out, &log); code != 1 || out.Len() > 0 || !strings.Contains(log.String(), "-max") {
+			t.Fatal(out.String(), log.String())
+		}
+		log.Reset()
+	}
+	if code := tool([]string{"gc", "-data-dir", n.dir, "-keep", "-", "-max", "50%", "net", "second"}, stdin, &out, &log); code != 0 {
 		t.Fatal(log.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -43,7 +56,7 @@ func TestGCWord(t *testing.T) {
 	if !slices.Equal(left, []string{long, "alive", "late"}) {
 		t.Fatal(left)
 	}
-	for _, args := range [][]string{{"gc"}, {"gc", "-keep", "/none"}, {"gc", "-keep", os.DevNull}, {"free", "net"}, {"free", "net", "nobody"}, {"free", "none", "alive"}, {"repair"}, {"show", "-o", "xml"}} {
+	for _, args := range [][]string{{"gc", "net"}, {"gc", "-keep", "/none", "net"}, {"gc", "-keep", os.DevNull, "net"}, {"gc", "-keep", os.DevNull}, {"free", "net"}, {"free", "net", "nobody"}, {"free", "none", "alive"}, {"repair"}, {"show", "-o", "xml"}} {
 		if a := n.word(args...); a.code == 0 || a.stderr == "" {
 			t.Errorf("%v: %+v", args, a)
 		}
@@ -52,6 +65,50 @@ func TestGCWord(t *testing.T) {
 	n.mustWord("net: released 10.1.2.4 of "+long+"/eth0\n", "free", "net", long)
 	if a := n.word("version"); a.code != 0 || !strings.Contains(a.stdout, about) || !strings.Contains(a.stdout, "go1.") {
 		t.Fatal(a)
+	}
+}
+
+// TestGCBelievesNoOtherList: a list that is cut, empty, of another runtime, older than what is held, or without a network to
+// apply it to releases nothing.
+func TestGCBelievesNoOtherList(t *testing.T) {
+	n := newNode(t, ours(t))
+	c := conf("net", one24)
+	for _, name := range []string{"a", "b", "c"} {
+		n.must(add1(name, c))
+	}
+	file := filepath.Join(t.TempDir(), "list")
+	before := fingerprint(t, n.dir)
+	for _, list := range []struct {
+		text, want string
+		age        time.Duration // of what is held when the list is made
+		args       []string
+	}{
+		{"a\nb\n", "no end", time.Hour, []string{"net"}},
+		{"a\nb # end", "no end", time.Hour, []string{"net"}},
+		{"", "no end", time.Hour, []string{"net"}},
+		{"# end\n", "another runtime", time.Hour, []string{"net"}},
+		{"0123456789abcdef0123\n# end\n", "another runtime", time.Hour, []string{"net"}},
+		{"a\nb\n# end\n", "the list is older", -time.Second, []string{"net"}},
+		{"a\nb\n# end\n", "the list is older", 59 * time.Second, []string{"net"}},
+		{"a\nb\n# end\n", "name of each NETWORK", time.Hour, nil},
+		{"a\nb\n# end\n", "would release 10.1.2.4 of c/eth0", 61 * time.Second, []string{"-n", "net"}},
+	} {
+		n.put(file, list.text)
+		info, err := os.Stat(filepath.Join(n.dir, "net", stateName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := info.ModTime().Add(list.age)
+		if err := os.Chtimes(file, made, made); err != nil {
+			t.Fatal(err)
+		}
+		a := n.word(append([]string{"gc", "-keep", file, "-max", "100%"}, list.args...)...)
+		if !strings.Contains(a.stdout+a.stderr, list.want) || (a.code == 0) != slices.Contains(list.args, "-n") {
+			t.Errorf("%q: %+v, want %q", list.text, a, list.want)
+		}
+		if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
+			t.Fatalf("%q changed something", list.text)
+		}
 	}
 }
 
@@ -145,11 +202,11 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Another installer puts the original back: what is kept is not overwritten.
+	// An update of the package puts another one in place: that is what is wanted later.
 	if err := os.WriteFile(dest, []byte("another"), 0o755); err == nil {
 		n.mustWord(dest+": installed\n", "install", n.dir)
 	}
-	if b, _ := os.ReadFile(dest + ".original"); string(b) != "original" {
+	if b, _ := os.ReadFile(dest + ".original"); string(b) != "another" {
 		t.Errorf("kept %q", b)
 	}
 	if got := n.must(invocation{env: []string{"CNI_COMMAND=VERSION"}}); got.stdout == "" {
@@ -301,8 +358,13 @@ func TestFlagsAnywhere(t *testing.T) {
 	n := newNode(t, ours(t))
 	manyFiles(t, filepath.Join(n.dir, "theirs"), 3)
 	n.must(add1("a", conf("mine", one24)))
+	n.must(add1("b", conf("mine", one24)))
 	keep := filepath.Join(t.TempDir(), "keep")
-	if err := os.WriteFile(keep, []byte("none\n"), 0o600); err != nil {
+	if err := os.WriteFile(keep, []byte("b\n# end\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(keep, later, later); err != nil {
 		t.Fatal(err)
 	}
 	before := fingerprint(t, n.dir)
@@ -312,9 +374,9 @@ func TestFlagsAnywhere(t *testing.T) {
 		want string
 	}{
 		{[]string{"import", "theirs", "-n"}, 0, "theirs: would take over 3 attachments"},
-		{[]string{"export", "mine", "-n"}, 0, "mine: would write back 1 attachments"},
-		{[]string{"repair", "mine", "-n"}, 0, "mine: would save 1 attachments"},
-		{[]string{"gc", "mine", "-n", "-keep", keep}, 0, "mine: would release"},
+		{[]string{"export", "mine", "-n"}, 0, "mine: would write back 2 attachments"},
+		{[]string{"repair", "mine", "-n"}, 0, "mine: would save 2 attachments"},
+		{[]string{"gc", "mine", "-n", "-max", "1", "-keep", keep}, 0, "mine: would release"},
 		{[]string{"free", "mine", "a", "-n"}, 0, "mine: would release"},
 		{[]string{"free", "mine", "-n", "a"}, 0, "mine: would release"},
 		{[]string{"show", "mine", "-data-dir", t.TempDir()}, 1, "network mine"},
