@@ -52,7 +52,8 @@ func (b *boundReader) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// Restore makes a file of a copy that [Store.Backup] wrote. The file appears under its name when all of it has been read and
+// Restore makes a file of a copy that [Store.Backup] wrote. Stop every engine first: one that still runs on a file that was moved or
+// removed ends with ipalloc.ErrReplaced at its next call. The file appears under its name when all of it has been read and
 // verified. An existing file is never overwritten: os.ErrExist. ipalloc.ErrCorrupt and
 // ipalloc.ErrMismatch are about the copy; no file was made.
 func Restore(ctx context.Context, r io.Reader, path string) error {

@@ -107,6 +107,9 @@ func (s *Store) transaction() error {
 			return err
 		}
 		batch = s.take()
+		if err := s.same(s.follows(tx)); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
 		b = newBatchWriter(s, tx)
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
@@ -141,7 +144,7 @@ func (s *Store) transaction() error {
 	}
 	s.mu.Lock()
 	if b.wrote {
-		s.state, s.dirty = b.next, true
+		s.state, s.dirty, s.made = b.next, true, b.id
 		s.watches.add(b.events, s.opts.History)
 	}
 	s.mu.Unlock()

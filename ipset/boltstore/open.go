@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -52,6 +53,13 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 		return nil, err
 	}
 	s := &Store{path: path, opts: opts, file: f, state: st}
+	if s.name, err = filepath.Abs(path); err == nil {
+		s.info, err = f.Stat()
+	}
+	if err != nil {
+		f.Close()
+		return nil, failure("open", path, err)
+	}
 	if s.queue = combine.New[request](true, s.batch); opts.ReadOnly {
 		s.queue.Stop(failure("commit", path, ErrReadOnly))
 	}
@@ -59,6 +67,9 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 	if err := s.attach(mapped); err != nil {
 		f.Close()
 		return nil, err
+	}
+	if err := s.view(ctx, "open", func(tx *bbolt.Tx) error { s.made = tx.ID(); return nil }); err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -22,6 +23,8 @@ type Store struct {
 	path string
 	opts Options
 	file *os.File
+	info os.FileInfo // of file
+	name string      // the absolute path, whatever becomes of the working directory
 	db   *bbolt.DB
 
 	queue *combine.Queue[request] // commits that wait
@@ -30,6 +33,8 @@ type Store struct {
 	closed  bool
 	dirty   bool  // commits were made that one of the two meta pages does not show
 	failed  error // why no more commits are made
+	lost    error // the file is another one
+	made    int   // the transaction of the last commit
 	stuck   bool  // bbolt died with its locks held and must not be closed
 	state   state // of the last commit
 	watches history
@@ -95,7 +100,7 @@ func (s *Store) closeFile() error {
 	var err error
 	if dirty && !stuck {
 		// An empty commit writes the state into the other meta page as well.
-		err = s.guard(func() error { return s.db.Update(func(*bbolt.Tx) error { return nil }) })
+		err = s.guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return s.same(s.follows(tx)) }) })
 		stuck = errors.As(err, new(*panicError))
 	}
 	if stuck {
@@ -107,6 +112,33 @@ func (s *Store) closeFile() error {
 		return failure("close", s.path, err)
 	}
 	return nil
+}
+
+// same returns ipalloc.ErrReplaced, then and ever after, if the file does not show the last commit, was moved or was removed. That
+// its name cannot be looked up for another reason proves nothing.
+func (s *Store) same(shows bool) error {
+	now, err := os.Stat(s.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.lost != nil:
+		return s.lost
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(now, s.info):
+		s.lost = fmt.Errorf("%w: the file was moved or removed", ipalloc.ErrReplaced)
+	case !shows:
+		s.lost = fmt.Errorf("%w: the file was overwritten: it does not show transaction %d", ipalloc.ErrReplaced, s.made)
+	default:
+		return nil
+	}
+	s.watches.wake()
+	return s.lost
+}
+
+// follows reports whether a transaction that writes follows the last commit.
+func (s *Store) follows(tx *bbolt.Tx) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return tx.ID() == s.made+1
 }
 
 // A panicError is what bbolt panicked with, or a page of its map that can't be read.
@@ -136,12 +168,19 @@ func (s *Store) view(ctx context.Context, op string, f func(*bbolt.Tx) error) er
 		return failure(op, s.path, err)
 	}
 	s.mu.Lock()
-	closed := s.closed
+	closed, made := s.closed, s.made
 	s.mu.Unlock()
 	if closed {
 		return failure(op, s.path, ipalloc.ErrClosed)
 	}
-	err := s.guard(func() error { return s.db.View(f) })
+	err := s.guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			if err := s.same(tx.ID() >= made); err != nil {
+				return err
+			}
+			return f(tx)
+		})
+	})
 	switch p := (*panicError)(nil); {
 	case errors.As(err, &p):
 		return p.damaged(s.path)

@@ -79,6 +79,10 @@ func (s *Store) next(ctx context.Context, after uint64) (store.Event, error) {
 			ev := h.events[i]
 			s.mu.Unlock()
 			return ev, nil
+		case s.lost != nil:
+			err := s.lost
+			s.mu.Unlock()
+			return store.Event{}, failure("watch", s.path, err)
 		case s.closed:
 			s.mu.Unlock()
 			return store.Event{}, failure("watch", s.path, ipalloc.ErrClosed)

@@ -73,28 +73,31 @@ type client struct {
 	access access
 
 	quiet time.Duration // how long a silence is that makes the past doubtful
-	last  atomic.Int64  // when the last answer of an unbroken sequence came, in Unix nanoseconds; 0 after an error
+	last  atomic.Int64  // when the last answer of an unbroken sequence came, in nanoseconds since start; 0 after an error
 }
 
 // silence is after how much of it the cluster may have been set back unnoticed: stopping an etcd, changing its data and
 // starting it takes longer.
 const silence = time.Second
 
+// start is long before any answer. Time since then is monotonic: a clock that steps hides no silence.
+var start = time.Now().Add(-time.Hour)
+
 // calm reports whether requests were answered without error, and without a silence between them, since settle was called.
 func (c *client) calm() bool {
-	return time.Since(time.Unix(0, c.last.Load())) < c.quiet
+	return time.Since(start)-time.Duration(c.last.Load()) < c.quiet
 }
 
 // settle begins a sequence of answers.
-func (c *client) settle() { c.last.Store(time.Now().UnixNano()) }
+func (c *client) settle() { c.last.Store(int64(time.Since(start))) }
 
 // answered continues the sequence, or breaks it.
 func (c *client) answered(begin time.Time, last int64, ok bool) {
 	switch now := time.Now(); {
 	case !ok:
 		c.last.Store(0)
-	case begin.Sub(time.Unix(0, last)) < c.quiet && now.Sub(begin) < c.quiet:
-		c.last.CompareAndSwap(last, now.UnixNano()) // not after an error of another request
+	case begin.Sub(start)-time.Duration(last) < c.quiet && now.Sub(begin) < c.quiet:
+		c.last.CompareAndSwap(last, int64(now.Sub(start))) // not after an error of another request
 	}
 }
 

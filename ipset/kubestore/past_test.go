@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/servers"
@@ -187,5 +188,28 @@ func TestContinues(t *testing.T) {
 		if err := old.continues(replicaOf(tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("%v: %v", tt.later, err)
 		}
+	}
+}
+
+// The time since the last answer is monotonic, so that a clock that steps back hides no silence, and an error ends the calm.
+func TestCalm(t *testing.T) {
+	c := &client{quiet: time.Minute}
+	if !strings.Contains(start.String(), " m=") || c.calm() {
+		t.Errorf("calm before any answer, since %v", start)
+	}
+	if c.settle(); !c.calm() {
+		t.Error("not calm after an answer")
+	}
+	if last := c.last.Load(); time.Duration(last) > time.Since(start) {
+		t.Errorf("the last answer came at %v", last)
+	}
+	c.answered(time.Now(), c.last.Load(), false)
+	if c.calm() {
+		t.Error("calm after an error")
+	}
+	c.settle()
+	c.answered(time.Now().Add(2*c.quiet), c.last.Load(), true)
+	if before := c.last.Load(); time.Duration(before) > time.Since(start) {
+		t.Error("a request after a silence continued the sequence")
 	}
 }
