@@ -91,7 +91,7 @@ func TestSQLiteFiles(t *testing.T) {
 func TestLabels(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	dir := t.TempDir()
-	for file, text := range map[string]string{"lines": "w1 zone=a,disk=ssd\nw2 zone=b # second\n", "bad": "w1 zone\n",
+	for file, text := range map[string]string{"lines": "w1 zone=a,disk=ssd\nw2 zone=b # second\n# end\n", "bad": "w1 zone\n",
 		"nodes.json": `{"kind":"List","items":[{"metadata":{"name":"w1","labels":{"zone":"a"}},"spec":{}}]}`,
 		"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- metadata:\n    name: w1\n    labels: {zone: a}\n"} {
 		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
@@ -226,7 +227,7 @@ func isFree(b *block.Block, ip netip.Addr) bool {
 }
 
 func (a *app) addressListCommand() *cobra.Command {
-	var in string
+	var in, as string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the addresses that are held or cooling",
@@ -237,6 +238,13 @@ func (a *app) addressListCommand() *cobra.Command {
 				if p, err = parsePrefix(in); err != nil {
 					return err
 				}
+			}
+			switch as {
+			case "":
+			case "in-use":
+				return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.writeInUse(ctx, e, p) })
+			default:
+				return fail(exitUsage, "--as %s: in-use is needed", as)
 			}
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: allocationColumns, empty: "no address is held"}
@@ -257,7 +265,30 @@ func (a *app) addressListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "only those in this `PREFIX`")
+	c.Flags().StringVar(&as, "as", "", "in-use: write what one space holds as a `LIST` for gc and check, with its moment, and its end only when it is complete")
 	return c
+}
+
+// writeInUse writes what is held as a list of what is in use.
+func (a *app) writeInUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) error {
+	fmt.Fprintf(a.stdout, "#%s%s\n", takenWord, timeText(a.now()))
+	for al, err := range e.Allocations(ctx, p) {
+		if err != nil {
+			return err
+		}
+		for h := range al.Holders() {
+			if h.Cooling {
+				continue
+			}
+			line := h.Address.String()
+			if !strings.ContainsFunc(h.Handle, func(r rune) bool { return r == '#' || r == ',' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
+				line += " " + h.Handle // another one has no place in a line
+			}
+			fmt.Fprintln(a.stdout, strings.TrimSpace(line))
+		}
+	}
+	_, err := fmt.Fprintln(a.stdout, "# end")
+	return err
 }
 
 // addAllocations adds the allocations of a block that want accepts.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -171,9 +172,31 @@ func (a *app) examine(ctx context.Context, e *ipset.Engine, v *coverage) (*audit
 	defer a.progress("checking")()
 	r, err := e.Operator().Check(ctx, uses)
 	if v != nil && err == nil {
-		r.Problems = slices.DeleteFunc(r.Problems, func(p audit.Problem) bool { return p.Kind == audit.Unused && !v.covers(p.Addr) })
+		err = v.narrow(ctx, e, r)
 	}
 	return r, err
+}
+
+// ofList are the findings that compare with a list of what is in use.
+var ofList = []audit.Kind{audit.Unused, audit.NotHeld, audit.OtherHandle, audit.UsedTwice, audit.OutsideOfPool}
+
+// narrow drops the findings about addresses that the list is not complete for, and about those assigned after it.
+func (v *coverage) narrow(ctx context.Context, e *ipset.Engine, r *audit.Report) error {
+	young := map[netip.Addr]bool{}
+	if slices.ContainsFunc(r.Problems, func(p audit.Problem) bool { return p.Kind == audit.Unused }) {
+		for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+			if err != nil {
+				return err
+			}
+			if v.young(al) {
+				young[al.Address] = true
+			}
+		}
+	}
+	r.Problems = slices.DeleteFunc(r.Problems, func(p audit.Problem) bool {
+		return slices.Contains(ofList, p.Kind) && !v.covers(p.Addr) || p.Kind == audit.Unused && young[p.Addr]
+	})
+	return nil
 }
 
 func (a *app) printProblems(reports ...spaceReport) error {

@@ -88,16 +88,17 @@ func TestMapInChromium(t *testing.T) {
 	})
 	dir := t.TempDir()
 	env := map[string]string{"IPAMCTL_STORE": name}
-	candidates := filepath.Join(dir, "candidates.json")
+	file := filepath.Join(dir, "candidates.json")
 	held := lookupIn(t, env, "10.1.0.48")
-	if err := writeCandidates(candidates, []candidate{{Address: netip.MustParseAddr("10.1.0.48"), Sequence: held.Sequence, Since: noon}}); err != nil {
+	leaked := candidates{Store: "x", All: []candidate{{Address: netip.MustParseAddr("10.1.0.48"), Sequence: held.Sequence, Since: noon}}}
+	if err := leaked.write(file); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "map.svg")
-	if status, _, stderr := call(t, env, "map", "pods", "--candidates", candidates, "--svg", file); status != exitOK {
+	svg := filepath.Join(dir, "map.svg")
+	if status, _, stderr := call(t, env, "map", "pods", "--candidates", file, "--svg", svg); status != exitOK {
 		t.Fatal(stderr)
 	}
-	status, out, stderr := call(t, env, "map", "pods", "--candidates", candidates, "-o", "json")
+	status, out, stderr := call(t, env, "map", "pods", "--candidates", file, "-o", "json")
 	if status != exitOK {
 		t.Fatal(stderr)
 	}
@@ -113,7 +114,7 @@ func TestMapInChromium(t *testing.T) {
 		true:  {"free": "#26292e", "idle": "#39434b", "used": "#bfe4ff", "reserved": "#999999", "cooling": "#009e73", "borrowed": "#e69f00", "orphan": "#cc79a7", "leak candidate": "#d55e00"},
 	}
 	for dark, want := range colors {
-		img := screenshot(t, file, dark)
+		img := screenshot(t, svg, dark)
 		seen := map[string]bool{}
 		for _, c := range cells {
 			// The picture begins below the headline; its 256 cells are in 16 columns of 24 pixels.

@@ -70,7 +70,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		return take(ctx, e)
 	}
 	if format == "in-use" {
-		uses, err := a.readInUse(name)
+		uses, _, err := a.readInUse(name)
 		inv := &inventory{lacks: lacks{true, true, true, false}}
 		for _, u := range uses {
 			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})

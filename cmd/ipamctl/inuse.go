@@ -11,17 +11,22 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 )
 
 const inUseHelp = `FILE lists what is in use, in one of these forms:
   an address on each line, and after it the handle, separated by spaces or a comma; the last line is "# end"
   the output of kubectl get pods -A -o json; pods that have ended do not count
-A list that is empty or has no end is refused, because everything that it lacks would be taken for unused.`
+"ipamctl address list --as in-use" writes the first form. A list has a moment: the line "# taken TIME" in it, --taken, or the time of
+the file; standard input needs one of the first two. An address that was assigned after it is not taken for unused. A list that is
+empty, has no end, says that it goes on, or is older than --max-age is refused, because everything that it lacks would be taken for
+unused.`
 
 // readFile reads a file, or standard input under the name "-".
 func (a *app) readFile(name string) ([]byte, error) {
@@ -44,8 +49,11 @@ type coverage struct {
 	pools []string
 	uses  []string
 	all   bool
+	taken string        // when the list was made, if the flag says so
+	age   time.Duration // the most that a list may have
 
 	list []audit.InUse
+	at   time.Time    // the moment of the list
 	in   []ipset.Pool // all pools
 }
 
@@ -56,6 +64,8 @@ func (v *coverage) flags(c *cobra.Command) {
 	f.StringSliceVar(&v.pools, "pool", nil, "the list covers the addresses of this `POOL`; may be repeated")
 	f.StringSliceVar(&v.uses, "use", nil, "the list covers the pools that serve no other `USE`: workload, tunnel, loadbalancer")
 	f.BoolVar(&v.all, "all-pools", false, "the list covers every pool of the space")
+	f.StringVar(&v.taken, "taken", "", "the `TIME` at which the making of the list began, as in 2006-01-02T15:04:05Z")
+	f.DurationVar(&v.age, "max-age", time.Hour, "refuse a list that is older")
 }
 
 // load reads the list, and the pools of the store. It refuses a list that does not say what it covers.
@@ -63,7 +73,10 @@ func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error
 	if len(v.pools)+len(v.uses) == 0 && !v.all {
 		return fail(exitUsage, "--in-use: say what the list covers, by --pool, --use or --all-pools; what it does not cover is left alone")
 	}
-	if v.list, err = a.readInUse(v.file); err != nil {
+	if v.list, v.at, err = a.readInUse(v.file); err != nil {
+		return err
+	}
+	if err := v.moment(a); err != nil {
 		return err
 	}
 	if v.in, err = e.Pools(ctx); err != nil {
@@ -75,6 +88,48 @@ func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error
 		}
 	}
 	return nil
+}
+
+// moment settles when the list was made, and refuses one that is too old to act on.
+func (v *coverage) moment(a *app) (err error) {
+	switch {
+	case v.taken != "":
+		if v.at, err = time.Parse(time.RFC3339, v.taken); err != nil {
+			return fail(exitUsage, "--taken %q: a time such as 2006-01-02T15:04:05Z is needed", v.taken)
+		}
+	case !v.at.IsZero():
+	case v.file == "-":
+		return fail(exitUsage, "standard input: it is not known when the list was made; name its --taken, or put a line \"# taken TIME\" into it")
+	default:
+		info, err := os.Stat(v.file)
+		if err != nil {
+			return err
+		}
+		v.at = info.ModTime()
+	}
+	if age := a.now().Sub(v.at); age > v.age {
+		return fail(exitRefused, "%s: the list is %v old, and --max-age allows %v", v.file, age.Round(time.Second), v.age)
+	}
+	return nil
+}
+
+// young reports whether an allocation may be younger than the list, which then says nothing of it. Times of allocations are exact to the
+// second.
+func (v *coverage) young(al alloc.Allocation) bool {
+	return !al.Since.Before(v.at.Truncate(time.Second))
+}
+
+// text names what the list covers.
+func (v *coverage) text() string {
+	if v.all {
+		return "all pools"
+	}
+	of := slices.Concat(v.pools, v.uses)
+	for i := range v.uses {
+		of[len(v.pools)+i] = "(" + v.uses[i] + ")"
+	}
+	slices.Sort(of)
+	return "pools " + strings.Join(slices.Compact(of), " ")
 }
 
 // covers reports whether the list is complete for an address: whether it has to be in the list if it is in use.
@@ -98,35 +153,43 @@ func (v *coverage) covers(at netip.Addr) bool {
 }
 
 // readInUse reads a list of what is in use.
-func (a *app) readInUse(file string) ([]audit.InUse, error) {
+func (a *app) readInUse(file string) (list []audit.InUse, taken time.Time, err error) {
 	text, err := a.readFile(file)
 	if err != nil {
-		return nil, err
+		return nil, taken, err
 	}
-	list, err := parseInUse(file, bytes.TrimSpace(text))
+	text = bytes.TrimSpace(text)
+	if len(text) > 0 && text[0] == '{' {
+		list, err = podsInUse(file, text)
+	} else {
+		list, taken, err = parseInUse(file, text)
+	}
 	if err == nil && len(list) == 0 {
 		err = fail(exitRefused, "%s: the list is empty", file)
 	}
-	return list, err
+	return list, taken, err
 }
 
-func parseInUse(file string, text []byte) (list []audit.InUse, err error) {
-	if len(text) > 0 && text[0] == '{' {
-		return podsInUse(file, text)
-	}
+// parseInUse reads a list of lines, and the moment that is in it.
+func parseInUse(file string, text []byte) (list []audit.InUse, taken time.Time, err error) {
 	if i := bytes.LastIndexByte(text, '\n'); len(text) > 0 && string(bytes.TrimSpace(text[i+1:])) != "# end" {
-		return nil, fail(exitRefused, "%s: the list has no end; the last line of a list that is complete is \"# end\"", file)
+		return nil, taken, fail(exitRefused, "%s: the list has no end; the last line of a list that is complete is \"# end\"", file)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+		line, comment, _ := strings.Cut(lines.Text(), "#")
+		if at, found := strings.CutPrefix(comment, takenWord); found && taken.IsZero() {
+			if taken, err = time.Parse(time.RFC3339, strings.TrimSpace(at)); err != nil {
+				return nil, taken, fail(exitUsage, "%s:%d: %q is not a time such as 2006-01-02T15:04:05Z", file, n, at)
+			}
+		}
 		f := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' })
 		if len(f) == 0 || n == 1 && f[0] == "address" {
 			continue
 		}
 		ip, err := parseAddr(f[0])
 		if err != nil {
-			return nil, fail(exitUsage, "%s:%d: %q is not an IP address", file, n, f[0])
+			return nil, taken, fail(exitUsage, "%s:%d: %q is not an IP address", file, n, f[0])
 		}
 		use := audit.InUse{Address: ip}
 		if len(f) > 1 {
@@ -134,15 +197,33 @@ func parseInUse(file string, text []byte) (list []audit.InUse, err error) {
 		}
 		list = append(list, use)
 	}
-	return list, lines.Err()
+	return list, taken, lines.Err()
+}
+
+// takenWord stands before the moment of a list.
+const takenWord = " taken "
+
+// listMetadata says whether a list of the API server goes on.
+type listMetadata struct {
+	Continue           string `json:"continue"`
+	RemainingItemCount int64  `json:"remainingItemCount"`
+}
+
+// whole refuses a page of a list.
+func (m listMetadata) whole(file string) error {
+	if m.Continue != "" || m.RemainingItemCount > 0 {
+		return fail(exitRefused, "%s: a page of a list that goes on; make the whole list, as kubectl get does", file)
+	}
+	return nil
 }
 
 // podsInUse reads a list of pods as kubectl prints it. Pods that have ended, and those on the host's
 // network, use no address.
 func podsInUse(file string, text []byte) ([]audit.InUse, error) {
 	var pods struct {
-		Kind  string
-		Items []struct {
+		Kind     string
+		Metadata listMetadata
+		Items    []struct {
 			Metadata struct{ Namespace, Name string }
 			Spec     struct{ HostNetwork bool }
 			Status   struct {
@@ -156,6 +237,9 @@ func podsInUse(file string, text []byte) ([]audit.InUse, error) {
 	}
 	if pods.Items == nil {
 		return nil, fail(exitUsage, "%s: not a list of pods", file)
+	}
+	if err := pods.Metadata.whole(file); err != nil {
+		return nil, err
 	}
 	var list []audit.InUse
 	for _, p := range pods.Items {

@@ -21,12 +21,14 @@ import (
 // those that a person names, because an answer without them would be about other pools than the service's.
 type hostLabels struct {
 	from string
+	cut  bool                         // the list has no end: it may lack hosts
 	of   map[string]map[string]string // by host
 }
 
 const labelsHelp = `Pools may select hosts by labels, which the store does not keep. --labels names them: kube for the nodes of the API server that the
 kubeconfig names, the output of kubectl get nodes -o json or -o yaml in a file, or a file with a host and its labels on each line, as
-in "worker-1 zone=a,disk=ssd".`
+in "worker-1 zone=a,disk=ssd". sweep --unselected needs "# end" as
+the last line of such a file.`
 
 // labelsFlag gives a command --labels.
 func (a *app) labelsFlag(c *cobra.Command) *cobra.Command {
@@ -48,7 +50,9 @@ func (a *app) loadLabels(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	a.labels.of, err = parseLabels(a.labels.from, string(text))
+	lines := strings.TrimSpace(string(text))
+	a.labels.cut = !strings.HasPrefix(lines, "{") && !strings.HasPrefix(lines, "apiVersion:") && !strings.HasSuffix("\n"+lines, "\n# end")
+	a.labels.of, err = parseLabels(a.labels.from, lines)
 	return err
 }
 
@@ -57,7 +61,8 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 	of := map[string]map[string]string{}
 	if head := strings.TrimSpace(text); strings.HasPrefix(head, "{") || strings.HasPrefix(head, "apiVersion:") {
 		var list struct {
-			Items []struct {
+			Metadata listMetadata
+			Items    []struct {
 				Metadata struct {
 					Name   string
 					Labels map[string]string
@@ -73,7 +78,7 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 		if len(of) == 0 {
 			return nil, fail(exitUsage, "%s: not a list of nodes", file)
 		}
-		return of, nil
+		return of, list.Metadata.whole(file)
 	}
 	for n, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -90,6 +95,9 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 			labels[k] = v
 		}
 		of[f[0]] = labels
+	}
+	if len(of) == 0 {
+		return nil, fail(exitRefused, "%s: the list of hosts is empty", file)
 	}
 	return of, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,14 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
@@ -134,6 +137,9 @@ func (a *app) sweepCommand() *cobra.Command {
 					if err := a.needLabels(ctx, e, anyUse, nil); err != nil {
 						return err
 					}
+					if a.labels.cut {
+						return fail(exitRefused, "%s: the list of hosts has no end, and a host that it lacks would lose its empty blocks; the last line of a list that is complete is \"# end\"", a.labels.from)
+					}
 				}
 				defer a.progress("sweeping")()
 				s, err := e.Operator().Sweep(ctx, args)
@@ -155,6 +161,14 @@ func (a *app) sweepCommand() *cobra.Command {
 	flags.DurationVar(&args.RequestsAfter, "requests-after", 0, "forget request keys that are older (default 24h)")
 	flags.DurationVar(&args.StickyAfter, "sticky-after", 0, "forget what sticky handles had that held nothing for this long (default 720h)")
 	return a.labelsFlag(a.dryRunFlag(c))
+}
+
+// candidates are those of one store, space and coverage: an address with its sequence number means another allocation elsewhere.
+type candidates struct {
+	Store  string      `json:"store"`
+	Space  string      `json:"space"`
+	Covers string      `json:"covers"`
+	All    []candidate `json:"candidates"`
 }
 
 // candidate is an address that was held and not in use when gc last looked.
@@ -185,7 +199,8 @@ func (a *app) gcCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			before, err := readCandidates(file)
+			scope := candidates{Store: storeurl.Redact(cmp.Or(a.store, a.getenv("IPAMCTL_STORE"))), Space: a.space, Covers: v.text()}
+			before, err := scope.read(file)
 			if err != nil {
 				return err
 			}
@@ -203,7 +218,8 @@ func (a *app) gcCommand() *cobra.Command {
 				if err != nil || a.dryRun {
 					return err
 				}
-				return writeCandidates(file, after)
+				scope.All = after
+				return scope.write(file)
 			})
 		},
 	}
@@ -237,7 +253,7 @@ func parseShare(text string) (func(held int) int, error) {
 }
 
 // readCandidates reads the file of candidates; one that does not exist has none.
-func readCandidates(file string) ([]candidate, error) {
+func readCandidates(file string) (*candidates, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -245,26 +261,47 @@ func readCandidates(file string) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []candidate
-	if err := json.Unmarshal(text, &all); err != nil {
+	all := new(candidates)
+	if err := json.Unmarshal(text, all); err != nil || all.Store == "" {
 		return nil, fail(exitDamaged, "%s: not a file of candidates: %v", file, err)
 	}
 	return all, nil
 }
 
-// writeCandidates replaces the file of candidates in one step.
-func writeCandidates(file string, all []candidate) error {
-	if all == nil {
-		all = []candidate{}
+// read returns the candidates of the same scope in a file. It refuses a file of another one.
+func (c *candidates) read(file string) ([]candidate, error) {
+	is, err := readCandidates(file)
+	if err != nil || is == nil {
+		return nil, err
 	}
-	text, err := json.MarshalIndent(all, "", "  ")
+	if is.Store != c.Store || is.Space != c.Space || is.Covers != c.Covers {
+		return nil, fail(exitRefused, "%s: the candidates of %s, space %q, %s, and not of %s, space %q, %s: name another file",
+			file, is.Store, is.Space, is.Covers, c.Store, c.Space, c.Covers)
+	}
+	return is.All, nil
+}
+
+// write replaces the file of candidates in one step.
+func (c *candidates) write(file string) error {
+	if c.All == nil {
+		c.All = []candidate{}
+	}
+	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", append(text, '\n'), 0o644); err != nil {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(file+".new", file)
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
 // holder is one allocation of an address.
@@ -275,9 +312,9 @@ type holder struct {
 
 // leaks decides which holders of addresses are leaked, and since when.
 type leaks struct {
-	covers func(netip.Addr) bool
+	*coverage
 	inUse  map[netip.Addr]bool
-	since  map[holder]time.Time // candidates of earlier rounds
+	before map[holder]candidate // of earlier rounds
 	now    time.Time
 	grace  time.Duration
 
@@ -286,26 +323,26 @@ type leaks struct {
 }
 
 func newLeaks(v *coverage, before []candidate, now time.Time, grace time.Duration) *leaks {
-	l := &leaks{covers: v.covers, inUse: map[netip.Addr]bool{}, since: map[holder]time.Time{}, now: now, grace: grace, seen: map[holder]candidate{}}
+	l := &leaks{coverage: v, inUse: map[netip.Addr]bool{}, before: map[holder]candidate{}, now: now, grace: grace, seen: map[holder]candidate{}}
 	for _, u := range v.list {
 		l.inUse[u.Address] = true
 	}
 	for _, c := range before {
-		l.since[holder{c.Address, c.Sequence}] = c.Since
+		l.before[holder{c.Address, c.Sequence}] = c
 	}
 	return l
 }
 
 // live tells a collector what to do with an allocation.
 func (l *leaks) live(al alloc.Allocation) ipset.Liveness {
-	if l.inUse[al.Address] || !l.covers(al.Address) {
+	if l.inUse[al.Address] || !l.covers(al.Address) || l.young(al) {
 		return ipset.Alive
 	}
 	k := holder{al.Address, al.Seq}
 	if _, known := l.seen[k]; !known {
-		first, was := l.since[k]
-		if !was {
-			first = l.now
+		first := l.now
+		if was, known := l.before[k]; known && was.Handle == al.Handle && !al.Since.After(was.Since) {
+			first = was.Since
 		}
 		l.seen[k] = candidate{al.Address, al.Seq, al.Handle, first}
 		l.order = append(l.order, k)

@@ -119,7 +119,10 @@ func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names 
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range all {
+		if all == nil {
+			all = new(candidates)
+		}
+		for _, c := range all.All {
 			s.leaked[c.Address] = c.Sequence
 		}
 	}

@@ -3,21 +3,28 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// asProgram makes the test binary be the program, at noon.
+// asProgram makes the test binary be the program, as many seconds after noon as its value says.
 const asProgram = "IPAMCTL_TEST_RUN_MAIN"
+
+func clock() time.Time {
+	seconds, _ := strconv.Atoi(os.Getenv(asProgram))
+	return noon.Add(time.Duration(seconds) * time.Second)
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: func() time.Time { return noon }}
+		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: clock}
 		os.Exit(a.run(context.Background(), os.Args[1:]))
 	}
 	os.Exit(m.Run())
@@ -69,7 +76,7 @@ func runDocument(t *testing.T, name string) {
 	}
 	var out strings.Builder
 	exports := "" // each command is a shell of its own
-	inside := false
+	commands, inside := 0, false
 	for _, line := range strings.SplitAfter(string(text), "\n") {
 		switch {
 		case strings.HasPrefix(line, "```"):
@@ -84,7 +91,8 @@ func runDocument(t *testing.T, name string) {
 				exports += command + "\n"
 				continue
 			}
-			out.WriteString(answer(t, bash, dir, exports+command))
+			commands++
+			out.WriteString(answer(t, bash, dir, exports+command, commands))
 		}
 	}
 	if *update {
@@ -108,11 +116,11 @@ func runDocument(t *testing.T, name string) {
 var amount = regexp.MustCompile(`^((records|written|expected) +)\d+$`)
 
 // answer runs a command and returns what it writes, with its status if that is not 0.
-func answer(t *testing.T, bash, dir, command string) string {
+func answer(t *testing.T, bash, dir, command string, seconds int) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), bash, "-c", command)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "NO_COLOR=")
+	cmd.Env = append(os.Environ(), fmt.Sprint(asProgram, "=", seconds), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "NO_COLOR=")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
