@@ -1,9 +1,8 @@
 // Package torture holds programs that do to the stores of package ipset what the world does: they kill processes, cut networks,
 // stop servers and fill disks, and look afterwards whether anything is missing, held twice, or held without an owner.
 //
-// Program stores does it to every store, and has package oracle compare each answer with the replay of all commits, and package
-// history explain what engines answered. Program etcd cuts members off as well, program bolt kills journals and fills disks, program
-// rates measures what an assignment costs.
+// Program stores is the storm: package oracle compares each answer of a store with the replay of all commits, and package history
+// explains what engines answered. Program rates measures what an assignment costs, program scale runs a large cluster.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ type Watch struct {
 	Events   []store.Event
 }
 
-const markPrefix = "u/"
+const markPrefix = area + "u/"
 
 // Mark returns the key that the commit of a call puts beside all others, whatever revision it has.
 func Mark(id string) string { return markPrefix + id }
@@ -70,8 +71,9 @@ type history struct {
 	made    map[uint64]*Call
 	revs    []uint64 // of made, ascending
 	records map[string][]store.Record
-	lows    []bound // by when something was known: the highest revision known until then
-	highs   []bound // by when a commit began, descending: the lowest revision of those that began then or later
+	keys    []string // of records, ascending
+	lows    []bound  // by when something was known: the highest revision known until then
+	highs   []bound  // by when a commit began, descending: the lowest revision of those that began then or later
 }
 
 // bound is a revision that counts from a time on.
@@ -91,6 +93,7 @@ func Check(calls []Call, watches []Watch) error {
 		errs = append(h.replay(), h.order()...)
 	}
 	if len(errs) == 0 {
+		h.keys = slices.Sorted(maps.Keys(h.records))
 		h.bounds(calls)
 		for i := range calls {
 			if err := h.call(&calls[i]); err != nil {
@@ -312,12 +315,15 @@ func (h *history) list(c *Call, low, high uint64) error {
 		return fmt.Errorf("revision %d, it must be from %d to %d", c.Rev, low, high)
 	}
 	var want []store.Record
-	for k := range h.records {
-		if r := h.at(k, c.Rev); r.Rev != 0 && k >= c.Range.From && (c.Range.To == "" || k < c.Range.To) {
+	i, _ := slices.BinarySearch(h.keys, c.Range.From)
+	for _, k := range h.keys[i:] {
+		if c.Range.To != "" && k >= c.Range.To {
+			break
+		}
+		if r := h.at(k, c.Rev); r.Rev != 0 {
 			want = append(want, r)
 		}
 	}
-	slices.SortFunc(want, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
 	if c.Range.Reverse {
 		slices.Reverse(want)
 	}

@@ -1,47 +1,34 @@
 package oracle
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"maps"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// limited ends a worker after so many lines.
-type limited struct {
-	io.Writer
-	left int
-	end  context.CancelFunc
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	if l.left--; l.left == 0 {
-		l.end()
-	}
-	return l.Writer.Write(b)
-}
-
 // recorded returns a history of callers on a store in memory.
 func recorded(t *testing.T, s store.Store) ([]Call, []Watch) {
 	t.Helper()
-	var log bytes.Buffer
+	var log Log
+	var group sync.WaitGroup
 	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	w := &Worker{Store: s, Name: "m", Callers: 4, Seed: 1, Log: &limited{&log, 3000, end}}
-	w.Run(ctx)
-	calls, watches := make(map[string]Call), make(map[string]*Watch)
-	if err := Read(&log, calls, watches); err != nil {
-		t.Fatal(err)
+	s = log.Recorded(s)
+	group.Go(func() { Follow(ctx, s) })
+	for id := range uint64(4) {
+		group.Go(func() { Torment(s, 1, id, ctx.Done()) })
 	}
-	var all []Watch
-	for _, w := range watches {
-		all = append(all, *w)
+	for n := 0; n < 1500; {
+		time.Sleep(time.Millisecond)
+		calls, _ := log.History()
+		n = len(calls)
 	}
-	return slices.Collect(maps.Values(calls)), all
+	end()
+	group.Wait()
+	return log.History()
 }
 
 // A history of a store that does what it should is right; whatever is changed of it is noticed.

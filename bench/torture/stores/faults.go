@@ -24,7 +24,7 @@ type subject struct {
 // fault does something to a store's processes or to what the store stands on; hold is how long it lasts.
 type fault struct {
 	name string
-	do   func(ctx context.Context, on victims, hold time.Duration) error
+	do   func(ctx context.Context, on []*remote, hold time.Duration) error
 }
 
 // subjects is the table of stores and of what happens to them.
@@ -38,16 +38,29 @@ var subjects = map[string]func(ctx context.Context) (*subject, error){
 
 // ofEveryStore returns the faults of the processes.
 func ofEveryStore(random *rand.Rand) []fault {
+	one := func(name string, do func(ctx context.Context, r *remote, hold time.Duration) error) fault {
+		return fault{name, func(ctx context.Context, on []*remote, hold time.Duration) error {
+			return do(ctx, on[random.IntN(len(on))], hold)
+		}}
+	}
+	killed := func(name string, when moment) fault {
+		return one(name, func(ctx context.Context, r *remote, _ time.Duration) error {
+			for r.die.Store(int32(when)); r.die.Load() != int32(never) && ctx.Err() == nil; {
+				wait(ctx, time.Millisecond)
+			}
+			return nil
+		})
+	}
 	return []fault{
-		{"process killed", func(_ context.Context, on victims, _ time.Duration) error {
-			return on.kill(random.IntN(on.count()))
-		}},
-		{"process stopped", func(ctx context.Context, on victims, hold time.Duration) error {
-			i := random.IntN(on.count())
-			err := on.signal(i, true)
+		one("process killed", func(_ context.Context, r *remote, _ time.Duration) error { r.kill(); return nil }),
+		killed("process killed before a commit", before),
+		killed("process killed during a commit", during),
+		killed("process killed after a commit", after),
+		one("process stopped", func(ctx context.Context, r *remote, hold time.Duration) error {
+			err := r.signal(syscall.SIGSTOP)
 			wait(ctx, hold)
-			return errors.Join(err, on.signal(i, false))
-		}},
+			return errors.Join(err, r.signal(syscall.SIGCONT))
+		}),
 	}
 }
 
@@ -61,7 +74,7 @@ func wait(ctx context.Context, d time.Duration) {
 
 // lasting is a fault that begins, holds and ends.
 func lasting(name string, begin, end func(context.Context) error) fault {
-	return fault{name, func(ctx context.Context, _ victims, hold time.Duration) error {
+	return fault{name, func(ctx context.Context, _ []*remote, hold time.Duration) error {
 		if err := begin(ctx); err != nil {
 			return err
 		}

@@ -20,7 +20,9 @@ func onBolt(context.Context) (*subject, error) {
 	return onDisk(fileDisk, func(dir string) (*subject, error) {
 		path := filepath.Join(dir, "store.db")
 		seized := func(name string, do func(*bbolt.DB) error) fault {
-			return fault{name, func(ctx context.Context, on victims, hold time.Duration) error { return seize(ctx, path, on, hold, do) }}
+			return fault{name, func(ctx context.Context, on []*remote, hold time.Duration) error {
+				return seize(ctx, path, on, hold, do)
+			}}
 		}
 		return &subject{place: path, processes: 1, close: func() error { return nil }, faults: []fault{
 			seized("file locked by another process", func(*bbolt.DB) error { return nil }),
@@ -30,11 +32,9 @@ func onBolt(context.Context) (*subject, error) {
 }
 
 // seize kills the process that has a file, opens the file before another process does, and has it for some time.
-func seize(ctx context.Context, path string, on victims, hold time.Duration, do func(*bbolt.DB) error) error {
+func seize(ctx context.Context, path string, on []*remote, hold time.Duration, do func(*bbolt.DB) error) error {
 	for ctx.Err() == nil {
-		if err := on.kill(0); err != nil {
-			return err
-		}
+		on[0].kill()
 		db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 		if errors.Is(err, bolterrors.ErrTimeout) { // the next process was faster
 			continue

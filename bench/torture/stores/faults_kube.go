@@ -59,7 +59,7 @@ func onKube(ctx context.Context) (*subject, error) {
 	none := func(f func() error) func(context.Context) error { return func(context.Context) error { return f() } }
 	member := server.Etcd.Members()[0]
 	return &subject{place: g.server.URL + " " + server.Token, processes: 3, close: func() error { g.server.Close(); return server.Close() }, faults: []fault{
-		{"API server killed", func(ctx context.Context, _ victims, _ time.Duration) error {
+		{"API server killed", func(ctx context.Context, _ []*remote, _ time.Duration) error {
 			server.Kill()
 			return server.Start(ctx)
 		}},

@@ -49,7 +49,7 @@ func onPostgres(ctx context.Context) (*subject, error) {
 		}
 		const others = ` FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`
 		return &subject{place: d.dsn(), processes: 3, close: func() error { return d.primary.Close() }, faults: []fault{
-			{"server stopped at once", func(ctx context.Context, _ victims, _ time.Duration) error {
+			{"server stopped at once", func(ctx context.Context, _ []*remote, _ time.Duration) error {
 				d.primary.Stop()
 				return d.primary.Start(ctx)
 			}},
@@ -78,12 +78,12 @@ func do(ctx context.Context, dsn string, texts ...string) error {
 }
 
 func (d *databases) query(name, text string) fault {
-	return fault{name, func(ctx context.Context, _ victims, _ time.Duration) error { return do(ctx, d.dsn(), text) }}
+	return fault{name, func(ctx context.Context, _ []*remote, _ time.Duration) error { return do(ctx, d.dsn(), text) }}
 }
 
 // idle has a program commit in a transaction of its own and then wait for so long that the server ends its session. That commit
 // is not made.
-func (d *databases) idle(ctx context.Context, _ victims, hold time.Duration) error {
+func (d *databases) idle(ctx context.Context, _ []*remote, hold time.Duration) error {
 	db, err := sql.Open("pgx", d.dsn())
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (d *databases) idle(ctx context.Context, _ victims, hold time.Duration) err
 }
 
 // failOver ends the primary and promotes a standby that has every acknowledged commit, because replication is synchronous.
-func (d *databases) failOver(ctx context.Context, _ victims, _ time.Duration) error {
+func (d *databases) failOver(ctx context.Context, _ []*remote, _ time.Duration) error {
 	old := d.primary
 	standby, err := old.Standby(ctx)
 	if err != nil {

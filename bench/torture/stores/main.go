@@ -1,13 +1,13 @@
-// Command stores has processes call the methods of a store, kills and stops these processes and the servers behind the store,
-// and has every answer compared with the replay of all commits (package oracle). Then it does the same to engines on the store:
-// every unknown outcome is settled as documented, by a repeated request key, and the history must be linearizable, with
-// nothing held twice, without an owner or not at all. What can happen to a store is a table, in faults.go.
+// Command stores torments every store that an engine can stand on. Callers in several processes use the store, and writers assign and
+// release on engines beside them, while these processes and the servers behind the store are killed, stopped, cut off and filled.
+// Then every answer of the store is compared with the replay of all commits (package oracle), every unknown outcome is settled as
+// documented, by a repeated request key, and the history of the engines must be linearizable (package history), with nothing held
+// twice, without an owner or not at all. What can happen to a store is a table, in faults.go and the files beside it.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //	cd bench/torture && GOWORK=off go run ./stores -store etcd,kube
 //
-// It prints what it saw and fails if it saw something wrong. Times are compared between processes: let nobody set the machine's
-// clock back meanwhile.
+// It prints what it saw and fails if it saw something wrong.
 package main
 
 import (
@@ -31,7 +31,7 @@ type config struct {
 }
 
 func main() {
-	if workerMain() || serveMain() {
+	if childMain() {
 		return
 	}
 	if status, done := contained(); done {
@@ -41,7 +41,7 @@ func main() {
 	names := slices.Sorted(maps.Keys(subjects))
 	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long each store is tormented")
 	flag.DurationVar(&c.Hold, "hold", time.Second, "the longest time between two faults, and how long one lasts")
-	flag.IntVar(&c.Callers, "callers", 4, "callers in each process")
+	flag.IntVar(&c.Callers, "callers", 3, "callers, and as many writers, in each process")
 	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "of all choices")
 	which := flag.String("store", strings.Join(names, ","), "which stores")
 	flag.Parse()
@@ -53,10 +53,8 @@ func main() {
 			errs = append(errs, fmt.Errorf("no store %q; there are %v", name, names))
 			continue
 		}
-		for _, run := range []func(context.Context, string, config, func(string, ...any)) error{storm, settle} {
-			if err := run(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
-			}
+		if err := storm(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	stop()

@@ -4,116 +4,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/rpc"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// serveEnv tells a process of this program to serve a store to its parent: the store and its place, separated by a tab.
-const serveEnv = "TORTURE_STORES_SERVE"
-
-// callLimit is how long a call may take.
-const callLimit = 5 * time.Second
-
-// serveMain serves a store, and reports whether the environment asked for that.
-func serveMain() bool {
-	name, place, ok := strings.Cut(os.Getenv(serveEnv), "\t")
-	if !ok {
-		return false
-	}
-	s, err := open(context.Background(), name, place)
-	if err == nil {
-		err = rpc.RegisterName("Store", &server{s})
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	rpc.ServeConn(pipe{os.Stdin, os.Stdout})
-	return true
-}
-
-// pipe joins the two directions between a child and its parent.
-type pipe struct {
-	io.ReadCloser
-	w io.WriteCloser
-}
-
-func (p pipe) Write(b []byte) (int, error) { return p.w.Write(b) }
-func (p pipe) Close() error                { return errors.Join(p.ReadCloser.Close(), p.w.Close()) }
-
-// A Question is one call of a store, an Answer what it returned.
-type Question struct {
-	Keys  []string
-	Range store.Range
-	Ops   []store.Op
-}
-
-type Answer struct {
-	Records       []store.Record
-	Rev           uint64
-	Err, Conflict string
-	Kind          int // of kinds, from 1
-	Retry         bool
-}
-
-// kinds are the sentinels that the parent has to know.
-var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrClosed}
-
-// server answers the parent.
-type server struct{ s store.Store }
-
-func (a *Answer) failed(err error) {
-	if err == nil {
-		return
-	}
-	a.Err, a.Retry = err.Error(), store.Retryable(err)
-	a.Kind = 1 + slices.IndexFunc(kinds, func(k error) bool { return errors.Is(err, k) })
-	a.Conflict, _ = store.ConflictKey(err)
-}
-
-func (s *server) Get(q Question, a *Answer) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	a.Records, err = s.s.Get(ctx, nil, q.Keys...)
-	a.failed(err)
-	return nil
-}
-
-func (s *server) List(q Question, a *Answer) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	a.Records, a.Rev, err = s.s.List(ctx, q.Range)
-	a.failed(err)
-	return nil
-}
-
-func (s *server) Commit(q Question, a *Answer) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
-	a.Rev, err = s.s.Commit(ctx, q.Ops)
-	a.failed(err)
-	return nil
-}
+// callLimit is how long a call may take, and grace how much longer the parent waits for the answer of a child that is stopped.
+const (
+	callLimit = 5 * time.Second
+	grace     = 10 * time.Second
+)
 
 // remote is a store in a child that may die at any moment; the next call starts another one.
 type remote struct {
 	name, place string
 	limits      store.Limits
+	die         atomic.Int32 // the moment of the next commit at which the child kills itself
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	client *rpc.Client
 	closed bool
+}
+
+// newRemote starts a child.
+func newRemote(name, place string) (*remote, error) {
+	r := &remote{name: name, place: place}
+	a, err := r.call(context.Background(), "Limits", Question{})
+	r.limits = a.Limits
+	return r, err
 }
 
 // errDied is the cause of a call whose child died.
@@ -153,14 +80,17 @@ func (r *remote) connect() (*rpc.Client, error) {
 	return r.client, nil
 }
 
-// process returns the child if it runs.
-func (r *remote) process() *os.Process {
+// signal stops the child, or lets it go on.
+func (r *remote) signal(s syscall.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cmd == nil {
 		return nil
 	}
-	return r.cmd.Process
+	if err := r.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
 }
 
 // kill ends the child with SIGKILL.
@@ -187,24 +117,35 @@ func (r *remote) close() {
 
 // call asks the child. Nothing is known of a commit whose child died.
 func (r *remote) call(ctx context.Context, method string, q Question) (Answer, error) {
-	if err := ctx.Err(); err != nil {
-		return Answer{}, fail(method, err, true)
+	q.Limit = callLimit
+	if end, ok := ctx.Deadline(); ok {
+		q.Limit = min(q.Limit, time.Until(end))
+	}
+	var ended <-chan struct{}
+	if method == "Next" { // other calls end by their limit in the child
+		ended = ctx.Done()
 	}
 	client, err := r.connect()
 	if err != nil || client == nil {
 		return Answer{}, fail(method, errors.Join(errDied, err), err == nil)
 	}
-	q.Ops = append([]store.Op(nil), q.Ops...)
 	lost := func(cause error) error {
 		if method == "Commit" {
 			return fail(method, fmt.Errorf("%w: %w", ipalloc.ErrUnknownOutcome, cause), true)
 		}
 		return fail(method, cause, true)
 	}
+	limit := time.NewTimer(q.Limit + grace)
+	defer limit.Stop()
+	if method == "Next" {
+		limit.Stop()
+	}
 	done := client.Go("Store."+method, q, new(Answer), make(chan *rpc.Call, 1))
 	select {
-	case <-ctx.Done():
+	case <-ended:
 		return Answer{}, lost(ctx.Err())
+	case <-limit.C:
+		return Answer{}, lost(context.DeadlineExceeded)
 	case <-done.Done:
 	}
 	a := done.Reply.(*Answer)
@@ -236,13 +177,22 @@ func (r *remote) List(ctx context.Context, x store.Range) ([]store.Record, uint6
 }
 
 func (r *remote) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	a, err := r.call(ctx, "Commit", Question{Ops: ops})
+	a, err := r.call(ctx, "Commit", Question{Ops: ops, Die: moment(r.die.Swap(int32(never)))})
 	return a.Rev, err
 }
 
-func (r *remote) Watch(context.Context, uint64, ...string) iter.Seq2[store.Event, error] {
+// Watch ends with an error when the child dies.
+func (r *remote) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
-		yield(store.Event{}, fail("watch", errors.ErrUnsupported, false))
+		a, err := r.call(ctx, "Watch", Question{After: after, Keys: prefixes})
+		for q := (Question{Watch: a.Watch}); ; {
+			if err == nil {
+				a, err = r.call(ctx, "Next", q)
+			}
+			if !yield(store.Event{Rev: a.Rev, Changes: a.Records}, err) || err != nil {
+				return
+			}
+		}
 	}
 }
 

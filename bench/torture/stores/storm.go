@@ -4,185 +4,120 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
+	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/bench/torture/oracle"
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// process is a worker that may be killed at any moment, and is started again.
-type process struct {
-	name, place string
-	config
-	index, starts int
+// pool is what the writers share.
+var pool = netip.MustParsePrefix("10.0.0.0/24")
 
-	cmd   *exec.Cmd
-	stdin io.Closer
-	read  chan struct{} // closed when its log is read
+// checkLimit is how long the checker may think.
+const checkLimit = 10 * time.Minute
 
-	mu      *sync.Mutex // of the maps, which all processes share
-	calls   map[string]oracle.Call
-	watches map[string]*oracle.Watch
-	failed  error
-}
-
-// start begins a worker whose name no earlier one had.
-func (p *process) start() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.starts++
-	name := fmt.Sprintf("%d-%d", p.index, p.starts)
-	p.cmd = exec.Command(self)
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s\t%s\t%s\t%d\t%d", workerEnv, p.name, p.place, name, p.Seed+uint64(p.starts), p.Callers))
-	p.cmd.Stderr = os.Stderr
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	p.read = make(chan struct{})
-	go func(done chan struct{}) {
-		defer close(done)
-		calls, watches := make(map[string]oracle.Call), make(map[string]*oracle.Watch)
-		err := oracle.Read(out, calls, watches)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		maps.Copy(p.calls, calls)
-		maps.Copy(p.watches, watches)
-		p.failed = errors.Join(p.failed, err)
-	}(p.read)
-	return nil
-}
-
-// end ends a worker, at once or when it has its answers.
-func (p *process) end(kill bool) {
-	if kill {
-		_ = p.cmd.Process.Kill()
-	} else {
-		_ = p.stdin.Close()
-	}
-	<-p.read
-	_ = p.cmd.Wait()
-}
-
-// storm torments a store and verifies what was seen.
+// storm torments a store while callers use it and writers assign and release on engines. Then every answer of the store must be as
+// the replay of all commits says, and every answer of the engines as that of one allocator that does one thing at a time; what is
+// held must be what was given.
 func storm(ctx context.Context, name string, c config, say func(string, ...any)) error {
 	s, err := subjects[name](ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.close() }()
-	if place := name; s.processes > 1 { // made before many open it at once, so that the storm is about the rest
-		if _, err := open(ctx, place, s.place); err != nil {
+	var log oracle.Log
+	var children []*remote
+	var engines []*ipset.Engine
+	var stores []store.Store
+	for range s.processes {
+		r, err := newRemote(name, s.place)
+		if err != nil {
 			return err
 		}
-	}
-	var mu sync.Mutex
-	calls, watches := make(map[string]oracle.Call), make(map[string]*oracle.Watch)
-	var ps []*process
-	for i := range s.processes {
-		p := &process{name: name, place: s.place, config: c, index: i, mu: &mu, calls: calls, watches: watches}
-		if err := p.start(); err != nil {
+		defer r.close()
+		recorded := log.Recorded(r)
+		e, err := ipset.New(recorded, ipset.Options{Retry: ipset.Retry{Attempts: 50}})
+		if err != nil {
 			return err
 		}
-		defer func() { p.end(true) }()
-		ps = append(ps, p)
+		children, stores, engines = append(children, r), append(stores, recorded), append(engines, e)
 	}
-	times, err := torment(ctx, s, workers(ps), c)
-	for _, p := range ps {
-		p.end(false)
-		err = errors.Join(err, p.failed)
+	if err := engines[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28}); err != nil {
+		return err
 	}
-	if err == nil {
-		calls["final"], err = final(ctx, name, s.place)
-	}
+	steps, w, err := s.torment(ctx, name, c, children, stores, engines, say)
 	if err != nil {
 		return err
 	}
-	all, followed, counts := summary(calls, watches)
-	count(say, name, times)
-	say("%-9s %d calls: %v; %d watches", name, len(all), counts, len(followed))
-	say("tried: %d calls", len(all))
+	say("%-9s %d operations; %d attempts failed, %d of them with unknown outcome, all settled", name, len(steps), w.failed.Load(), w.unknown.Load())
+	say("tried: %d operations", len(steps))
+	if err := final(ctx, stores[0]); err != nil {
+		return err
+	}
+	calls, watches := log.History()
+	counts := summary(calls, watches)
+	say("%-9s %d calls: %v; %d watches", name, len(calls), counts, len(watches))
+	say("tried: %d calls", len(calls))
 	if counts["commit done"] < 10 {
 		return errors.New("next to nothing was done")
 	}
-	return oracle.Check(all, followed)
-}
-
-// final lists everything when no worker runs any more. It has the mark of every commit that was made, also of those at the end
-// that no watch and no caller has heard of.
-func final(ctx context.Context, name, place string) (oracle.Call, error) {
-	s, err := open(ctx, name, place)
-	if err != nil {
-		return oracle.Call{}, err
-	}
-	if c, ok := s.(io.Closer); ok {
-		defer func() { _ = c.Close() }()
-	}
-	c := oracle.Call{ID: "final", Kind: oracle.List, Begin: time.Now().UnixNano(), Outcome: oracle.Done}
-	for {
-		if c.Records, c.Rev, err = s.List(ctx, c.Range); err == nil || !store.Retryable(err) {
-			c.End = time.Now().UnixNano()
-			return c, err
-		}
-	}
-}
-
-// count says how often each fault was had.
-func count(say func(string, ...any), name string, times map[string]int) {
-	for _, what := range slices.Sorted(maps.Keys(times)) {
-		say("%-9s %4d x %s", name, times[what], what)
-	}
-}
-
-// victims are processes that can be killed, stopped and let go on.
-type victims interface {
-	count() int
-	kill(i int) error
-	signal(i int, stop bool) error
-}
-
-// workers are victims that are started again at once.
-type workers []*process
-
-func (w workers) count() int { return len(w) }
-
-func (w workers) kill(i int) error {
-	w[i].end(true)
-	return w[i].start()
-}
-
-func (w workers) signal(i int, stop bool) error { return sendStop(w[i].cmd.Process, stop) }
-
-// sendStop stops a process, or lets it go on.
-func sendStop(p *os.Process, stop bool) error {
-	signal := syscall.SIGCONT
-	if stop {
-		signal = syscall.SIGSTOP
-	}
-	if err := p.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
+	if err := errors.Join(oracle.Check(calls, watches), history.Check(steps, checkLimit)); err != nil {
 		return err
 	}
+	held := history.Held(steps)
+	fresh, err := ipset.New(oracle.Rest(children[0]), ipset.Options{})
+	if err != nil {
+		return err
+	}
+	if err := history.Verify(ctx, fresh, held); err != nil {
+		return err
+	}
+	say("%-9s every answer is explained; %d addresses are held, all and only those that were given", name, len(held))
 	return nil
 }
 
-// torment has one fault after the other until the time is over, each at least once.
-func torment(ctx context.Context, s *subject, on victims, c config) (map[string]int, error) {
+// torment has one fault after the other until the time is over, each at least once, and returns what the writers were told.
+func (s *subject) torment(ctx context.Context, name string, c config, children []*remote, stores []store.Store, engines []*ipset.Engine, say func(string, ...any)) ([]history.Step, *writers, error) {
+	w := &writers{}
+	stop, following := make(chan struct{}), ctx
+	following, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	var callers, followers sync.WaitGroup
+	for i, on := range stores {
+		followers.Go(func() { oracle.Follow(following, on) })
+		for j := range c.Callers {
+			callers.Go(func() { oracle.Torment(on, c.Seed, uint64(i*c.Callers+j), stop) })
+		}
+	}
+	var faulted error
+	callers.Go(func() {
+		defer close(stop)
+		times, err := s.have(ctx, children, c)
+		for _, what := range slices.Sorted(maps.Keys(times)) {
+			say("%-9s %4d x %s", name, times[what], what)
+		}
+		faulted = err
+	})
+	steps, err := history.Run(ctx, history.Config{
+		Engines: engines, Pool: pool, Writers: len(engines) * c.Callers, Stop: stop, Name: "w", Seed: c.Seed, Keep: 6, Limit: callLimit, Retry: w.retry,
+	})
+	callers.Wait()
+	unfollow()
+	followers.Wait()
+	return steps, w, errors.Join(err, faulted)
+}
+
+// have has the faults.
+func (s *subject) have(ctx context.Context, on []*remote, c config) (map[string]int, error) {
 	random := rand.New(rand.NewPCG(c.Seed, 1))
 	faults := append(ofEveryStore(random), s.faults...)
 	times := make(map[string]int)
@@ -201,20 +136,45 @@ func torment(ctx context.Context, s *subject, on victims, c config) (map[string]
 	return times, ctx.Err()
 }
 
-// summary returns what the workers saw as lists, and counts the outcomes.
-func summary(calls map[string]oracle.Call, watches map[string]*oracle.Watch) (all []oracle.Call, followed []oracle.Watch, counts map[string]int) {
-	counts = make(map[string]int)
+// final lists everything when no caller calls any more. The list has the mark of every commit that was made, also of those at the
+// end that no watch and no caller has heard of.
+func final(ctx context.Context, s store.Store) error {
+	for {
+		if _, _, err := s.List(ctx, store.Range{}); err == nil || !store.Retryable(err) {
+			return err
+		}
+	}
+}
+
+// summary counts the outcomes.
+func summary(calls []oracle.Call, watches []oracle.Watch) map[string]int {
+	counts := make(map[string]int)
 	for _, c := range calls {
 		outcome := c.Outcome
 		if outcome == "" {
 			outcome = "without answer"
 		}
 		counts[fmt.Sprint(c.Kind, " ", outcome)]++
-		all = append(all, c)
 	}
 	for _, w := range watches {
 		counts["event seen"] += len(w.Events)
-		followed = append(followed, *w)
 	}
-	return all, followed, counts
+	return counts
+}
+
+// writers counts what failed. A writer whose outcome is unknown does what the documentation says: it repeats the call with its
+// request key.
+type writers struct{ failed, unknown atomic.Int64 }
+
+// retry notes an error, and says whether the call is repeated.
+func (w *writers) retry(err error) bool {
+	if errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		w.unknown.Add(1)
+	}
+	w.failed.Add(1)
+	again := store.Retryable(err) || errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrClosed) // there will be room; the store is opened again
+	if again {
+		time.Sleep(5 * time.Millisecond) // a writer that fails at once does nothing else
+	}
+	return again
 }

@@ -19,8 +19,6 @@ func storms() *proof {
 			{kind: program, dir: "bench/torture/stores", args: []string{"-store", "postgres", "-seed", "{seed}", "-duration", "{for/2}"}, weight: 3, least: 20 * time.Second},
 			{kind: program, dir: "bench/torture/stores", args: []string{"-store", "etcd", "-seed", "{seed}", "-duration", "{for/2}"}, weight: 3, least: 20 * time.Second},
 			{kind: program, dir: "bench/torture/stores", args: []string{"-store", "kube", "-seed", "{seed}", "-duration", "{for/2}"}, weight: 3, least: 20 * time.Second},
-			{kind: program, dir: "bench/torture/bolt", args: []string{"-seed", "{seed}", "-kills", "{seconds}"}, weight: 2, least: 10 * time.Second},
-			{kind: program, dir: "bench/torture/etcd", args: []string{"-seed", "{seed}", "-duration", "{for}"}, weight: 2, least: time.Minute, from: time.Hour},
 			tests("cmd/cni-ipam/internal/plugin", "TestKillStorm", "TestKilledCreation", "TestTakeoverStorm"),
 			tests("ipset/boltstore", "TestNoSpace", "TestLocked"),
 		},

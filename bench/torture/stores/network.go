@@ -33,26 +33,23 @@ func newNetwork() *network {
 	return &network{names: make(map[uint64]int), cutPeer: make(map[int]bool), cutAll: make(map[int]bool), links: make(map[*link]struct{})}
 }
 
-// listen opens a proxy for a member and returns its address; target is known only later.
-func (n *network) listen() (net.Listener, error) {
+// proxy listens before a member, for clients or for members, and returns its own address.
+func (n *network) proxy(member int, peer bool, target string) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		n.proxies = append(n.proxies, l)
+	if err != nil {
+		return "", err
 	}
-	return l, err
-}
-
-// serve passes connections on to a member.
-func (n *network) serve(l net.Listener, to int, client bool, target string) {
+	n.proxies = append(n.proxies, l)
 	n.wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			n.wg.Go(func() { n.connect(&link{to: to, from: -1, client: client, ends: [2]net.Conn{c}}, target) })
+			n.wg.Go(func() { n.connect(&link{to: member, from: -1, client: !peer, ends: [2]net.Conn{c}}, target) })
 		}
 	})
+	return l.Addr().String(), nil
 }
 
 // connect passes one connection on.
@@ -73,7 +70,7 @@ func (n *network) connect(k *link, target string) {
 	cut := n.isCut(k)
 	n.mu.Unlock()
 	if cut {
-		n.drop(k)
+		n.forget(k)
 		return
 	}
 	done := make(chan struct{})
@@ -85,10 +82,10 @@ func (n *network) connect(k *link, target string) {
 	_, _ = io.Copy(server, in)
 	_ = server.Close()
 	<-done
-	n.drop(k)
+	n.forget(k)
 }
 
-func (n *network) drop(k *link) {
+func (n *network) forget(k *link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.links, k)
@@ -137,16 +134,23 @@ func (n *network) isCut(k *link) bool {
 	return n.cutPeer[k.to] || n.cutPeer[k.from] || k.from < 0 && len(n.cutPeer) > 0
 }
 
-// cut separates a member from the others, and from clients, too, if so wanted.
-func (n *network) cut(i int, clients bool) {
+// cut separates a member from the others, whose IDs are known now, and from clients, too, if so wanted. Links between members from
+// before are broken: they come again and say whose they are.
+func (n *network) cut(ids map[uint64]int, member int, clients bool) {
+	n.mu.Lock()
+	n.names = ids
+	n.cutPeer[member] = true
+	n.cutAll[member] = clients
+	n.mu.Unlock()
+	n.drop(func(k *link) bool { return !k.client || n.isCut(k) })
+}
+
+// drop closes links, which end.
+func (n *network) drop(which func(*link) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cutPeer[i] = true
-	if clients {
-		n.cutAll[i] = true
-	}
 	for k := range n.links {
-		if n.isCut(k) {
+		if which(k) {
 			_ = k.ends[0].Close()
 			_ = k.ends[1].Close()
 		}
@@ -166,11 +170,6 @@ func (n *network) close() {
 	for _, l := range n.proxies {
 		_ = l.Close()
 	}
-	n.mu.Lock()
-	for k := range n.links {
-		_ = k.ends[0].Close()
-		_ = k.ends[1].Close()
-	}
-	n.mu.Unlock()
+	n.drop(func(*link) bool { return true })
 	n.wg.Wait()
 }
