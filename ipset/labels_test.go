@@ -1,14 +1,19 @@
 package ipset
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -120,4 +125,36 @@ func TestAssignIPSelectors(t *testing.T) {
 		t.Errorf("the same key with another namespace: %v", err)
 	}
 	w.check()
+}
+
+// Sweep asks for no labels of nobody, whose block it may meet where an owner has left it since the list.
+func TestSweepAsksForNoLabelsOfNobody(t *testing.T) {
+	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
+	f := faults.NewFaulty(w.store)
+	e := w.engine(f)
+	e.core.Labels = func(o alloc.Owner) (map[string]string, bool) {
+		if o.Kind == alloc.Nobody {
+			t.Error("labels of nobody")
+		}
+		return nil, true
+	}
+	if _, err := e.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.add(time.Hour)
+	listed, left := false, false
+	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if listed && !left {
+			left = true
+			w.assign(want("a", 1, "x"))
+			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+				t.Error(err)
+			}
+		}
+		listed = listed || c.Kind == faults.List && strings.HasPrefix(c.Range.From, record.KindEmpty)
+		return faults.Outcome{}
+	})
+	if _, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Unselected: true}); err != nil || !left {
+		t.Error(left, err)
+	}
 }

@@ -65,7 +65,8 @@ func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocati
 }
 
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
-// a-1 and so on. Blocks stay where they are; nothing but the catalog is written.
+// a-1 and so on. Blocks stay where they are; nothing but the catalog is written. MergePools of the parts is the inverse: the same
+// addresses can be assigned and named before, in between and afterwards; of a Subnet, as Ranges without its ends.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
 // part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
@@ -74,7 +75,7 @@ func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 	return o.e.admin.SplitPool(ctx, name, bits)
 }
 
-// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first. Blocks stay
+// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first and the ranges of all. Blocks stay
 // where they are; those of another size than the first pool's drain. A pool and pools in it can be merged; other pools in them stay.
 //
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one

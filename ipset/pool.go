@@ -26,7 +26,8 @@ type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
 	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold up to
-	// 2^64 addresses.
+	// 2^64 addresses. A call that changes the pool keeps it if it is 0, so a pool that grows gives all that it has: while addresses of
+	// an old block are held, no block of another size can be made where it is.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -53,7 +54,8 @@ type Pool struct {
 	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
 	// then the pools in the order of their names.
 	Priority int `json:"priority,omitempty"`
-	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes.
+	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes. Where all of them lie outside of the prefix, as
+	// in a part of a split pool that has none of the ranges, it takes none; AssignIP gives them.
 	Ranges []netipx.IPRange `json:"ranges,omitempty"`
 	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
 	MaxBlocksPerHost int `json:"maxBlocksPerHost,omitempty"`

@@ -244,11 +244,101 @@ func TestSplitPoolBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"[10.0.0.32-10.0.0.63] false", "[10.0.0.64-10.0.0.80 10.0.0.120-10.0.0.127] false", "[10.0.0.128-10.0.0.130] false", "[] true"}
+	want := []string{"[10.0.0.32-10.0.0.63] false", "[10.0.0.64-10.0.0.80 10.0.0.120-10.0.0.127] false", "[10.0.0.128-10.0.0.130] false", "[10.0.0.32-10.0.0.80 10.0.0.120-10.0.0.130] false"}
 	for i, p := range ps {
 		if got := fmt.Sprint(p.Ranges, p.Disabled); got != want[i] {
 			t.Errorf("%s: %s, want %s", p.Name, got, want[i])
 		}
 	}
 	w.check()
+}
+
+// Split and merged again, a pool is what it was; in between, the same addresses can be assigned and named.
+func TestSplitAndMergeAreInverse(t *testing.T) {
+	r := func(text ...string) (rs []netipx.IPRange) {
+		for _, s := range text {
+			rs = append(rs, netipx.MustParseIPRange(s))
+		}
+		return rs
+	}
+	for i, p := range []Pool{
+		{}, {Disabled: true}, {Manual: true, Priority: 3, Cooldown: time.Minute}, {Order: alloc.Lowest, Index: []string{"user"}},
+		{Ranges: r("10.0.0.16-10.0.0.31")}, {Ranges: r("10.0.0.250-10.0.0.255")}, {Ranges: r("10.0.0.3-10.0.0.3", "10.0.0.100-10.0.0.200")}, {Subnet: true},
+	} {
+		p.Name, p.Prefix, p.BlockBits = "p", netip.MustParsePrefix("10.0.0.0/24"), 28
+		w := newWorld(t, Config{}, p)
+		w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "x"}})
+		look := func() (given, named, counts string) {
+			var us []alloc.Count
+			for from := ip("10.0.0.0"); p.Prefix.Contains(from); from = from.Next() {
+				dry := w.DryRun()
+				pools, _ := w.Pools(bg)
+				var names []string
+				for _, p := range pools {
+					names = append(names, p.Name)
+				}
+				got, err := dry.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, From: from, Pools: names})
+				if err == nil {
+					given += fmt.Sprint(got.V4[0].Address, " ")
+				}
+				_, err = w.DryRun().AssignIP(bg, AssignIPArgs{Address: from, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "y"}})
+				named += fmt.Sprint(err == nil, " ")
+			}
+			use, err := w.Utilization(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			us = make([]alloc.Count, 4)
+			for _, u := range use {
+				us[0], us[1], us[2], us[3] = us[0].Add(u.Capacity), us[1].Add(u.Used), us[2].Add(u.Reserved), us[3].Add(u.Available)
+			}
+			return given, named, fmt.Sprint(us)
+		}
+		before, _ := w.Pools(bg)
+		given, named, counts := look()
+		for bits, parts := range [][]string{1: {"p-0", "p-1"}, 2: {"p-2", "p-3", "p-0", "p-1"}} {
+			if bits == 0 {
+				continue
+			}
+			if err := w.Operator().SplitPool(bg, "p", bits); err != nil {
+				t.Fatal(i, err)
+			}
+			if g, n, c := look(); g != given || n != named || c != counts {
+				t.Errorf("pool %d split into %d: gave\n%s\nwas %s\nnamed %v, counts %s, were %s", i, 1<<bits, g, given, n == named, c, counts)
+			}
+			if bits == 2 { // in two steps
+				if err := w.Operator().MergePools(bg, "p-2", "p-2", "p-3"); err != nil {
+					t.Fatal(i, err)
+				}
+				parts = []string{"p-2", "p-0", "p-1"}
+			}
+			if err := w.Operator().MergePools(bg, "p", parts...); err != nil {
+				t.Fatal(i, err)
+			}
+			if g, n, c := look(); g != given || n != named || c != counts {
+				t.Errorf("pool %d merged: gave\n%s\nwas %s\nnamed %v, counts %s, were %s", i, g, given, n == named, c, counts)
+			}
+			if after, _ := w.Pools(bg); !p.Subnet && !reflect.DeepEqual(after, before) {
+				t.Errorf("pool %d merged: %+v, was %+v", i, after, before)
+			}
+		}
+		w.check()
+	}
+}
+
+// A pool that grows keeps its block size, so all of it can be assigned while addresses of the old part are held.
+func TestPoolThatGrowsGivesAll(t *testing.T) {
+	for _, tt := range []struct{ from, to string }{{"10.0.0.0/28", "10.0.0.0/27"}, {"10.0.0.0/27", "10.0.0.0/26"}, {"10.0.0.0/28", "10.0.0.0/24"}, {"10.0.0.16/28", "10.0.0.0/24"}} {
+		w := newWorld(t, Config{}, poolOf("p", tt.from, 0))
+		w.assign(want("h", 1, "first"))
+		grown := poolOf("p", tt.to, 0)
+		if err := w.UpdatePool(bg, grown); err != nil {
+			t.Fatal(err)
+		}
+		n := 1<<(32-grown.Prefix.Bits()) - 1
+		if got := w.assign(want("h", n, "rest")); len(got.V4) != n {
+			t.Errorf("%s to %s: %d of %d addresses, %v", tt.from, tt.to, len(got.V4), n, got.Short)
+		}
+		w.check()
+	}
 }

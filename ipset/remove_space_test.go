@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -106,12 +107,13 @@ func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
 	return f, e, red
 }
 
-// TestRemoveSpaceFillsCommits: a commit removes as many records of a space as the limit of the store allows.
+// TestRemoveSpaceFillsCommits: a commit removes as many records of a space as the limit of the store allows. One more raises the mark of
+// the catalog before.
 func TestRemoveSpaceFillsCommits(t *testing.T) {
 	f, e, _ := emptied(t, store.NewMemory())
 	f.Reset()
 	err := e.Operator().RemoveSpace(bg, "red")
-	if c := f.Counts(); err != nil || c.Commits > 15 {
+	if c := f.Counts(); err != nil || c.Commits > 1+15 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -235,6 +237,54 @@ func TestRemoveSpaceKeepsForeign(t *testing.T) {
 			if err != nil || slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool { return p.Kind != audit.NoPool }) {
 				t.Errorf("%s, before call %d of %d: %v, %v", how, n, calls, rep.Problems, err)
 			}
+		}
+	}
+}
+
+// A removal that was cut off at any commit never lets a sequence number come again, so a guard of before frees nobody's address.
+func TestRemoveSpaceThatWasCutOffRepeatsNoSequenceNumber(t *testing.T) {
+	for nth := 1; ; nth++ {
+		mem := store.NewMemory()
+		f := faults.NewFaulty(mem)
+		e, err := New(f, Options{Retry: Retry{Attempts: 1, Sleep: noSleep}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		red := inSpace(t, e, "red")
+		assign := func() alloc.Allocation {
+			if err := red.AddPool(bg, poolOf("p", "10.0.0.0/29", 29)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := red.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		was := assign()
+		if _, err := red.ReleaseIPs(bg, alloc.Release{Address: was.Address}); err != nil {
+			t.Fatal(err)
+		}
+		if err := red.RemovePool(bg, "p"); err != nil {
+			t.Fatal(err)
+		}
+		f.Reset()
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.Kind == faults.Commit && c.Nth == nth {
+				return faults.Fail(errors.New("disk full"))
+			}
+			return faults.Outcome{}
+		})
+		err = e.Operator().RemoveSpace(bg, "red")
+		f.Script(nil)
+		if err == nil {
+			if nth < 4 {
+				t.Errorf("%d commits", nth-1)
+			}
+			return
+		}
+		if is := assign(); is.Seq <= was.Seq {
+			t.Errorf("cut off at commit %d: sequence number %d after %d", nth, is.Seq, was.Seq)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go4.org/netipx"
-
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -60,7 +58,7 @@ func mayRepeat(t *txn.Txn, before, next *pool.Catalog) (bool, error) {
 			continue
 		}
 		other := func(q *pool.Pool) bool { return q.BlockBits != p.BlockBits }
-		if was, err := before.GroundOf(next.Ground(i), p.Prefix, other); err != nil || len(was.Ranges()) > 0 {
+		if was, err := before.GroundOf(next.Ground(i), p.Prefix, other); err != nil || len(was) > 0 {
 			return true, err
 		}
 		for from := 0; ; from++ {
@@ -101,7 +99,7 @@ func adopt(t *txn.Txn, before, next *pool.Catalog) error {
 				return err
 			}
 		}
-		if !slices.ContainsFunc(ground, func(r netipx.IPRange) bool { return !was.ContainsRange(r) }) {
+		if was.HasAll(ground) {
 			continue
 		}
 		sizes, err := sizesIn(t, p.Prefix, next.Inner[i])

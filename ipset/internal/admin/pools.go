@@ -104,6 +104,9 @@ func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
 	seed := e.draw(p)
 	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
+		if i < 0 && len(p.Ranges) > 0 && len(pool.Cut(p.Ranges, p.Prefix)) == 0 { // a mistake rather than a part of a split pool
+			return cause.Wrap(ipalloc.Error{Op: "add", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("Ranges", "%s is not in the prefix", p.Ranges[0])})
+		}
 		if i < 0 {
 			return add(c, p, seed)
 		}
@@ -135,10 +138,13 @@ func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
 	})
 }
 
-// checked returns a checked copy of a pool.
+// checked returns a checked copy of a pool. Without a block size it is to have that of the pool that it changes, or the default.
 func checked(p pool.Pool) (pool.Pool, error) {
 	p = p.Clone()
-	return p, p.Check()
+	size := p.BlockBits
+	err := p.Check()
+	p.BlockBits = size
+	return p, err
 }
 
 // draw returns the seed of new pools: 53 bits, which every reader of JSON keeps. It draws none if no pool may need it.
@@ -179,7 +185,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	if err := c.Unlike(&p); err != nil {
 		return err
 	}
-	p.Seed = cmp.Or(p.Seed, c.Pools[i].Seed)
+	p.Seed, p.BlockBits = cmp.Or(p.Seed, c.Pools[i].Seed), cmp.Or(p.BlockBits, c.Pools[i].BlockBits)
 	next := seeded(p, seed)
 	next.Draining = nil // adopt notes those that blocks still have
 	next.Drain(c.Pools[i].BlockBits)
@@ -235,8 +241,8 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 			at := first
 			at.Lo |= n
 			part.Prefix = record.BlockAt(p.Prefix.Addr().Is6(), p.Prefix.Bits()+bits, at)
-			if part.Ranges = pool.Cut(p.Ranges, part.Prefix); len(p.Ranges) > 0 && len(part.Ranges) == 0 {
-				part.Disabled = true // none of its addresses may be taken
+			if part.Ranges = pool.Cut(p.Ranges, part.Prefix); len(part.Ranges) == 0 {
+				part.Ranges = slices.Clone(p.Ranges) // all outside of the part: none of its addresses is assigned automatically
 			}
 			c.Pools = append(c.Pools, part)
 		}
@@ -277,6 +283,14 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 		if !free.ContainsPrefix(whole[0]) {
 			merged.Ranges = free.Ranges()
 		}
+		for _, p := range all {
+			if beyond := len(pool.Cut(p.Ranges, whole[0])) == 0; beyond && len(free.Ranges()) == 0 {
+				merged.Ranges = append(merged.Ranges, p.Ranges...)
+			}
+		}
+		if len(free.Ranges()) == 0 && len(merged.Ranges) == 0 {
+			merged.Disabled = true // no range says that nothing may be taken
+		}
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
@@ -294,7 +308,7 @@ func union(pools []pool.Pool) (whole []netip.Prefix, free *netipx.IPSet, err err
 			continue
 		}
 		ranges.RemovePrefix(p.Prefix)
-		for _, r := range p.Ranges {
+		for _, r := range pool.Cut(p.Ranges, p.Prefix) {
 			ranges.AddRange(r)
 		}
 	}

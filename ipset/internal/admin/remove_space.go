@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -18,7 +19,7 @@ import (
 
 // RemoveAll removes the records of an engine's store: the empty blocks, then all others on the condition that the catalog is the one
 // that has no pool, then the catalog. A pool that is added after an interruption begins above all sequence numbers, because the
-// catalog remembers its generation.
+// catalog has a higher generation before the first page goes that remembers them.
 func (e *Admin) RemoveAll(ctx context.Context) error {
 	recs, err := e.Store.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
 	if err == nil {
@@ -31,6 +32,11 @@ func (e *Admin) RemoveAll(ctx context.Context) error {
 	}
 	if err == nil {
 		err = e.disownAll(ctx)
+	}
+	if err == nil && recs[0].Rev != 0 {
+		if err = e.raise(ctx); err == nil {
+			recs, err = e.Store.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
+		}
 	}
 	if err == nil {
 		err = e.mustLack(ctx, store.Range{From: record.KindBlock, To: record.EndOf(record.KindBlock)})
@@ -51,6 +57,20 @@ func (e *Admin) RemoveAll(ctx context.Context) error {
 		err = e.mustLackOthers(ctx)
 	}
 	return err
+}
+
+// raise has the catalog, which has no pool, begin above all sequence numbers.
+func (e *Admin) raise(ctx context.Context) error {
+	return e.Change(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
+		switch {
+		case len(c.Pools) > 0:
+			return inUse("it has the pool", c.Pools[0].Name)
+		case c.Generation == pool.MaxGeneration:
+			return cause.Exhausted
+		}
+		c.Generation++
+		return nil
+	})
 }
 
 // removeBesides removes all records of this package but the catalog, blocks and addresses.

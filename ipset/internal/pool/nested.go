@@ -151,11 +151,11 @@ func (c *Catalog) Enters(i int, before *Catalog) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(c.Ground(i), func(r netipx.IPRange) bool { return !was.ContainsRange(r) }), nil
+	return !was.HasAll(c.Ground(i)), nil
 }
 
 // GroundOf returns the addresses of the pools that serve a part of a ground, which lies in p, and that accept reports true for.
-func (c *Catalog) GroundOf(ground AddrRanges, p netip.Prefix, accept func(*Pool) bool) (*netipx.IPSet, error) {
+func (c *Catalog) GroundOf(ground AddrRanges, p netip.Prefix, accept func(*Pool) bool) (AddrRanges, error) {
 	var sb netipx.IPSetBuilder
 	for i := range c.overlapping(p) {
 		own := c.Ground(i)
@@ -165,7 +165,11 @@ func (c *Catalog) GroundOf(ground AddrRanges, p netip.Prefix, accept func(*Pool)
 			}
 		}
 	}
-	return sb.IPSet()
+	set, err := sb.IPSet()
+	if err != nil {
+		return nil, err
+	}
+	return set.Ranges(), nil
 }
 
 // Drain notes sizes that blocks of the pool may have beside its own.

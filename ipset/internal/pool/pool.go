@@ -13,6 +13,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -134,8 +135,10 @@ func (p *Pool) checkFields() error {
 	if p.Cooldown < 0 {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Cooldown", "%v is negative", p.Cooldown)})
 	}
+	beyond := len(Cut(p.Ranges, p.Prefix)) == 0 // a part of a split pool may have none
 	for _, r := range p.Ranges {
-		if !r.IsValid() || !p.Prefix.Contains(r.From()) || !p.Prefix.Contains(r.To()) {
+		in := p.Prefix.Contains(r.From()) && p.Prefix.Contains(r.To())
+		if !r.IsValid() || !in && (!beyond || addr.CheckAddr(r.From()) != nil || r.From().Is4() != p.Prefix.Addr().Is4()) {
 			return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("Ranges", "%s is not in the prefix", r)})
 		}
 	}
@@ -143,9 +146,9 @@ func (p *Pool) checkFields() error {
 }
 
 // Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
-// what the engine notes. Nor does a seed that q has not named.
+// what the engine notes. Nor does a seed or a block size that q has not named.
 func (p Pool) Differs(q Pool) string {
-	q.Seed = cmp.Or(q.Seed, p.Seed)
+	q.Seed, q.BlockBits = cmp.Or(q.Seed, p.Seed), cmp.Or(q.BlockBits, p.BlockBits)
 	a, b := reflect.ValueOf(p), reflect.ValueOf(q)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)

@@ -94,6 +94,14 @@ func (c *Catalog) OnlyOutside(i int) bool {
 	return err == nil && (len(p.Ranges) > 0 || p.Subnet)
 }
 
+// HasAll reports whether all of some ranges are in the ranges.
+func (rs AddrRanges) HasAll(of AddrRanges) bool {
+	return !slices.ContainsFunc(of, func(r netipx.IPRange) bool {
+		at := rs.From(r.To())
+		return len(at) == 0 || r.From().Less(at[0].From())
+	})
+}
+
 // Cover reports whether all of p is in the ranges, and where the one that has it ends.
 func (rs AddrRanges) Cover(p netip.Prefix) (end netip.Addr, ok bool) {
 	rs = rs.From(record.LastAddr(p))

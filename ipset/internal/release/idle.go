@@ -110,8 +110,11 @@ func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs,
 	}
 	due := make(map[netip.Prefix]ownedBlock)
 	err := e.EachBlock(ctx, slices.SortedFunc(maps.Keys(stays), record.ComparePrefix), func(b *block.Block) {
+		if b.Owner().Kind == alloc.Nobody {
+			return
+		}
 		d := ownedBlock{b.Owner(), b.Prefix(), !a.Unselected || e.selected(cat, b)}
-		if d.owner.Kind != alloc.Nobody && (!d.byRule || b.Since() <= before && b.IsEmpty()) {
+		if !d.byRule || b.Since() <= before && b.IsEmpty() {
 			due[d.at] = d
 		}
 	})
