@@ -318,3 +318,63 @@ func TestSalvage(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// A copy that was made while a process wrote to the file is not taken for another program's, and what is sound in it is saved: every
+// record that is there is one that was written.
+func TestCopyOfALiveFile(t *testing.T) {
+	dir := t.TempDir()
+	s := reopen(t, filepath.Join(dir, "store.db"), boltstore.Options{NoSync: true})
+	written := map[string]bool{}
+	write := func(n int) {
+		for i := range 60 {
+			key, value := fmt.Sprintf("k%05d", i*7%(n+60)), fmt.Sprint("v", n, strings.Repeat("x", i))
+			written[key+value] = true
+			if _, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: store.AnyRevision}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func() []byte {
+		data, err := os.ReadFile(s.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	salvaged := 0
+	for n := range 40 {
+		write(n)
+		old := read()
+		write(n + 100)
+		now := read()
+		at := 2 * os.Getpagesize() // first the meta pages, and then a part of the rest before the commits
+		if n%2 == 1 {
+			at = min(at*(1+n), len(old))
+		}
+		path := filepath.Join(dir, fmt.Sprint("copy", n))
+		if err := os.WriteFile(path, append(old[:at:at], now[at:]...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if db, err := boltstore.Open(t.Context(), path, boltstore.Options{NoCreate: true, Verify: boltstore.VerifyAlways}); err == nil {
+			db.Close()
+		} else if !errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, boltstore.ErrForeign) {
+			t.Errorf("%d: %v", n, err)
+		}
+		out, err := boltstore.Salvage(t.Context(), path, path+".saved")
+		if err != nil {
+			t.Errorf("%d: %v", n, err)
+			continue
+		}
+		salvaged++
+		recs, _, err := reopen(t, path+".saved", boltstore.Options{Verify: boltstore.VerifyAlways}).List(t.Context(), store.Range{})
+		if err != nil || uint64(len(recs)) != out.Records || len(recs) < 60 {
+			t.Errorf("%d: %+v, %d records, %v", n, out, len(recs), err)
+		}
+		for _, r := range recs {
+			if !written[r.Key+r.Value] {
+				t.Errorf("%d: invented %+v", n, r)
+			}
+		}
+	}
+	t.Logf("%d copies salvaged", salvaged)
+}

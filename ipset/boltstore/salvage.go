@@ -28,8 +28,8 @@ type Salvaged struct {
 // tell. Prefer a backup if there is one.
 //
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum
-// is right from every page that the list of free pages does not name; if that list is unreadable or may be out of date, from
-// every page, the newest of each record. from is only read, and must not be open. os.ErrExist: to exists.
+// is right from every page that the list of free pages does not name; if that list is unreadable or may be out of date, as in a
+// copy that was made while a process wrote to the file, from every page, the newest of each record. from is only read, and must not be open. os.ErrExist: to exists.
 // ErrForeign: there is nothing in it that this package wrote. ipalloc.ErrVersion: a newer program wrote it.
 func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 	var out Salvaged
@@ -189,7 +189,7 @@ func (im *image) salvage(ctx context.Context, to string) (Salvaged, error) {
 			return out, makeFile(to, 0o600, func(f *os.File) error { return writeTables(f.Name(), last, tables) })
 		}
 	}
-	if im.stale { // what the other meta page shows as free may hold the last transaction
+	if im.stale || stErr != nil { // what the meta page shows as free may hold later transactions
 		im = im.allPages()
 	}
 	tables, err := im.rescue(ctx)

@@ -37,6 +37,8 @@ func (im *image) roots() (st state, tables []entry, err error) {
 		case isTable(name):
 			e.key, e.value = slices.Clone(e.key), slices.Clone(e.value)
 			tables = append(tables, e)
+		case !e.bucket: // no program puts an entry there: it was the root
+			return im.damaged(int64(e.page), fmt.Sprintf("record %q in the root: the file was copied while a process wrote to it, or lost a page", name))
 		default:
 			other = name
 		}
