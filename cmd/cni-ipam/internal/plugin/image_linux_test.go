@@ -133,7 +133,7 @@ func TestImage(t *testing.T) {
 	if same, err := sameContent(filepath.Join(root, helperName), filepath.Join(bin, helperName)); err != nil || !same {
 		t.Errorf("%s is not installed: %v", helperName, err)
 	}
-	if b, _ := os.ReadFile(plugin + ".original"); string(b) != "#!/bin/sh\n" {
+	if b, _ := os.ReadFile(plugin + ".original"); string(b) != "another" {
 		t.Errorf("kept %q", b)
 	}
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 4 {

@@ -140,6 +140,9 @@ func follow(t *testing.T, nodes []*clusterNode, page string, applied func(*clust
 	}
 	printed := map[string]string{}
 	heading, code := "", false
+	var args []string // of the DaemonSet that was applied
+	var selects string
+	var labelled bool
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		words := strings.Fields(line)
@@ -153,14 +156,22 @@ func follow(t *testing.T, nodes []*clusterNode, page string, applied func(*clust
 			printed[heading] += line + "\n"
 		case words[0] == "cni-ipam":
 			for _, n := range nodes {
-				a := n.word(words[1:]...)
+				a := n.word(strings.Fields(strings.ReplaceAll(line, "/opt/cni/bin", n.plugins))[1:]...)
 				if a.code != 0 {
 					t.Errorf("%s: %s: %+v", page, line, a)
 				}
 				printed[heading] += a.stdout
 			}
-		case strings.HasPrefix(line, "kubectl apply -f "):
-			args := containerArgs(t, words[3])
+		case strings.HasPrefix(line, "kubectl apply -f "), strings.HasPrefix(line, "kubectl label node NODE "):
+			if words[1] == "apply" {
+				args, selects = containerArgs(t, words[3])
+				labelled = selects == ""
+			} else if labelled = words[4] == selects; !labelled {
+				t.Errorf("%s: %s, and the DaemonSet selects %q", page, line, selects)
+			}
+			if !labelled { // the DaemonSet has no node yet
+				continue
+			}
 			for _, n := range nodes {
 				n.start(args)
 			}
@@ -183,8 +194,8 @@ func follow(t *testing.T, nodes []*clusterNode, page string, applied func(*clust
 	return printed
 }
 
-// containerArgs returns the arguments of the container of a manifest.
-func containerArgs(t *testing.T, manifest string) []string {
+// containerArgs returns the arguments of the container of a manifest, and the label that it wants a node to have.
+func containerArgs(t *testing.T, manifest string) (args []string, selects string) {
 	t.Helper()
 	data, err := os.ReadFile("../../" + manifest)
 	if err != nil {
@@ -194,14 +205,22 @@ func containerArgs(t *testing.T, manifest string) []string {
 		Metadata struct{ Name string }
 		Spec     struct {
 			Template struct {
-				Spec struct{ Containers []struct{ Args []string } }
+				Spec struct {
+					Containers   []struct{ Args []string }
+					NodeSelector map[string]string
+				}
 			}
 		}
 	}
 	if err := yaml.Unmarshal(data, &set); err != nil || set.Metadata.Name != "cni-ipam" {
 		t.Fatal(set, err)
 	}
-	return set.Spec.Template.Spec.Containers[0].Args
+	for key, value := range set.Spec.Template.Spec.NodeSelector {
+		if key != "kubernetes.io/os" {
+			selects = key + "=" + value
+		}
+	}
+	return set.Spec.Template.Spec.Containers[0].Args, selects
 }
 
 // undo runs the commands with which a swap back is undone. The DaemonSet alone leaves the nodes
@@ -209,7 +228,8 @@ func containerArgs(t *testing.T, manifest string) []string {
 func undo(t *testing.T, nodes []*clusterNode, commands string, back func(*clusterNode) bool) {
 	t.Helper()
 	for _, n := range nodes {
-		n.start(containerArgs(t, "deploy/daemonset.yaml"))
+		args, _ := containerArgs(t, "deploy/daemonset.yaml")
+		n.start(args)
 		time.Sleep(100 * time.Millisecond)
 		if !back(n) {
 			t.Error("a DaemonSet undoes what a person did")
