@@ -65,7 +65,8 @@ func (a *Allocator) Explain(n Node) Explanation {
 			out.Rule, _ = compare(before, c, &n)
 			reason = behind(out.Rule, before, c, &n)
 		}
-		if _, full := l.room(c.entry, nil); full != nil {
+		holds := x.Held != nil && x.Held.Entry == c.spec.Name // without which there would be room
+		if _, full := l.room(c.entry, nil); full != nil && !holds {
 			out.Verdict = verdictFull
 			reason = fmt.Sprintf("no free /%d in %v; %s", full.size, full.prefix, reason)
 		} else if x.Chosen == "" {

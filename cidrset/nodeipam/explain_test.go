@@ -81,3 +81,14 @@ func TestExplainForetells(t *testing.T) {
 		before = bytesOf(t, a)
 	}
 }
+
+// A node that holds the last prefix of an entry would be served by it again.
+func TestExplainOfTheLastPrefix(t *testing.T) {
+	a := allocator(t, v4, e4("x", "10.1.0.0/24", 8), e4("y", "10.0.0.0/24", 8, "zone=a"))
+	n := node{Name: "n1", Labels: labels("zone=a")}
+	gets(t, a, n, "y [10.0.0.0/24]")
+	same(t, a.Explain(n).String(), `n1 {zone=a} holds [10.0.0.0/24] of y
+  1  y  chosen       the best match
+  2  x  behind       has no selector; y has one
+`)
+}

@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	if chooser.set != nil && chooser.file == nil {
 		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun || o.explain != ""}
 	}
-	chooser.services.client = client
+	chooser.services.client, chooser.services.once = client, o.dryRun || o.explain != ""
 	chooser.metrics.install()
 	switch {
 	case o.explain != "":

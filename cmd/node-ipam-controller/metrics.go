@@ -135,6 +135,11 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	one(prometheus.CounterValue, "api_seconds_total", "Time spent in requests to the API server, over all workers.", st.WriterTime.Seconds())
 	one(prometheus.CounterValue, "own_seconds_total", "Time spent on nodes outside of requests, over all workers.", st.OwnTime.Seconds())
+	loaded := 0.0
+	if s.controller.Synced() {
+		loaded = 1
+	}
+	one(prometheus.GaugeValue, "loaded", "1 if all nodes of the start have been loaded, which is when nodes get CIDRs.", loaded)
 	if c.set != nil && s.controller.Synced() {
 		inForce := 0.0
 		if c.set.inForce() {
@@ -144,6 +149,14 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.controller.Synced() { // before that, no CIDR of a node counts as used
 		s.pools(out, c.allocator)
+		c.services.each(func(p netip.Prefix, reserved bool) {
+			value := 0.0
+			if reserved {
+				value = 1
+			}
+			out <- prometheus.MustNewConstMetric(prometheus.NewDesc("node_ipam_service_cidr_reserved",
+				"1 if no node gets a CIDR in the range of services.", []string{"cidr"}, nil), prometheus.GaugeValue, value, p.String())
+		})
 	}
 }
 

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write deploy/metrics.md")
 func TestListOfMetrics(t *testing.T) {
 	found := map[string]string{}
 	entries := configFile(t, "apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: e}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}")
-	for _, args := range [][]string{{"-cluster-cidr", "10.0.0.0/16"}, {"-cluster-cidrs", entries}} {
+	for _, args := range [][]string{{"-cluster-cidr", "10.0.0.0/16", "-service-cluster-ip-range", "10.96.0.0/16"}, {"-cluster-cidrs", entries}} {
 		p := served(t, args, apiNode("n", "10.0.0.0/24"))
 		p.handler()
 		p.loads(t)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,33 +28,92 @@ type serviceCIDRs struct {
 	log       *slog.Logger
 	freed     func() // called when a range is free again
 
+	once bool // a list that is refused is not asked for again: for a look that ends
+
 	mu     sync.Mutex
 	lister listersv1.ServiceCIDRLister
-	ours   map[netip.Prefix]bool // reserved for an object
+	ours   map[netip.Prefix]bool // the ranges of the objects, and whether each is reserved
 }
 
+// askAgain is the pause before an API server that did not show ServiceCIDRs is asked again.
+const askAgain = 30 * time.Second
+
 // start returns when the ranges that there are have been reserved, and follows them
-// until ctx ends. An API server without ServiceCIDRs, or one that does not show them to
-// this controller, has only the ranges of the flag.
+// until ctx ends. An API server that refuses to show ServiceCIDRs stops the start, because
+// nodes would get addresses of services; with ranges in the flag, and where the kind does
+// not exist, the start goes on. The API server is asked again in any case.
 func (s *serviceCIDRs) start(ctx context.Context) error {
-	_, err := s.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		s.log.Warn("ServiceCIDRs are not followed", "err", err)
-		s.warn()
-		return nil
-	case err != nil:
+	for {
+		err := s.follow(ctx)
+		refused, absent := apierrors.IsForbidden(err), apierrors.IsNotFound(err)
+		switch {
+		case err == nil:
+			s.warn()
+			return nil
+		case absent, refused && len(s.fixed) > 0:
+			s.log.Warn("ServiceCIDRs are not followed yet", "err", err)
+			s.warn()
+			if !s.once {
+				go s.followLater(ctx)
+			}
+			return nil
+		case !refused || s.once:
+			return err
+		}
+		s.log.Error("no CIDR is given to a node before ServiceCIDRs can be listed, because -service-cluster-ip-range is not set", "err", err)
+		if !sleep(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// followLater asks until the API server shows ServiceCIDRs.
+func (s *serviceCIDRs) followLater(ctx context.Context) {
+	for sleep(ctx, askAgain) {
+		if err := s.follow(ctx); err == nil {
+			s.log.Info("ServiceCIDRs are followed")
+			return
+		}
+	}
+}
+
+// sleep waits for d and reports whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow reserves the ranges that there are and follows them until ctx ends.
+func (s *serviceCIDRs) follow(ctx context.Context) error {
+	if _, err := s.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTweakListOptions(upToDate))
 	objects := factory.Networking().V1().ServiceCIDRs()
+	s.mu.Lock()
 	s.lister = objects.Lister()
+	s.mu.Unlock()
 	if err := observe(ctx, factory, func(any) { s.sync() }, objects.Informer()); err != nil {
 		return err
 	}
 	s.sync()
-	s.warn()
 	return nil
+}
+
+// each calls yield with each range of services, and whether no node gets any of it.
+func (s *serviceCIDRs) each(yield func(p netip.Prefix, reserved bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.fixed {
+		yield(p, true)
+	}
+	for p, reserved := range s.ours {
+		yield(p, reserved)
+	}
 }
 
 // warn says when no service range is known.
@@ -76,19 +136,19 @@ func (s *serviceCIDRs) sync() {
 	now := map[netip.Prefix]bool{}
 	for _, o := range objects {
 		for _, p := range s.ranges(o) {
-			now[p] = true
-			if s.ours[p] {
+			if now[p] = now[p] || s.ours[p]; now[p] {
 				continue
 			}
 			if err := s.allocator.Reserve(p); err != nil {
 				s.log.Error("reserve a service CIDR", "object", o.Name, "cidr", p, "err", err)
 				continue
 			}
+			now[p] = true
 			s.log.Info("service CIDR reserved", "object", o.Name, "cidr", p, "nodes inside", len(s.allocator.Holders(p)))
 		}
 	}
-	for p := range s.ours {
-		if !now[p] && s.allocator.Unreserve(p) == nil {
+	for p, reserved := range s.ours {
+		if _, stays := now[p]; !stays && reserved && s.allocator.Unreserve(p) == nil {
 			s.log.Info("service CIDR free again", "cidr", p)
 			defer s.freed()
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,7 +85,7 @@ func TestNoServiceRange(t *testing.T) {
 		{nil, serviceCIDR("x"), nil, "no service CIDR", "not followed"},
 		{nil, serviceCIDR("x", "10.0.0.0/24"), nil, "reserved", "no service CIDR"},
 		{[]string{"10.0.0.0/24"}, serviceCIDR("x"), nil, "", "no service CIDR"},
-		{nil, serviceCIDR("x"), apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), "", nil), "no service CIDR", "reserved"},
+		{nil, serviceCIDR("x"), apierrors.NewNotFound(networkingv1.Resource("servicecidrs"), ""), "no service CIDR", "reserved"},
 		{[]string{"10.0.0.0/24"}, serviceCIDR("x"), apierrors.NewNotFound(networkingv1.Resource("servicecidrs"), ""), "not followed", "no service CIDR"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -99,6 +100,52 @@ func TestNoServiceRange(t *testing.T) {
 			synctest.Wait()
 			if !strings.Contains(log.String(), c.want) || strings.Contains(log.String(), c.not) {
 				t.Errorf("%v, %v: %s", c.fixed, c.there.Spec, log.String())
+			}
+		})
+	}
+}
+
+// An API server that refuses the first lists of ServiceCIDRs, or does not have the kind yet, is
+// asked again. Without a range in the flag the start waits for the answer when it is refused, so
+// that no node gets an address of a service; a dry run ends with the error.
+func TestServiceCIDRsAreAskedForAgain(t *testing.T) {
+	forbidden := apierrors.NewForbidden(networkingv1.Resource("servicecidrs"), "", nil)
+	absent := apierrors.NewNotFound(networkingv1.Resource("servicecidrs"), "")
+	for _, c := range []struct {
+		fixed []string
+		err   error
+		waits bool
+	}{
+		{nil, forbidden, true}, {[]string{"10.0.3.0/24"}, forbidden, false}, {nil, absent, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := fake.NewClientset(serviceCIDR("kubernetes", "10.0.0.0/24"))
+			healed := time.Now().Add(time.Minute)
+			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return time.Now().Before(healed), nil, c.err
+			})
+			s, _ := follower4(t, client, c.fixed...)
+			s.once = true
+			if err := s.start(t.Context()); (err != nil) != c.waits {
+				t.Errorf("a dry run: %v", err)
+			}
+			s.once = false
+			if err := s.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if waited := !time.Now().Before(healed); waited != c.waits {
+				t.Errorf("%v, %v: the start waited: %v", c.fixed, c.err, waited)
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			shown := 0
+			s.each(func(_ netip.Prefix, reserved bool) {
+				if shown++; !reserved {
+					t.Error("a range is shown as not reserved")
+				}
+			})
+			if got := s.allocator.Stats().Pools[0].Reserved; got != uint64(1+len(c.fixed)) || shown != 1+len(c.fixed) {
+				t.Errorf("%v, %v: %d CIDRs are reserved, %d ranges are shown", c.fixed, c.err, got, shown)
 			}
 		})
 	}
