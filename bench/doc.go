@@ -2,7 +2,7 @@
 // and the guard that keeps a change from losing what they show. It exports nothing.
 // How the allocators compare with those of other projects is measured in
 // bench/peers, what many goroutines at once cost in bench/contention, and what
-// calls of package ipset cost as a cluster ages in bench/scale.
+// calls of package ipset cost as a cluster ages in bench/torture/scale.
 //
 // # Running
 //

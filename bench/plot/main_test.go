@@ -66,11 +66,4 @@ func TestPictureIsOfTheTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p, l := panel(lines), 0; l < len(p.Lines); l++ {
-		for _, at := range p.Lines[l].At {
-			if !p.Inside(at) {
-				t.Errorf("%s is drawn outside of the axes: %v", p.Lines[l].Name, at)
-			}
-		}
-	}
 }

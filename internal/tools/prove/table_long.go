@@ -98,7 +98,7 @@ func costs() *proof {
 			tests("cidrset", "TestNewIsSmall"),
 			{kind: once, dir: "cidrset", tests: []string{"TestReleaseOfManyRunsIsLinear"}, tags: "invariants"},
 			tests("ipset", "TestDryRunCost", "TestListsDoNotFollowThePools", "TestAffinityDoesNotDecay"),
-			{kind: rounds, dir: "bench/scale", tests: []string{"TestDaysCostTheSame"}, unit: "clusters of 100 nodes over 9 days", weight: 2, least: 3 * time.Second},
+			{kind: rounds, dir: "bench/torture/scale", tests: []string{"TestDaysCostTheSame"}, unit: "clusters of 100 nodes over 9 days", weight: 2, least: 3 * time.Second},
 			tests("ipset/internal/block", "TestBlockRecordIsSmall"),
 		},
 	}

@@ -28,7 +28,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipalloc/ipalloc/bench/internal/chart"
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
@@ -39,7 +38,7 @@ var full = config{
 }
 
 // output says where results go beside standard output.
-type output struct{ csv, svg, calls, readme, name string }
+type output struct{ csv, calls, readme, name string }
 
 func main() {
 	c, out := full, output{}
@@ -53,7 +52,6 @@ func main() {
 	flag.Uint64Var(&c.Seed, "seed", c.Seed, "of all choices")
 	kind := flag.String("store", "memory", "memory, or etcd: one member that is started for it")
 	flag.StringVar(&out.csv, "csv", "", "write what was measured each day to this `FILE`")
-	flag.StringVar(&out.svg, "svg", "", "draw it into this `FILE`")
 	flag.StringVar(&out.calls, "calls", "", "record the calls of IPv4 in this `FILE`; calls.go says how")
 	flag.StringVar(&out.readme, "readme", "", "write the tables into this `FILE`")
 	flag.StringVar(&out.name, "name", "scale", "between the comments of this name in it")
@@ -92,11 +90,6 @@ func run(ctx context.Context, c config, kind string, out output, say io.Writer) 
 	fmt.Fprintln(say, text)
 	if out.readme != "" {
 		if err := place.Refresh(text); err != nil {
-			return err
-		}
-	}
-	if out.svg != "" {
-		if err := os.WriteFile(out.svg, []byte(chart.SVG(panels(rows)...)), 0o644); err != nil {
 			return err
 		}
 	}
