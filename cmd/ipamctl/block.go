@@ -77,13 +77,15 @@ func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) er
 	v.Counts = countsOf(&use)
 	held := &listing{columns: []string{"ADDRESS", "STATE", "HANDLE", "HOST", "UNTIL", "ATTRIBUTES"}}
 	for al := range b.All() {
-		w := viewOf(al, b.Owner(), v.Pool)
-		v.Addresses = append(v.Addresses, w)
-		if w.Borrowed {
-			v.Borrowed++
+		for h := range al.Holders() {
+			w := viewOf(h, b.Owner(), v.Pool)
+			v.Addresses = append(v.Addresses, w)
+			if w.Borrowed {
+				v.Borrowed++
+			}
+			c := w.cells()
+			held.add(w.Address, w, c[0], c[1], c[2], c[3], c[7], c[8])
 		}
-		c := w.cells()
-		held.add(w.Address, w, c[0], c[1], c[2], c[3], c[7], c[8])
 	}
 	l := &listing{single: true, detail: held, columns: append(append([]string{}, blockColumns...), "BORROWED", "SINCE", "EMPTY SINCE")}
 	l.add(v.Block, v, v.Block, v.Pool, ownerText(b.Owner()), v.Counts.Used.String(), v.Counts.Cooling.String(), v.Counts.Reserved.String(),

@@ -250,7 +250,7 @@ func TestGCSaysWhatItKeeps(t *testing.T) {
 	if status != exitOK || !strings.Contains(out, "candidate  web-0") || !strings.Contains(stderr, "1 address past the grace period not released: "+why) {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
-	status, out, stderr = call(t, env, append(args, "--all-pools")...)
+	status, out, stderr = call(t, env, append(args, "--all-pools", "--candidates", filepath.Join(dir, "all.json"))...)
 	if status != exitOK || !strings.Contains(out, "released  web-0") || strings.Contains(stderr, "grace") {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -71,7 +72,20 @@ func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string) er
 		_, err = a.stdout.Write(text)
 		return err
 	}
-	return os.WriteFile(to, text, 0o644)
+	return create(to, text)
+}
+
+// create writes a file that does not exist yet. One that cannot be written to its end does not stay.
+func create(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }
 
 func indented(v any) ([]byte, error) {
@@ -79,8 +93,16 @@ func indented(v any) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// writeHostLocal writes a file for each address into a directory that must be new or empty.
+// writeHostLocal writes a file for each address that is held into a directory that must be new or empty. A file has one holder, so
+// an address with several is refused.
 func writeHostLocal(dir string, inv *inventory) error {
+	held := map[string]bool{}
+	for _, e := range inv.Addresses {
+		if held[e.Address] && !e.Cooling {
+			return fail(exitRefused, "%s has several holders, and a file of host-local has a place for one", e.Address)
+		}
+		held[e.Address] = !e.Cooling
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -92,11 +114,14 @@ func writeHostLocal(dir string, inv *inventory) error {
 		return fail(exitRefused, "%s is not empty", dir)
 	}
 	for _, e := range inv.Addresses {
+		if e.Cooling {
+			continue // nobody has it
+		}
 		iface := e.Attributes[attrInterface]
 		if iface == "" {
 			iface = "eth0"
 		}
-		if err := os.WriteFile(filepath.Join(dir, e.Address), []byte(e.Handle+"\r\n"+iface), 0o600); err != nil {
+		if err := create(filepath.Join(dir, e.Address), []byte(e.Handle+"\r\n"+iface)); err != nil {
 			return err
 		}
 	}

@@ -76,8 +76,10 @@ func (a *app) showHost(ctx context.Context, e *ipset.Engine, o alloc.Owner) erro
 			continue // changed since
 		}
 		for al := range b.All() {
-			if borrowed(al, o) {
-				v.Lent++
+			for h := range al.Holders() {
+				if borrowed(h, o) {
+					v.Lent++
+				}
 			}
 		}
 	}
@@ -157,14 +159,16 @@ func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
 			h.Blocks = append(h.Blocks, b.Prefix().String())
 		}
 		for al := range b.All() {
-			if al.Cooling || al.Host.Kind == alloc.Nobody {
-				continue
-			}
-			h := of(al.Host)
-			h.Addresses++
-			if borrowed(al, owner) {
-				h.Borrowed++
-				of(owner).Lent++
+			for held := range al.Holders() {
+				if held.Cooling || held.Host.Kind == alloc.Nobody {
+					continue
+				}
+				h := of(held.Host)
+				h.Addresses++
+				if borrowed(held, owner) {
+					h.Borrowed++
+					of(owner).Lent++
+				}
 			}
 		}
 	}

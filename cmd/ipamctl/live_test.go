@@ -23,7 +23,7 @@ func TestWatch(t *testing.T) {
 func testWatch(t *testing.T, name string, delivered bool) {
 	count, removal := "6", []string{"pool removed         192.0.2.0/27  lb", "block returned       192.0.2.16/29  host:a"}
 	if delivered {
-		count, removal = "7", []string{"pool changed         192.0.2.0/27  lb", removal[1], removal[0]}
+		count, removal = "7", []string{"pool changed         192.0.2.0/27  lb disabled=false -> lb disabled=true", removal[1], removal[0]}
 	}
 	r, w := io.Pipe()
 	errs, errw := io.Pipe()

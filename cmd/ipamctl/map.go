@@ -203,7 +203,7 @@ func (a *app) writeSVG(f *mapFlags, pictures []addrmap.Picture) error {
 		_, err := a.stdout.Write(out.Bytes())
 		return err
 	}
-	return os.WriteFile(f.svg, out.Bytes(), 0o644)
+	return create(f.svg, out.Bytes())
 }
 
 func (a *app) writeText(f *mapFlags, pictures []addrmap.Picture) error {

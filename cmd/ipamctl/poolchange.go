@@ -125,6 +125,10 @@ func (a *app) poolAddCommand() *cobra.Command {
 				return err
 			}
 			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
+				// The question ends with a signal, as the change itself does not.
+				if err := a.confirmTaking(cmd.Context(), e, p); err != nil {
+					return err
+				}
 				if err := e.AddPool(ctx, p); err != nil {
 					return err
 				}
@@ -134,7 +138,39 @@ func (a *app) poolAddCommand() *cobra.Command {
 	}
 	f.register(c.Flags())
 	c.Flags().IntVar(&f.blockBits, "block-bits", 0, "the prefix length of a block (default 26, or 122 for IPv6)")
-	return a.dryRunFlag(c)
+	return a.destructiveFlags(c)
+}
+
+// confirmTaking asks before a pool takes over blocks of the pool around it: removing it does not give them back.
+func (a *app) confirmTaking(ctx context.Context, e *ipset.Engine, p ipset.Pool) error {
+	if err := e.DryRun().AddPool(ctx, p); err != nil {
+		return err
+	}
+	all, err := e.Pools(ctx)
+	if err != nil || slices.ContainsFunc(all, func(q ipset.Pool) bool { return q.Name == p.Name }) {
+		return err // the same pool is there
+	}
+	from := poolAt(slices.DeleteFunc(slices.Clone(all), func(q ipset.Pool) bool { return q.Prefix.Bits() > p.Prefix.Bits() }), p.Prefix.Addr())
+	if from == "" {
+		return nil
+	}
+	blocks, held := 0, 0
+	for b, err := range e.Operator().Blocks(ctx, p.Prefix) {
+		if err != nil {
+			return err
+		}
+		if poolAt(all, b.Prefix().Addr()) == from {
+			blocks, held = blocks+1, held+int(b.Used())
+		}
+	}
+	if blocks == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("pool %s takes %s with %s from pool %s, and pool remove does not give them back", p.Name, plural(blocks, "block"), plural(held, "address"), from)
+	if a.dryRun {
+		a.note("%s", what)
+	}
+	return a.confirm(ctx, what, p.Name)
 }
 
 // updatePool changes a pool with edit.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func (a *app) recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "record FILE", Args: cobra.ExactArgs(1),
 		Short: "Keep every change in a file, which history reads",
-		Long: "record appends a line for every change and syncs the file at the end of a commit. Started again, it goes on after the last\n" +
+		Long: "record writes the state that it finds, and then a line for every change; it syncs the file at the end of a commit. Started again, it goes on after the last\n" +
 			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. A recording is a\n" +
 			"reader beside the engines, which it costs nothing. It is for stores that deliver their commits; a bbolt file does so to its\n" +
 			"own process alone. It ends with Ctrl-C.",
@@ -96,9 +97,14 @@ func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
 				if ch.Unknown { // the first change since the last run, which says all pools and settings
 					v.Change = "as found: " + v.Change
 				}
-				if !c.Present {
-					lines = append(lines, v)
+				if c.Present {
+					// Without a revision, so that a recording that is stopped here begins with the state again.
+					v.Rev, v.Change = 0, "as found: "+v.Change
+					if since := timeText(ch.Is.Since); since != "" {
+						v.After += " since " + since
+					}
 				}
+				lines = append(lines, v)
 			}
 			if c.Present && !c.More {
 				lines = append(lines, changeView{Rev: c.Rev, Change: "recording began", What: "state of this revision"})
@@ -116,7 +122,14 @@ func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
 
 // last returns the last revision of the file, and cuts off a line that was not written to its end.
 func (r *recording) last() (rev uint64, err error) {
-	text, err := os.ReadFile(r.file)
+	if rev, err = r.lastIn(r.file); err != nil || rev > 0 {
+		return rev, err
+	}
+	return r.lastIn(r.file + ".1") // the present file has just begun
+}
+
+func (r *recording) lastIn(file string) (rev uint64, err error) {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -125,12 +138,12 @@ func (r *recording) last() (rev uint64, err error) {
 	}
 	whole := text[:strings.LastIndexByte(string(text), '\n')+1]
 	if len(whole) < len(text) {
-		err = os.Truncate(r.file, int64(len(whole)))
+		err = os.Truncate(file, int64(len(whole)))
 	}
 	for line := range strings.Lines(string(whole)) {
 		var v changeView
 		if json.Unmarshal([]byte(line), &v) != nil {
-			return 0, fail(exitDamaged, "%s: not a recording", r.file)
+			return 0, fail(exitDamaged, "%s: not a recording", file)
 		}
 		rev = max(rev, v.Rev)
 	}
@@ -167,8 +180,13 @@ func (r *recording) write(lines ...changeView) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil || r.left == 0 {
 		return err
 	}
-	if r.left -= len(lines); r.left <= 0 {
-		return errEnough
+	for _, v := range lines {
+		if v.Rev > 0 {
+			r.left--
+		}
+		if r.left == 0 {
+			return errEnough
+		}
 	}
 	return nil
 }
@@ -179,7 +197,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use: "history ADDRESS|HANDLE|HOST|POOL --recording FILE", Args: cobra.ExactArgs(1),
 		Short: "Show what a recording has of an address, a handle, a host or a pool",
 		Long: "history prints the changes in which the word is the address, the block or the prefix, the handle, the host or the pool, the oldest\n" +
-			"first, from the file of record and its older ones. --at prints the last of each address before a time: who had it then.",
+			"first, from the file of record and its older ones. --at prints the last of each holder of an address before a\n" +
+			"time: who had it then.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {
 				return fail(exitUsage, "history needs the --recording that record made")
@@ -254,7 +273,7 @@ func (a *app) history(file, word string, until time.Time) error {
 
 // about reports whether a change is about what a word names. Changes that are missing are about everything.
 func (v *changeView) about(word string) bool {
-	if v.What == word || v.Rev == 0 {
+	if v.What == word || v.Change == missingChanges {
 		return true
 	}
 	for _, text := range []string{v.Before, v.After} {
@@ -266,12 +285,34 @@ func (v *changeView) about(word string) bool {
 	return false
 }
 
-// lastOfEach returns the last change of each thing.
+// lastOfEach returns the last change of each thing, of an address the last of each holder. A state that was found behind a gap is in
+// place of all before it.
 func lastOfEach(all []changeView) (last []changeView) {
-	for i, v := range all {
-		if !slices.ContainsFunc(all[i+1:], func(w changeView) bool { return w.What == v.What }) {
+	type thing struct{ what, holder string }
+	later := map[thing]bool{}
+	for _, v := range slices.Backward(all) {
+		before, after := thing{v.What, holderOf(v.Before)}, thing{v.What, holderOf(v.After)}
+		if _, err := netip.ParseAddr(v.What); err != nil {
+			before, after = thing{what: v.What}, thing{what: v.What}
+		}
+		if of := cmp.Or(after, thing{v.What, before.holder}); v.After == "" && !later[before] || v.After != "" && !later[of] {
 			last = append(last, v)
 		}
+		later[before], later[after] = true, true
+		if v.Change == missingChanges {
+			break
+		}
 	}
+	slices.Reverse(last)
 	return last
+}
+
+// holderOf returns the handle in the text of a holder.
+func holderOf(text string) string {
+	for _, behind := range []string{" since ", " until ", " on host:", " on virtual:"} {
+		if i := strings.LastIndex(text, behind); i >= 0 {
+			text = text[:i]
+		}
+	}
+	return text
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -142,12 +144,29 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 		}
 		return text
 	}
+	var names []string // of the settings that differ
+	if c.FormerPool != nil && c.Pool != nil {
+		names = differing(entryOf(*c.FormerPool), entryOf(*c.Pool))
+	}
 	pool := func(p *ipset.Pool) string {
 		if p == nil {
 			return ""
 		}
 		v.What = p.Prefix.String()
-		return p.Name
+		return entryOf(*p).settings(names)
+	}
+	ranges := func(s *netipx.IPSet) string {
+		var all []string
+		for _, r := range s.Ranges() {
+			all = append(all, r.String())
+		}
+		return strings.Join(all, ", ")
+	}
+	settings := func(c *ipset.Config) string {
+		if c == nil {
+			return ""
+		}
+		return fmt.Sprintf("strict=%v noAutoBlocks=%v maxBlocksPerHost=%d", c.Strict, c.NoAutoBlocks, c.MaxBlocksPerHost)
 	}
 	switch {
 	case c.Address.IsValid():
@@ -161,9 +180,9 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 			v.After = c.Owner.String()
 		}
 	case c.Kind == ipset.ReservationsChanged:
-		v.Before, v.After = fmt.Sprint(c.FormerReserved.Ranges()), fmt.Sprint(c.Reserved.Ranges())
+		v.Before, v.After = ranges(c.FormerReserved), ranges(c.Reserved)
 	case c.Kind == ipset.ConfigChanged:
-		v.Before, v.After = fmt.Sprintf("%+v", *c.FormerConfig), fmt.Sprintf("%+v", *c.Config)
+		v.Before, v.After = settings(c.FormerConfig), settings(c.Config)
 	default:
 		v.Before, v.After = pool(c.FormerPool), pool(c.Pool)
 	}
