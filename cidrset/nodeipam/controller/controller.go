@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -159,7 +160,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.cfg.Source.Start(ctx, c.changed); err != nil {
 		return failure("run", "", "", fmt.Errorf("start the source: %w", err))
 	}
-	c.load()
+	c.guard(cancel, c.load)
+	if err := c.panicked.Load(); err != nil {
+		panic(*err)
+	}
 	c.synced.Store(true)
 	var group sync.WaitGroup
 	group.Add(1 + c.cfg.Workers)
@@ -186,9 +190,12 @@ func (c *Controller) guard(cancel func(), f func()) {
 		if returned {
 			return
 		}
-		value := recover() // nil after runtime.Goexit
-		err, ok := value.(error)
-		if !ok {
+		err := errors.New("it ended its goroutine")
+		switch value := recover().(type) {
+		case nil: // after runtime.Goexit
+		case error:
+			err = value
+		default:
 			err = fmt.Errorf("%v", value)
 		}
 		err = fmt.Errorf("controller: panic in a callback: %w\n\n%s", err, debug.Stack())

@@ -35,7 +35,7 @@
 //
 // A node costs one write, and one read per unknown outcome. The queue remembers
 // Config.Bound nodes. A pass over the view finds the others; it runs at the start and
-// after the queue dropped a node.
+// after the queue dropped a node. A delay that an answer named is kept for a dropped node too.
 //
 // # Restart
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -243,6 +244,7 @@ func TestPanicsInCallbacksEndRun(t *testing.T) {
 		},
 		"jitter": func(cfg *Config, _ *badCalls, bang func()) { cfg.Jitter = func(int64) int64 { bang(); return 0 } },
 		"report": func(cfg *Config, _ *badCalls, bang func()) { cfg.Report = func(string, error) { bang() } },
+		"loaded": func(cfg *Config, _ *badCalls, bang func()) { cfg.Loaded = bang },
 		"list":   func(_ *Config, b *badCalls, bang func()) { b.list = bang },
 		"get":    func(_ *Config, b *badCalls, bang func()) { b.get = bang },
 		"write":  func(_ *Config, b *badCalls, bang func()) { b.write = bang },
@@ -258,7 +260,7 @@ func TestPanicsInCallbacksEndRun(t *testing.T) {
 		func() {
 			defer func() {
 				err, ok := recover().(error)
-				if !ok || !errors.Is(err, boom) {
+				if !ok || !errors.Is(err, boom) || !strings.Contains(err.Error(), "panic in a callback") {
 					t.Errorf("%s: Run ended with %v", name, err)
 				}
 			}()

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,8 @@ import (
 // It remembers at most Bound nodes. A further one replaces the delayed node that is due
 // last; if none is delayed, it is dropped. Either way a node was lost, and the
 // controller sweeps the source's view for nodes that need work as soon as nothing is
-// waiting. Sweeps go round the nodes by name, each beginning where the last one stopped,
+// waiting. Of a lost node nothing is kept but the end of a delay that the server named,
+// before which neither a change nor a sweep brings the node back. Sweeps go round the nodes by name, each beginning where the last one stopped,
 // so Bound failing nodes do not starve the others. The pause between sweeps grows like
 // that of a failing node while nothing succeeds.
 //
@@ -28,8 +30,9 @@ type queue struct {
 	items      map[string]*item
 	waiting    []*item
 	running    int
-	delayed    []*item // by due time, then name
-	freed      uint64  // number of times that space was given back
+	delayed    []*item              // by due time, then name
+	dates      map[string]time.Time // when the named delays of dropped nodes end
+	freed      uint64               // number of times that space was given back
 	closed     bool
 	lost       bool // a node was dropped, or no sweep has run yet
 	progress   bool // a node was finished since the last sweep
@@ -57,7 +60,7 @@ func compareDue(a, b *item) int {
 }
 
 func newQueue(cfg Config) *queue {
-	q := &queue{cfg: cfg, wake: make(chan struct{}, 1), items: map[string]*item{}, lost: true}
+	q := &queue{cfg: cfg, wake: make(chan struct{}, 1), items: map[string]*item{}, dates: map[string]time.Time{}, lost: true}
 	q.ready = sync.NewCond(&q.mu)
 	return q
 }
@@ -100,14 +103,23 @@ func (q *queue) offer(name string) bool {
 	return !q.closed && (q.items[name] != nil || q.enter(name, now))
 }
 
-// enter remembers a new node if there is room, or room can be made.
+// enter remembers a new node if there is room, or room can be made. A node that the
+// server told to wait is left to a later sweep. It reports whether a sweep may go on.
 func (q *queue) enter(name string, now time.Time) bool {
+	if now.Before(q.dates[name]) {
+		q.lost = true
+		return true
+	}
+	delete(q.dates, name)
 	if len(q.items) >= q.cfg.Bound {
 		q.dropped++
 		q.lost = true
 		last := len(q.delayed) - 1
 		if last < 0 {
 			return false
+		}
+		if d := q.delayed[last]; d.held {
+			q.dates[d.name] = d.due
 		}
 		delete(q.items, q.delayed[last].name)
 		q.delayed = slices.Delete(q.delayed, last, last+1)
@@ -255,6 +267,7 @@ func (q *queue) next() (sweep bool, idle time.Duration) {
 	}
 	q.sweepAt = now.Add(pause)
 	q.lost, q.progress = false, false
+	maps.DeleteFunc(q.dates, func(_ string, due time.Time) bool { return !now.Before(due) })
 	return true, 0
 }
 

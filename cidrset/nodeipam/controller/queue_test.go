@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/internal/test/synctest"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 func TestJitterShortensWaitsByUpToHalf(t *testing.T) {
@@ -49,6 +50,82 @@ func TestBoundedQueueLosesNoNode(t *testing.T) {
 		sleep(time.Minute)
 		if st := a.Stats(); st.Nodes != 0 {
 			t.Fatalf("%d owners left", st.Nodes)
+		}
+	})
+}
+
+// A server that names a delay to every node, while the queue overflows, is asked for no node before
+// its delay is over, although nodes change. Each is asked for again, and served when the server is well.
+func TestNamedDelaysOutliveTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(20)...)
+		const delay = 50 * time.Second
+		begin, last, asked := time.Now(), map[string]time.Time{}, map[string]int{}
+		k.onWrite = func(name string) (error, bool) {
+			if time.Since(begin) > 10*time.Minute {
+				return nil, true
+			}
+			if at, ok := last[name]; ok && time.Since(at) < delay {
+				t.Errorf("%s: asked again after %v", name, time.Since(at))
+			}
+			last[name] = time.Now()
+			asked[name]++
+			return fmt.Errorf("write: %w", retryAfterError(delay)), false
+		}
+		c, stop := k.start(small(t, 32), func(cfg *Config) { cfg.Bound, cfg.Workers = 2, 1 })
+		defer stop()
+		for i := range 600 {
+			sleep(time.Second)
+			c.changed(fmt.Sprintf("n%04d", i%20))
+		}
+		for name, n := range asked {
+			if n < 3 {
+				t.Errorf("%s was asked for %d times in ten minutes", name, n)
+			}
+		}
+		sleep(time.Hour)
+		if st := c.Stats(); len(asked) != 20 || st.Assigned != 20 || st.Unwritten != 0 || len(c.queue.dates) != 0 {
+			t.Errorf("%d nodes were asked for, %d dates are kept, %+v", len(asked), len(c.queue.dates), st)
+		}
+	})
+}
+
+// A node that begins to match an entry while it is reported as unmatched is not noted as that any more
+// when it has run again. If the queue drops it after a refused write, a sweep finds it.
+func TestNoteOfAnUnmatchedNodeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newCluster(t, plain(1)...)
+		match := map[string]string{"match": "x"}
+		a := labelled(t, "10.0.0.0/16", selector.Term{Labels: []selector.Requirement{{Key: "match", Op: selector.Exists}}})
+		refuse, changed := true, false
+		k.onWrite = func(name string) (error, bool) {
+			if name == "n0000" && refuse {
+				return ipalloc.ErrConflict, false
+			}
+			return nil, true
+		}
+		_, stop := k.start(a, func(cfg *Config) {
+			cfg.Bound, cfg.Workers = 2, 1
+			report := cfg.Report
+			cfg.Report = func(name string, err error) {
+				report(name, err)
+				if !changed {
+					changed = true
+					k.set("n0000", &nodeipam.Node{Name: "n0000", UID: "0", Labels: match})
+					time.Sleep(time.Second) // until the controller was told
+				}
+			}
+		})
+		defer stop()
+		sleep(2 * time.Second)
+		for i := range 8 {
+			name := fmt.Sprintf("m%04d", i)
+			k.set(name, &nodeipam.Node{Name: name, UID: "0", Labels: match})
+		}
+		refuse = false
+		sleep(time.Hour)
+		if len(k.prefixes("n0000")) != 1 {
+			t.Error("the node has no prefix")
 		}
 	})
 }

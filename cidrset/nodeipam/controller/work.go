@@ -90,7 +90,10 @@ func shows(n *nodeipam.Node, as nodeipam.Assignment) bool {
 func (c *Controller) work(ctx context.Context) {
 	for it := c.queue.get(); it != nil; it = c.queue.get() {
 		start := c.cfg.Clock.Now()
-		c.locked(func() { c.begun[it.name] = start })
+		c.locked(func() {
+			c.begun[it.name] = start
+			delete(c.aside, it.name) // what set it aside may have ended while it was worked on
+		})
 		waited := start.Sub(it.since)
 		w := worker{c, ctx, 0}
 		v := w.process(it.name)
