@@ -9,3 +9,11 @@ import (
 func memory(*testing.T) store.Store { return store.NewMemory() }
 
 func TestMemory(t *testing.T) { TestStore(t, memory) }
+
+// A store in memory has one process and one past.
+func TestMemoryPast(t *testing.T) {
+	TestPast(t, func(*testing.T) Past {
+		s := store.NewMemory()
+		return Past{Open: func(*testing.T) store.Store { return s }}
+	})
+}

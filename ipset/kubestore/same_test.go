@@ -1,0 +1,37 @@
+package kubestore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/storetest"
+)
+
+// What ends a process, and what does not.
+func TestPast(t *testing.T) {
+	storetest.TestPast(t, func(t *testing.T) storetest.Past {
+		name := newName()
+		open := func(t *testing.T) store.Store { return openAt(t, name, Options{Slots: 8}) }
+		return storetest.Past{Open: open, Same: map[string]func(*testing.T){
+			"the log went round": func(t *testing.T) {
+				s := open(t)
+				for range 40 {
+					if _, err := s.Commit(limited(t), []store.Op{put("round", "", store.AnyRevision)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			"idle": func(*testing.T) { time.Sleep(silence + 100*time.Millisecond) },
+		}, Other: map[string]func(*testing.T){
+			"wiped": func(t *testing.T) {
+				s := openAt(t, name, Options{Slots: 8})
+				for _, role := range []string{roleHead, roleLog, roleSnapshot} {
+					if err := s.client.list(limited(t), name, role, true, func(o *object) error { return s.client.delete(limited(t), o.Metadata.Name) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+		}}
+	})
+}

@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Past is a database that holds a store, and what may become of it.
+type Past struct {
+	// Open opens the store as another process does. A store that one process has at a time returns the same one.
+	Open Open
+	// Same are events that take no commit away.
+	Same map[string]func(t *testing.T)
+	// Other are events after which the database has another past, or is gone: each process is told so, and goes no further.
+	Other map[string]func(t *testing.T)
+}
+
+// TestPast verifies when a store fails with ipalloc.ErrReplaced: if a commit that the process saw is missing, and never for want
+// of a proof that it is there. open makes a new database.
+func TestPast(t *testing.T, open func(t *testing.T) Past) {
+	for name, event := range map[string]func(*testing.T, Past){
+		"removal of nothing": deed(del("nothing", store.AnyRevision)), "removal of what must not exist": deed(del("nothing", 0)),
+		"removals of nothing": deed(del("nothing", store.AnyRevision), del("nor this", 0)), "guard alone": deed(guard("nothing", 0)),
+		"empty value": deed(put("empty", "", store.AnyRevision)), "put and removal of nothing": deed(put("y", "", store.AnyRevision), del("nothing", 0)),
+		"removal": func(t *testing.T, p Past) { commit(t, p.Open(t), del("removed", store.AnyRevision)) },
+		"conflict": func(t *testing.T, p Past) {
+			if _, err := p.Open(t).Commit(context.Background(), []store.Op{del("x", 0)}); !errors.Is(err, ipalloc.ErrConflict) {
+				t.Error(err)
+			}
+		},
+		"many processes": func(t *testing.T, p Past) {
+			for i := range 100 {
+				commit(t, p.Open(t), put(fmt.Sprint("of", i), "", 0))
+			}
+		},
+	} {
+		t.Run("same/"+name, func(t *testing.T) { p := open(t); same(t, p, func(t *testing.T) { event(t, p) }) })
+	}
+	p := open(t)
+	for name := range p.Same {
+		t.Run("same/"+name, func(t *testing.T) { p := open(t); same(t, p, p.Same[name]) })
+	}
+	for name := range p.Other {
+		t.Run("other/"+name, func(t *testing.T) { p := open(t); other(t, p, p.Other[name]) })
+	}
+}
+
+// deed returns an event in which three processes commit the same.
+func deed(ops ...store.Op) func(*testing.T, Past) {
+	return func(t *testing.T, p Past) {
+		for range 3 {
+			commit(t, p.Open(t), ops...)
+		}
+	}
+}
+
+// witness is a process that has seen the last commit.
+type witness struct {
+	store.Store
+	rev   uint64     // of what it saw
+	watch chan error // how its watch ends
+}
+
+// witnesses opens processes of which each has seen the last commit: one made it, and one does nothing but watch.
+func witnesses(t *testing.T, p Past) (all []*witness) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	first := p.Open(t)
+	commit(t, first, put("removed", "", 0))
+	commit(t, first, put("x", "1", 0))
+	for i := range 3 {
+		w := &witness{Store: first, watch: make(chan error, 1)}
+		if i > 0 {
+			w.Store = p.Open(t)
+		}
+		_, rev, err := w.List(ctx, store.Range{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.rev = rev
+		go func() {
+			var last error
+			for _, err := range w.Watch(ctx, rev, "") {
+				last = err
+			}
+			w.watch <- last
+		}()
+		all = append(all, w)
+	}
+	return all
+}
+
+// again repeats a call whose error says that this can help.
+func again(f func() error) error {
+	err := f()
+	for begin := time.Now(); store.Retryable(err) && !errors.Is(err, ipalloc.ErrConflict) && time.Since(begin) < 30*time.Second; err = f() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// same verifies that an event ends no process: at most, what it remembers is in conflict.
+func same(t *testing.T, p Past, event func(t *testing.T)) {
+	all := witnesses(t, p)
+	event(t)
+	for i, w := range all { // each sees it, and then what follows it
+		if err := again(func() error { _, err := w.Get(context.Background(), nil, "x"); return err }); err != nil {
+			t.Errorf("process %d: %v", i, err)
+		}
+	}
+	if err := again(func() error {
+		_, err := p.Open(t).Commit(context.Background(), []store.Op{put("later", "", store.AnyRevision)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range all {
+		var x store.Record
+		if err := again(func() error {
+			recs, err := w.Get(context.Background(), nil, "x")
+			if err == nil {
+				x = recs[0]
+			}
+			return err
+		}); err != nil || x.Value != fmt.Sprint(i+1) {
+			t.Errorf("process %d: %v, %v", i, x, err)
+		}
+		if err := again(func() error {
+			_, err := w.Commit(context.Background(), []store.Op{put("x", fmt.Sprint(i+2), x.Rev)})
+			return err
+		}); err != nil {
+			t.Errorf("process %d: %v", i, err)
+		}
+		select {
+		case err := <-w.watch:
+			if !errors.Is(err, ipalloc.ErrOutOfRange) {
+				t.Errorf("process %d: watch: %v", i, err)
+			}
+		default:
+		}
+	}
+}
+
+// other verifies that each process is told of an event by what it does first, and by all that it does then, its watch included.
+func other(t *testing.T, p Past, event func(t *testing.T)) {
+	all := witnesses(t, p)
+	event(t)
+	for i, w := range all {
+		calls := []func() error{
+			func() error { _, err := w.Get(context.Background(), nil, "x"); return err },
+			func() error {
+				_, err := w.Commit(context.Background(), []store.Op{put("y", "", store.AnyRevision)})
+				return err
+			},
+			func() error { _, _, err := w.List(context.Background(), store.Range{}); return err },
+			func() error { _, err := w.Commit(context.Background(), []store.Op{guard("none", 0)}); return err },
+		}
+		for n := range calls {
+			if err := again(calls[(i+n)%len(calls)]); !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
+				t.Errorf("process %d, call %d: %v", i, (i+n)%len(calls), err)
+			}
+		}
+		select {
+		case err := <-w.watch:
+			if !errors.Is(err, ipalloc.ErrReplaced) {
+				t.Errorf("process %d: watch: %v", i, err)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("process %d: its watch goes on", i)
+		}
+	}
+}
