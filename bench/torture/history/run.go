@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -33,8 +34,17 @@ type Config struct {
 	Limit time.Duration
 	// Retry says whether a call is repeated after an error. It is told the outcome of every call that failed.
 	Retry func(error) bool
+	// Holders have a writer each beside those of the engines.
+	Holders []Holder
 	// Clock returns the time; that of this process if nil.
 	Clock func() int64
+}
+
+// Holder gives one thing, with an address of its own, to a handle, and takes it back. A repeated call does what the first one did.
+type Holder interface {
+	Hold(ctx context.Context, handle string) (netip.Addr, error)
+	Leave(ctx context.Context, handle string) error
+	Holders(ctx context.Context) (map[netip.Addr]string, error)
 }
 
 // Run has writers assign and release, and returns what they did and were told. It ends early with the first error that is not to
@@ -50,11 +60,14 @@ func Run(ctx context.Context, c Config) ([]Step, error) {
 	if c.Retry == nil {
 		c.Retry = func(error) bool { return false }
 	}
-	ws := make([]*writer, c.Writers)
-	errs := make([]error, c.Writers)
+	ws := make([]*writer, c.Writers+len(c.Holders))
+	errs := make([]error, len(ws))
 	var wg sync.WaitGroup
 	for i := range ws {
 		ws[i] = &writer{Config: c, id: i, engine: c.Engines[i%len(c.Engines)], random: rand.New(rand.NewPCG(c.Seed, uint64(i)))}
+		if i >= c.Writers {
+			ws[i].holder = c.Holders[i-c.Writers]
+		}
 		wg.Go(func() { errs[i] = ws[i].run(ctx) })
 	}
 	wg.Wait()
@@ -70,6 +83,7 @@ type writer struct {
 	Config
 	id     int
 	engine *ipset.Engine
+	holder Holder // in place of the engine, if not nil
 	random *rand.Rand
 	steps  []Step
 	mine   []Step // what it holds
@@ -89,6 +103,8 @@ func (w *writer) run(ctx context.Context) error {
 		switch x := w.random.IntN(10); {
 		case len(w.mine) > 0 && (len(w.mine) >= w.Keep || x < 3):
 			err = w.release(ctx)
+		case w.holder != nil:
+			err = w.hold(ctx, handle)
 		case x < 8:
 			err = w.auto(ctx, handle)
 		default:
@@ -131,6 +147,14 @@ func (w *writer) attempt(ctx context.Context, s *Step, f func(context.Context, *
 // host is one of a few, so that hosts are shared by writers of all processes.
 func (w *writer) host() alloc.Owner { return alloc.HostOwner(fmt.Sprint("host", w.random.IntN(5))) }
 
+func (w *writer) hold(ctx context.Context, handle string) error {
+	return w.call(ctx, handle, func(ctx context.Context, s *Step) (err error) {
+		s.Kind = Assign
+		s.Address, err = w.holder.Hold(ctx, handle)
+		return err
+	})
+}
+
 func (w *writer) auto(ctx context.Context, handle string) error {
 	owner := w.host()
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
@@ -171,13 +195,16 @@ func (w *writer) release(ctx context.Context) error {
 	w.mine = slices.Delete(w.mine, i, i+1)
 	return w.call(ctx, held.Handle, func(ctx context.Context, s *Step) error {
 		s.Kind, s.Address = Release, held.Address
+		if w.holder != nil {
+			return w.holder.Leave(ctx, held.Handle)
+		}
 		_, err := w.engine.ReleaseByHandle(ctx, held.Handle)
 		return err
 	})
 }
 
-// Verify compares a store with what must be held, and has the engine check it.
-func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+// Verify compares a store with what must be held, by addresses of an engine and by others, and has the engine check it.
+func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string, others ...Holder) error {
 	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil {
 		return err
@@ -192,8 +219,17 @@ func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) er
 			return err
 		}
 		have[al.Address] = al.Handle
-		if held[al.Address] != al.Handle {
-			errs = append(errs, fmt.Errorf("history: %s is held by %q, given to %q", al.Address, al.Handle, held[al.Address]))
+	}
+	for _, o := range others {
+		more, err := o.Holders(ctx)
+		if err != nil {
+			return err
+		}
+		maps.Copy(have, more)
+	}
+	for a, h := range have {
+		if held[a] != h {
+			errs = append(errs, fmt.Errorf("history: %s is held by %q, given to %q", a, h, held[a]))
 		}
 	}
 	for a, h := range held {

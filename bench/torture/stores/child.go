@@ -20,11 +20,13 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
 // openers open the stores at a place.
@@ -79,8 +81,12 @@ func childMain() bool {
 		return false
 	}
 	s, err := open(context.Background(), name, place)
+	here := &server{store: s, watches: make(map[int]chan Answer)}
+	if _, file := s.(*boltstore.Store); file && err == nil {
+		here.journal, err = openJournal(context.Background(), place)
+	}
 	if err == nil {
-		err = rpc.RegisterName("Store", &server{store: s, watches: make(map[int]chan Answer)})
+		err = rpc.RegisterName("Store", here)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -145,7 +151,8 @@ func (a *Answer) failed(err error) {
 
 // server answers the parent.
 type server struct {
-	store store.Store
+	store   store.Store
+	journal *journal.Journal[*servicealloc.Registry] // nil if the store is no file of boltstore
 
 	mu      sync.Mutex
 	watches map[int]chan Answer

@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/bench/torture/oracle"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -35,9 +36,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	}
 	defer func() { _ = s.close() }()
 	var log oracle.Log
-	var children []*remote
-	var engines []*ipset.Engine
-	var stores []store.Store
+	crew := &crew{}
 	for range s.processes {
 		r, err := newRemote(name, s.place)
 		if err != nil {
@@ -49,18 +48,26 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 		if err != nil {
 			return err
 		}
-		children, stores, engines = append(children, r), append(stores, recorded), append(engines, e)
+		prefixes, err := prefixes.New(recorded, prefixes.Options{})
+		if err != nil {
+			return err
+		}
+		crew.children, crew.stores, crew.engines = append(crew.children, r), append(crew.stores, recorded), append(crew.engines, e)
+		if crew.holders = append(crew.holders, tree{prefixes}); name == "bolt" {
+			crew.holders = append(crew.holders, services{r})
+		}
 	}
-	if err := engines[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28}); err != nil {
+	err = crew.engines[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28})
+	if err = errors.Join(err, crew.holders[0].(tree).AddPool(ctx, treePool)); err != nil {
 		return err
 	}
-	steps, w, err := s.torment(ctx, name, c, children, stores, engines, say)
+	steps, err := s.torment(ctx, name, c, crew, say)
 	if err != nil {
 		return err
 	}
-	say("%-9s %d operations; %d attempts failed, %d of them with unknown outcome, all settled", name, len(steps), w.failed.Load(), w.unknown.Load())
+	say("%-9s %d operations; %d attempts failed, %d of them with unknown outcome, all settled", name, len(steps), crew.failed.Load(), crew.unknown.Load())
 	say("tried: %d operations", len(steps))
-	if err := final(ctx, stores[0]); err != nil {
+	if err := final(ctx, crew.stores[0]); err != nil {
 		return err
 	}
 	calls, watches := log.History()
@@ -74,25 +81,33 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 		return err
 	}
 	held := history.Held(steps)
-	fresh, err := ipset.New(oracle.Rest(children[0]), ipset.Options{})
+	fresh, err := ipset.New(oracle.Rest(crew.children[0]), ipset.Options{})
 	if err != nil {
 		return err
 	}
-	if err := history.Verify(ctx, fresh, held); err != nil {
+	if err := history.Verify(ctx, fresh, held, crew.holders[:len(crew.holders)/s.processes]...); err != nil {
 		return err
 	}
-	say("%-9s every answer is explained; %d addresses are held, all and only those that were given", name, len(held))
+	say("%-9s every answer is explained; %d things are held, all and only those that were given", name, len(held))
 	return nil
 }
 
+// crew is who uses a store: callers, engines and other allocators on each of the processes.
+type crew struct {
+	children []*remote
+	stores   []store.Store // the same, with their calls in the log
+	engines  []*ipset.Engine
+	holders  []history.Holder
+	writers
+}
+
 // torment has one fault after the other until the time is over, each at least once, and returns what the writers were told.
-func (s *subject) torment(ctx context.Context, name string, c config, children []*remote, stores []store.Store, engines []*ipset.Engine, say func(string, ...any)) ([]history.Step, *writers, error) {
-	w := &writers{}
-	stop, following := make(chan struct{}), ctx
+func (s *subject) torment(ctx context.Context, name string, c config, crew *crew, say func(string, ...any)) ([]history.Step, error) {
+	stop := make(chan struct{})
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	var callers, followers sync.WaitGroup
-	for i, on := range stores {
+	for i, on := range crew.stores {
 		followers.Go(func() { oracle.Follow(following, on) })
 		for j := range c.Callers {
 			callers.Go(func() { oracle.Torment(on, c.Seed, uint64(i*c.Callers+j), stop) })
@@ -101,19 +116,20 @@ func (s *subject) torment(ctx context.Context, name string, c config, children [
 	var faulted error
 	callers.Go(func() {
 		defer close(stop)
-		times, err := s.have(ctx, children, c)
+		times, err := s.have(ctx, crew.children, c)
 		for _, what := range slices.Sorted(maps.Keys(times)) {
 			say("%-9s %4d x %s", name, times[what], what)
 		}
 		faulted = err
 	})
 	steps, err := history.Run(ctx, history.Config{
-		Engines: engines, Pool: pool, Writers: len(engines) * c.Callers, Stop: stop, Name: "w", Seed: c.Seed, Keep: 6, Limit: callLimit, Retry: w.retry,
+		Engines: crew.engines, Holders: crew.holders, Pool: pool, Writers: len(crew.engines) * c.Callers,
+		Stop: stop, Name: "w", Seed: c.Seed, Keep: 6, Limit: callLimit, Retry: crew.retry,
 	})
 	callers.Wait()
 	unfollow()
 	followers.Wait()
-	return steps, w, errors.Join(err, faulted)
+	return steps, errors.Join(err, faulted)
 }
 
 // have has the faults.
