@@ -19,13 +19,14 @@
 // "outside" for what only a test of another step of the gate sees. mutate passes over
 // those, names entries whose mutant is gone, and exits with 1 if another one lives.
 //
-// Other tools exist. gremlins (github.com/go-gremlins/gremlins) builds the tests anew for
+// No other tool does a sample of places with the tests that reach them. gremlins (github.com/go-gremlins/gremlins) builds the tests anew for
 // each mutant, which takes ten seconds a mutant here and days for the packages that others
 // import, runs the mutated package's own tests only, of which the rooms of ipset have
 // none, and gets its time limit from a first run whose length the build cache decides
 // (its issues 144 and 267). go-mutants (github.com/P4suta/go-mutants) compiles all mutants
 // at once too, and had just begun when this was written; it chooses among packages
-// rather than tests.
+// rather than tests. go-mutesting (github.com/zimmski/go-mutesting and its successors) and ooze
+// build once for each mutant, and run a command of the caller's for each.
 package main
 
 import (

@@ -1,238 +1,244 @@
 package main
 
-import "time"
+import (
+	_ "embed"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed proofs.txt
+var proofsText string
 
 // proof is one way in which claims of the documents are tested.
 type proof struct {
 	id, method string
 	claims     []claim
-	parts      []part
+	jobs       []*job
 }
 
 // claim is a sentence of a document, as it stands there.
 type claim struct{ document, sentence string }
 
-// kind says how a part is run, and what makes it longer.
-type kind int
-
-const (
-	once    kind = iota // tests that take what they take; -short below an hour, if the package has no full part
-	rounds              // one test of random inputs: IPALLOC_SEED, IPALLOC_FOR
-	fuzzing             // a fuzz target with the corpus kept in Go's cache
-	program             // a program; {for}, {for/2}, {for/4}, {seconds} and {seed} in its arguments are replaced
-	target              // a target of the Makefile
-)
-
-// part is a command of a proof.
-type part struct {
-	kind
-	dir    string   // of the package
-	tests  []string // or the one fuzz target; none for a program, nor for all tests of a package
-	unit   string   // what a round is
-	args   []string
-	tags   string
-	full   bool          // tests that -short leaves out
-	weight int           // share of the time; 0 is 1
-	least  time.Duration // what its share is at least
-	from   time.Duration // left out of shorter runs
+// promise is a row of a table in a document that names the tests behind it.
+type promise struct {
+	claim
+	tests []string // directory and name
 }
 
-func tests(dir string, names ...string) part { return part{kind: once, dir: dir, tests: names} }
-
-func random(dir, name, unit string) part {
-	return part{kind: rounds, dir: dir, tests: []string{name}, unit: unit, least: time.Second}
+// repo is the repository as it lies on the disk.
+type repo struct {
+	top       string
+	modules   map[string]bool     // directories
+	tests     map[string][]string // directories by the name of a Test or Fuzz function
+	suites    map[string][]string // tests by the suite that they call, such as storetest.TestStore
+	documents map[string]string   // Markdown files and package pages
 }
 
-const (
-	readme      = "README.md"
-	bitmapPage  = "bitmap/doc.go"
-	setPage     = "cidrset/doc.go"
-	nodePage    = "cidrset/nodeipam/doc.go"
-	loopPage    = "cidrset/nodeipam/controller/doc.go"
-	servicePage = "servicealloc/doc.go"
-	repairPage  = "servicealloc/repair/repair.go"
-	ipsetPage   = "ipset/doc.go"
-	prefixPage  = "ipset/prefixes/doc.go"
-	localPage   = "ipset/hostlocal/doc.go"
-	boltPage    = "ipset/boltstore/doc.go"
-	sqlPage     = "ipset/sqlstore/doc.go"
-	cniPage     = "cmd/cni-ipam/README.md"
-)
+// open reads the files that git knows.
+func open(top string) (*repo, error) {
+	r := &repo{top: top, modules: map[string]bool{}, tests: map[string][]string{}, suites: map[string][]string{}, documents: map[string]string{}}
+	list, err := exec.Command("git", "-C", top, "ls-files", "*.go", "*.md", "*go.mod").Output()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Fields(string(list)) {
+		text, err := os.ReadFile(filepath.Join(top, name))
+		if os.IsNotExist(err) || strings.Contains(name, "testdata/") || name == "PROOF.md" {
+			continue // removed and not committed
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case path.Base(name) == "go.mod":
+			r.modules[path.Dir(name)] = true
+		case strings.HasSuffix(name, ".md"):
+			r.documents[name] = string(text)
+		default:
+			f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution|parser.ParseComments)
+			if err != nil {
+				return nil, err
+			}
+			if f.Doc != nil {
+				r.documents[name] = f.Doc.Text()
+			}
+			if strings.HasSuffix(name, "_test.go") {
+				r.addTests(f, path.Dir(name))
+			}
+		}
+	}
+	return r, nil
+}
 
-// The claims of README.md, which several proofs share.
+func (r *repo) addTests(f *ast.File, dir string) {
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") && !strings.HasPrefix(fn.Name.Name, "Fuzz") {
+			continue
+		}
+		if !slices.Contains(r.tests[fn.Name.Name], dir) {
+			r.tests[fn.Name.Name] = append(r.tests[fn.Name.Name], dir)
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && strings.HasPrefix(s.Sel.Name, "Test") {
+				if x, ok := s.X.(*ast.Ident); ok {
+					r.suites[x.Name+"."+s.Sel.Name] = append(r.suites[x.Name+"."+s.Sel.Name], dir+" "+fn.Name.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// flat is text in one line, as sentences are compared.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// table reads proofs.txt and returns what of it the repository does not have.
+func (r *repo) table(text string) (proofs []*proof, problems []string) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if words[0] == "proof" {
+			proofs = append(proofs, &proof{id: words[1], method: strings.Join(words[2:], " ")})
+			continue
+		}
+		p := proofs[len(proofs)-1]
+		switch words[0] {
+		case "claim":
+			c := claim{words[1], strings.Join(words[2:], " ")}
+			p.claims = append(p.claims, c)
+			if !strings.Contains(flat(r.documents[c.document]), c.sentence) {
+				problems = append(problems, fmt.Sprintf("proof %s: %s does not say %q", p.id, c.document, c.sentence))
+			}
+		case "fuzz":
+			for _, name := range slices.Sorted(maps.Keys(r.tests)) {
+				for _, dir := range r.tests[name] {
+					if strings.HasPrefix(name, "Fuzz") {
+						long := strings.HasPrefix(dir, "bench/") // instrumenting the peers takes longer than a short run
+						p.jobs = append(p.jobs, &job{kind: "fuzz", dir: dir, tests: []string{name}, unit: "inputs", hour: long})
+					}
+				}
+			}
+		default:
+			j := newJob(words)
+			p.jobs = append(p.jobs, j)
+			for _, name := range j.tests {
+				if !slices.Contains(r.tests[name], j.dir) {
+					problems = append(problems, fmt.Sprintf("proof %s: there is no %s in %s", p.id, name, j.dir))
+				}
+			}
+		}
+	}
+	return proofs, problems
+}
+
+// The forms in which a document makes claims. A row of a table with one of these heads names its tests. Between the marks, and
+// below a heading Guarantees of a package page, each sentence is a claim of some proof.
 var (
-	neverTwice = claim{readme, "A Go library that hands out IP addresses, prefixes and ports, takes them back, and never gives one out twice."}
-	replaces   = claim{readme, "It replaces five systems that exist only built into other programs: the node CIDR allocator of kube-controller-manager, label-chosen ClusterCIDRs, the Service address and port allocators of kube-apiserver, Calico IPAM, and the CNI plugin host-local."}
-	costIsFlat = claim{readme, "The cost of an allocation does not grow as a pool fills."}
-	asItWas    = claim{readme, "After an error the state is as it was."}
-	survives   = claim{readme, "State is kept in a file, a SQL database, etcd or the Kubernetes API, and survives a crash."}
+	heads   = []string{"| promise | test |", "| law | test | says |"}
+	region  = regexp.MustCompile(`(?s)<!-- claims -->(.*?)<!-- /claims -->`)
+	section = regexp.MustCompile(`(?ms)^# Guarantees$(.*?)(?:^# |\z)`)
+	named   = regexp.MustCompile("[`\\[](?:[a-z]+\\.)?Test[A-Za-z0-9]*[`\\]](?:\\([^)]*\\))?")
+	place   = regexp.MustCompile(`\bin ([a-z]+(?:/[a-z]+)+)`)
 )
 
-// table returns the proofs. A new claim goes into the proof that tests it, or gets a new one.
-func table(r *repo) []*proof {
-	return []*proof{
-		peers(), twins(), worlds(), histories(), laws(), faults(), storms(), fuzzed(r), hostile(), costs(), machines(), asserted(),
+// unproved reports the sentences that have to have a proof and have none.
+func (r *repo) unproved(proofs []*proof) (problems []string) {
+	proved := map[claim]bool{}
+	for _, p := range proofs {
+		for _, c := range p.claims {
+			proved[c] = true
+		}
 	}
+	for _, doc := range slices.Sorted(maps.Keys(r.documents)) {
+		marks := region
+		if strings.HasSuffix(doc, ".go") {
+			marks = section
+		}
+		for _, m := range marks.FindAllStringSubmatch(r.documents[doc], -1) {
+			for sentence := range strings.SplitSeq(strings.TrimSuffix(flat(m[1]), "."), ". ") {
+				if !proved[claim{doc, sentence + "."}] {
+					problems = append(problems, fmt.Sprintf("%s: no proof has the claim %q", doc, sentence+"."))
+				}
+			}
+		}
+	}
+	return problems
 }
 
-func peers() *proof {
-	return &proof{
-		id:     "peers",
-		method: "The same random calls go to the real Kubernetes, Calico and host-local packages and to this module. Each answer and each state is equal, or the difference is in a table with its reason. Their own tests pass on ours, or differ for a reason.",
-		claims: []claim{replaces,
-			{setPage, "The policy is the one of package cidrset in the Kubernetes node IPAM controller."},
-			{cniPage, "It takes the same configuration and gives the same answers for every version of the specification from 0.1.0 to 1.1.0."},
-			{repairPage, "It replaces the repair loops of Kubernetes for cluster addresses and node ports."},
-			{servicePage, "Package rangealloc reads and writes the RangeAllocation of Kubernetes."},
-		},
-		parts: []part{
-			random("bench/peers", "TestTracesLikeKubernetes", "sets of traces of 150 operations, one for each pool"),
-			{kind: rounds, dir: "bench/peers", tests: []string{"TestServicesSideBySide"}, unit: "runs of 20,000 operations", args: []string{"-operations=20000"}, least: time.Second},
-			random("bench/peers/calico", "TestAgainstCalico", "traces of 100 operations"),
-			random("cmd/cni-ipam/internal/plugin", "TestDifferential", "traces of 50 invocations"),
-			random("cmd/cni-ipam/internal/plugin", "TestSwitchDifferential", "sequences of 60 invocations, takeovers and exports"),
-			tests("bench/peers", "TestPeersObeyTheContract", "TestFillLikeKubernetes", "TestNoPrefixLikeKubernetes", "TestServicePeers"),
-			tests("bench/peers/transplants", "TestTransplants"),
-			tests("bench/peers/calico/transplants", "TestTransplants"),
-			tests("servicealloc", "TestSmallRangesOfKubernetes"),
-			tests("cmd/cni-ipam/internal/plugin", "TestDivergences"),
-		},
+// promises returns the rows of the tables of promises, and reports rows whose tests are not named or not there.
+func (r *repo) promises() (rows []promise, problems []string) {
+	for _, doc := range slices.Sorted(maps.Keys(r.documents)) {
+		head := ""
+		for line := range strings.Lines(r.documents[doc]) {
+			line = strings.TrimSpace(line)
+			switch {
+			case slices.Contains(heads, line):
+				head = line
+			case !strings.HasPrefix(line, "|"):
+				head = ""
+			case head != "" && !strings.HasPrefix(line, "|---"):
+				cells := strings.Split(strings.Trim(line, "|"), " | ")
+				p := promise{claim: claim{doc, strings.TrimSpace(cells[0])}}
+				err := r.name(&p, cells[1])
+				if err == nil && len(p.tests) == 0 {
+					err = fmt.Errorf("no test is named")
+				}
+				if err != nil {
+					problems = append(problems, fmt.Sprintf("%s: %q: %v", doc, p.sentence, err))
+				}
+				rows = append(rows, p)
+			}
+		}
 	}
+	return rows, problems
 }
 
-func twins() *proof {
-	return &proof{
-		id:     "twins",
-		method: "Random traces drive an allocator and a slow, obviously right twin. After each step answers, errors and states are equal.",
-		claims: []claim{neverTwice, asItWas,
-			{setPage, "After an error the set is unchanged."},
-			{servicePage, "After an error the state is what it was before the call."},
-			{nodePage, "After an error nothing has changed."},
-			{nodePage, "A child is free if no held or reserved prefix of any size overlaps it."},
-			{prefixPage, "A prefix comes from the smallest free prefix that it fits into, and from the lowest if there are several, as with cidrset.Set.AllocatePrefix."},
-			{ipsetPage, "Everything that an engine has or does is of its own space: pools, configuration, reservations, hosts, handles, request keys, queries, Check."},
-			{servicePage, "The random generator is seeded by the range, or by [Random], so the same calls give the same answers, and a dry run gives exactly the answer of the next call."},
-		},
-		parts: []part{
-			random("fuzz", "TestBitmapAgainstModel", "traces of 60 operations"),
-			random("fuzz", "TestCidrSetAgainstModel", "traces of 60 operations on each kind of pool"),
-			random("fuzz", "TestClusterCIDRAgainstModel", "traces of 60 operations"),
-			random("fuzz", "TestNodeIPAMAgainstModel", "traces of 60 operations"),
-			random("fuzz", "TestBlockAgainstTwin", "traces of 400 bytes"),
-			random("fuzz", "TestIPAMAgainstTwin", "traces of 600 bytes"),
-			random("fuzz", "TestIPAMSpacesAgainstTwin", "traces of 300 operations in three spaces"),
-			random("fuzz", "TestNestedPoolsAgainstTwin", "traces of 600 bytes"),
-			random("fuzz", "TestPrefixesAgainstModel", "traces of 120 operations"),
-			random("fuzz", "TestHostLocalAgainstModel", "traces of 100 operations"),
-			random("internal/test/model", "TestCidrTwinsAgree", "traces on both twins of a set"),
-			random("ipset/prefixes", "TestAgreesWithCidrset", "traces on a tree and a set"),
-			random("ipset/prefixes", "TestTreeAgreesWithAList", "traces of 200 operations on each shape of pool"),
-			random("ipset/store", "TestOverlayIsAStore", "traces on an overlay and a store"),
-			random("servicealloc/internal/bands", "TestSpaceAgainstAList", "traces on bands and a list"),
-			random("ipset", "TestDryRunAnswersAsTheCall", "runs of 1,000 states"),
-			random("ipset", "TestStickyAtRandom", "traces of 120 operations"),
-			random("ipset", "TestIndexFollowsEveryCall", "traces of 120 operations"),
-			random("bitmap", "TestNoChainIsKept", "traces of 600 flips"),
-			random("bitmap", "TestIterateWhileChanging", "loops over a set that changes"),
-			random("bitmap", "TestRunsWhileChanging", "loops over runs that change"),
-			random("cidrset", "TestRetiredRunsHaveCooled", "traces of 600 operations"),
-			tests("ipset/enginetest"), tests("ipset/prefixes/prefixestest"),
-		},
+// name finds the tests that a cell names: `TestX`, `TestX` in a/directory, [TestX](its/file.go), or `pkg.TestX` for the tests
+// that call this suite.
+func (r *repo) name(p *promise, cell string) error {
+	found := named.FindAllStringIndex(cell, -1)
+	for i, at := range found {
+		name, link, _ := strings.Cut(strings.Trim(cell[at[0]:at[1]], "`)"), "](")
+		name = strings.Trim(name, "[]`")
+		if strings.Contains(name, ".") {
+			if len(r.suites[name]) == 0 {
+				return fmt.Errorf("no test calls %s", name)
+			}
+			p.tests = append(p.tests, r.suites[name]...)
+			continue
+		}
+		below := path.Dir(p.document)
+		if link != "" {
+			below = path.Dir(path.Join(below, link))
+		} else if m := place.FindStringSubmatch(cell[at[1]:]); m != nil && (i+1 == len(found) || !strings.Contains(cell[at[1]:found[i+1][0]], ";")) {
+			below = m[1]
+		}
+		dirs := r.tests[name]
+		near := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+			return dir != below && below != "." && !strings.HasPrefix(dir, below+"/")
+		})
+		if slices.Contains(near, below) {
+			near = []string{below}
+		}
+		if len(near) > 0 {
+			dirs = near
+		}
+		if len(dirs) != 1 {
+			return fmt.Errorf("%s is a test of %d packages: %v", name, len(dirs), dirs)
+		}
+		p.tests = append(p.tests, dirs[0]+" "+name)
 	}
-}
-
-func worlds() *proof {
-	return &proof{
-		id:     "worlds",
-		method: "Every state of a small world meets every operation, none left out, with all internal assertions compiled in.",
-		claims: []claim{neverTwice, asItWas,
-			{nodePage, "[Allocator.Release] is by node, never by what its record says now."},
-			{localPage, "An attachment that holds an address of a set gets no second one there."},
-			{ipsetPage, "shared    held by several handles, each with its host, attributes and lease; free with the last"},
-			{servicePage, "An IPv6 /64 has 2^64-1 usable addresses and works to its last one; untouched it costs under 1 KiB."},
-		},
-		parts: asserting(
-			tests("bitmap", "TestSmallWorld", "TestSmallWorldChecked"),
-			tests("cidrset", "TestSmallWorld"),
-			tests("cidrset/nodeipam", "TestSmallWorldExhaustively"),
-			tests("servicealloc", "TestEveryStateOfA28"),
-			tests("internal/claims", "TestSpaceExhaustively"),
-			tests("ipset/internal/block", "TestBlockExhaustively"),
-			tests("ipset", "TestEngineExhaustively", "TestHoldersExhaustively"),
-			tests("ipset/internal/occ", "TestWorlds", "TestRivals"),
-			tests("ipset/prefixes", "TestEveryState", "TestEveryPage"),
-			tests("ipset/hostlocal", "TestExhaustively", "TestEveryState"),
-			tests("fuzz", "TestNestedPoolsExhaustively"),
-		),
-	}
-}
-
-// asserting has the parts run with internal assertions.
-func asserting(parts ...part) []part {
-	for i := range parts {
-		parts[i].tags = "invariants"
-	}
-	return parts
-}
-
-func histories() *proof {
-	return &proof{
-		id:     "histories",
-		method: "Engines work at the same time, and the recorded history is explained by one allocator that does one thing at a time (porcupine). The program stores does it on every store while processes and servers are killed; see storms.",
-		claims: []claim{neverTwice,
-			{ipsetPage, "An [Engine] and a store are safe for concurrent use; a [block.Block] is not."},
-			{prefixPage, "Any number of allocators and processes may therefore share a store: the answers are those of a single allocator that serves one call at a time."},
-			{setPage, "All methods are safe for concurrent use."},
-			{nodePage, "All methods are safe for concurrent use."},
-			{ipsetPage, "[Engine.Changes] delivers what every commit did, whole and in order, for an audit log."},
-		},
-		parts: []part{
-			{kind: rounds, dir: "bench/torture/history", tests: []string{"TestLinearizable"}, unit: "histories of 480 calls, in memory and in a file", weight: 2, least: time.Second},
-			random("ipset", "TestChangesTellEveryState", "traces of 200 calls, followed from several revisions"),
-			random("cidrset/nodeipam/controller", "TestStorm", "storms of events, refusals and lost answers"),
-			tests("bench/torture/history", "TestFullIsFull"),
-			tests("servicealloc", "TestConcurrentMix", "TestStorm"),
-			tests("ipset/internal/occ", "TestStorm"),
-		},
-	}
-}
-
-func laws() *proof {
-	return &proof{
-		id:     "laws",
-		method: "A world with every feature in use goes through every procedure that a document advises, while others go on, cut off at every call of the store and repeated. The laws by row are below.",
-		claims: []claim{asItWas,
-			{ipsetPage, "Nothing is held outside the store: a new engine starts with an empty cache."},
-			{"ipset/store/README.md", "If it is interrupted, run it again: until it is complete, engines refuse the new store, and `store.Complete` says why."},
-			{setPage, "[Set.MarshalBinary] and [Restore] preserve what is taken, what is cooling since when, and the cursor."},
-			{nodePage, "The nodes then hold the same prefixes as before; only the cursors start at the beginning."},
-		},
-		parts: []part{
-			tests("internal/test/world"),
-			random("cidrset/nodeipam", "TestApplyOverASnapshotOfPools", "journals replayed from each of their changes"),
-		},
-	}
-}
-
-func faults() *proof {
-	return &proof{
-		id:     "faults",
-		method: "Each call fails once at each call of the store that it makes: refused, lost, or made without an answer. Then it is settled as documented.",
-		claims: []claim{asItWas,
-			{readme, "A call that ends in `ErrUnknownOutcome` may have been carried out: [what to do](ipset/store/README.md#what-no-store-promises)."},
-			{ipsetPage, "An engine remembers a lost commit and settles it before it plans or reads anything else."},
-			{prefixPage, "The next call of the same allocator first makes sure that such a commit can no longer be made."},
-			{localPage, "Import, GC, Remove and the end of leases work in steps of one commit each, and every step leaves a consistent state."},
-			{loopPage, "If the outcome of one is unknown, the node is unsettled: it keeps its prefixes and the same ones are written again, until the view or a live read shows what the node has."},
-			{sqlPage, "A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT."},
-		},
-		parts: []part{
-			tests("ipset", "TestEveryCallSettles", "TestHoldersWithFaults", "TestLostCommitIsFenced", "TestLostCommitThatWasMade"),
-			tests("ipset/prefixes", "TestEveryCallFails", "TestEveryCallSettles"),
-			tests("ipset/hostlocal", "TestFaults", "TestLostCommit", "TestLostStepOfGC"),
-			tests("cidrset/nodeipam/controller", "TestLostAnswerDoesNotGiveThePrefixToAnotherNode", "TestControllerServesAllNodes"),
-			random("servicealloc", "TestRollbackAtEveryStep", "sequences of transactions, rolled back after each step"),
-			random("ipset", "TestGivingUpCallersLeakNothing", "storms of callers that give up"),
-		},
-	}
+	return nil
 }
