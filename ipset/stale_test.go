@@ -218,3 +218,45 @@ func TestConflictFoundByReading(t *testing.T) {
 	}
 	w.check()
 }
+
+// Any number of own blocks whose leases another engine has renewed costs the calls that one costs: one conflict, and one read of all.
+func TestStaleOwnBlocksCostWhatOneCosts(t *testing.T) {
+	var one faults.Counts
+	for _, n := range []int{2, 16, 60} {
+		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/16", 30))
+		lease := func(e *Engine, handle string, k int) error {
+			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: k, Claim: alloc.Claim{Handle: handle, TTL: time.Minute}})
+			return err
+		}
+		for i := range n {
+			if err := lease(w.Engine, fmt.Sprint("p", i), 4); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := faults.NewFaulty(w.store)
+		e := w.engine(f)
+		if err := lease(e, "q", 1); err != nil { // it knows them
+			t.Fatal(err)
+		}
+		w.clock.add(10 * time.Second)
+		for i := range n {
+			if _, err := w.Renew(bg, fmt.Sprint("p", i), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.clock.add(55 * time.Second)
+		f.Reset()
+		if err := lease(e, "r", 1); err != nil {
+			t.Fatalf("%d blocks: %v", n, err)
+		}
+		c := f.Counts()
+		c = faults.Counts{Gets: c.Gets, Lists: c.Lists, Commits: c.Commits}
+		if n == 2 {
+			one = c
+		}
+		if c != one {
+			t.Errorf("%d blocks: %+v, two %+v", n, c, one)
+		}
+		w.check()
+	}
+}

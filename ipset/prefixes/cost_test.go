@@ -230,3 +230,42 @@ func TestStepsFitACommit(t *testing.T) {
 		}
 	}
 }
+
+// Pages that another allocator has changed, however deep, cost one conflict: the next attempt reads each page of its way again.
+func TestStalePagesCostOneConflict(t *testing.T) {
+	for pool, bits := range map[string]int{"10.0.0.0/8": 30, "fd00::/32": 96, "fd00::/24": 128, "::/0": 128} {
+		pool := netip.MustParsePrefix(pool)
+		f := faults.NewFaulty(store.NewMemory())
+		a, err := New(f, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := New(f, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.AddPool(t.Context(), Pool{Prefix: pool, Sizes: Sizes{Shortest: pool.Bits() + 1, Longest: bits}}); err != nil {
+			t.Fatal(err)
+		}
+		first := netip.PrefixFrom(pool.Addr(), bits)
+		if _, err := a.Occupy(t.Context(), first, Request{Pool: pool, Owner: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Release(t.Context(), "a", first); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Occupy(t.Context(), first, Request{Pool: pool, Owner: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		f.Reset()
+		if _, err := a.Fits(t.Context(), pool, bits); err != nil || f.Counts().Commits > 2 {
+			t.Errorf("/%d in %s: %v, %+v", bits, pool, err, f.Counts())
+		}
+		if _, err := a.Allocate(t.Context(), Request{Pool: pool, Bits: bits, Owner: "a"}); err != nil {
+			t.Errorf("/%d in %s: %v", bits, pool, err)
+		}
+		if r, err := a.Check(t.Context()); err != nil || len(r.Problems) > 0 {
+			t.Errorf("/%d in %s: %+v, %v", bits, pool, r, err)
+		}
+	}
+}

@@ -302,8 +302,8 @@ func (t *txn) replace(at netip.Prefix, r *record) {
 // page implements pages.
 func (t *txn) page(id pageID) (*pageCell, error) {
 	c := t.pages.Get(id)
-	if c == nil {
-		if err := t.Load(id.key()); err != nil {
+	if c == nil || t.Doubtful(&c.Cell) {
+		if err := t.Read(id.key()); err != nil {
 			return nil, err
 		}
 		c = t.pages.Get(id)
@@ -315,7 +315,7 @@ func (t *txn) page(id pageID) (*pageCell, error) {
 // create implements pages. The page is not read: the commit verifies that it has no record.
 func (t *txn) create(id pageID) *pageCell {
 	c := t.pages.Get(id)
-	if c == nil {
+	if c == nil || t.Doubtful(&c.Cell) { // what is cached may be a page that has gone
 		c = &pageCell{occ.NewVar(store.Record{Key: id.key()}, page{}), id}
 		t.pages.Put(id, c)
 	}

@@ -156,7 +156,7 @@ func (p *AssignPlan) pickOwn(t *txn.Txn, s *Search) error {
 		return p.pickIn(t, s, p.pickOwnOfMany)
 	}
 	for _, at := range own.Blocks {
-		if t.Blocks.Get(at) == nil {
+		if be := t.Blocks.Get(at); be == nil || t.Doubtful(&be.Cell) {
 			if err := t.Warm(own.Blocks); err != nil {
 				return err
 			}

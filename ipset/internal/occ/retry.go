@@ -73,6 +73,7 @@ func (r *Runner[T]) again(ctx context.Context, tries int, wait bool, conflict er
 		}
 	}
 	r.txn.begin(ctx)
+	r.txn.again = true
 	if len(keys) == 0 {
 		return nil // a conflict that a plan made up
 	}

@@ -39,6 +39,7 @@ type Txn struct {
 	reads   int  // round trips so far
 	broken  bool // reading has failed since the savepoint
 	alone   bool // no other plan may join
+	again   bool // a conflict came before
 	// committing is set while the store's Commit runs.
 	committing bool
 	ops        Ops
@@ -88,7 +89,7 @@ func (t *Txn) begin(ctx context.Context) {
 	clear(t.changed)
 	clear(t.guards)
 	t.guards, t.changed, t.other = t.guards[:0], t.changed[:0], t.other[:0]
-	t.writes, t.plans, t.reads, t.broken, t.alone = 0, 0, 0, false, false
+	t.writes, t.plans, t.reads, t.broken, t.alone, t.again = 0, 0, 0, false, false, false
 	for i := range t.kinds {
 		t.kinds[i].Age()
 	}
@@ -214,6 +215,10 @@ func (t *Txn) Sure(c *Cell) bool {
 	}
 	return c.guarded == t.id
 }
+
+// Doubtful reports whether a record may be one of several that are stale: a conflict came before, and the transaction has neither read it
+// nor rests upon it. A plan reads such records again, so n of them cost one conflict and not n.
+func (t *Txn) Doubtful(c *Cell) bool { return t.again && c.read != t.id && c.guarded != t.id }
 
 // maxGuards is how many records a plan has the commit verify: half of what etcd compares in one commit.
 const maxGuards = 64

@@ -261,15 +261,18 @@ func (t *Txn) assumeAbsent(p netip.Prefix) *BlockEntry {
 	return be
 }
 
-// Warm reads those of the blocks that the cache lacks, in one round trip.
+// Warm reads those of the blocks that the cache lacks, or may have as they were, in one round trip.
 func (t *Txn) Warm(blocks []netip.Prefix) error {
 	var keys []string
 	for _, p := range blocks {
-		if t.Blocks.Get(p) == nil {
+		if be := t.Blocks.Get(p); be == nil || t.Doubtful(&be.Cell) {
 			keys = append(keys, record.BlockKey(record.KindBlock, p))
 		}
 	}
-	return t.Load(keys...)
+	if len(keys) == 0 {
+		return nil
+	}
+	return t.Read(keys...)
 }
 
 // PageKeys appends the keys of a page, of its floor and of the pages above it, up to the one that spans the pool, as far as the
