@@ -56,7 +56,7 @@ func TestFullEverywhere(t *testing.T) {
 	must(err)
 	engine, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	must(engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: prefix("10.0.0.0/30"), BlockBits: 31}))
+	must(engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: prefix("10.0.0.0/30"), BlockBits: 31}))
 	local, err := hostlocal.New(store.NewMemory(), hostlocal.Config{Network: "pods", Sets: []hostlocal.RangeSet{{{Subnet: prefix("10.0.0.0/29")}}}})
 	must(err)
 

@@ -86,7 +86,7 @@ func (r *blockReplay) step(op int, tr *model.Trace) {
 	case 7: // through the records of a store and back
 		e, err := ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return r.now }})
 		if err == nil {
-			err = e.AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: r.p, BlockBits: r.p.Bits()})
+			err = e.AddPool(context.Background(), alloc.Pool{Name: "p", Prefix: r.p, BlockBits: r.p.Bits()})
 		}
 		if err == nil {
 			err = e.Operator().ImportBlock(context.Background(), r.b)
@@ -239,11 +239,11 @@ func blockRecords(t testing.TB) []store.Record {
 	db := store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{Now: func() time.Time { return ipsetStart }})
 	if err == nil {
-		err = e.AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Minute})
+		err = e.AddPool(context.Background(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Minute})
 	}
 	for i := range 4 {
 		if err == nil {
-			a := ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
+			a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
 			_, err = e.AutoAssign(context.Background(), a)
 		}
 	}
@@ -297,10 +297,10 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 	if !sound && len(rep.Problems) == 0 {
 		t.Fatalf("record %q cannot be read, and Check finds nothing", recs[i].Key)
 	}
-	e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 9, Partial: true})
+	e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 9, Partial: true})
 	e.ReleaseByHandle(ctx, "p0")
 	e.Utilization(ctx)
-	e.Operator().Sweep(ctx, ipset.SweepArgs{})
+	e.Operator().Sweep(ctx, alloc.SweepArgs{})
 }
 
 // randomBytes returns n bytes that a seed gives.

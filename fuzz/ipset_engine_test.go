@@ -118,7 +118,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	ctx := context.Background()
 	switch op {
 	case 0, 1, 2, 3:
-		a := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7)), Partial: true}
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: 1 + int(tr.Below(7)), Partial: true}
 		if op == 3 {
 			a.Num4, a.Num6 = 0, a.Num4
 		}
@@ -132,7 +132,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 		for n, first := 0, int(tr.Below(6)); n <= share.Max; n++ { // one more than may join
 			claim := alloc.Claim{Handle: fmt.Sprint("p", (first+n)%6), Share: share}
-			r.assignIP(e, ipset.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: claim})
+			r.assignIP(e, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: claim})
 		}
 	case 5, 6:
 		a, g := r.address(tr), alloc.Guard{}
@@ -159,7 +159,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 	case 9:
 		host, mustBeEmpty := r.host(tr), tr.Below(2) == 0
 		r.m.ReleaseHost("host:"+host, mustBeEmpty)
-		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty}); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
+		if _, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty}); err != nil && !errors.Is(err, ipalloc.ErrInUse) {
 			r.t.Fatal(err)
 		}
 	case 10:
@@ -172,7 +172,7 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		r.configure(e, tr.Below(2) == 0, int(tr.Below(4)))
 	case 14:
 		r.m.Step(time.Duration(tr.Below(90)) * time.Second)
-		if _, err := e.Operator().Sweep(ctx, ipset.SweepArgs{}); err != nil {
+		if _, err := e.Operator().Sweep(ctx, alloc.SweepArgs{}); err != nil {
 			r.t.Fatal(err)
 		}
 	case 15:
@@ -192,7 +192,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	ctx := context.Background()
 	switch op {
 	case 16, 17:
-		a := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
 		a.Handle, a.Sticky, a.Partial = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) != 0
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if a.MaxBlocks == 1 && !a.Partial {
@@ -225,7 +225,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 	case 20:
 		keep := int(tr.Below(2))
-		if _, err := e.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: 70 * time.Second, Keep: keep}); err != nil {
+		if _, err := e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: 70 * time.Second, Keep: keep}); err != nil {
 			r.t.Fatal(err)
 		}
 		r.m.GiveBack(70*time.Second, keep)
@@ -234,12 +234,12 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 22:
 		a, to := r.address(tr), r.host(tr)
 		owner := alloc.HostOwner(to)
-		err := e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: a, Host: &owner})
+		err := e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: a, Host: &owner})
 		if ok := r.m.Move(a, "host:"+to); ok != (err == nil) || !ok && !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrCooling) {
 			r.t.Fatalf("move %s to %s: %v, want %v", a, to, err, ok)
 		}
 	case 23:
-		a := ipset.AssignIPArgs{Address: r.address(tr), Owner: alloc.HostOwner(r.host(tr)), Claim: alloc.Claim{Handle: fmt.Sprint("p", tr.Below(6))}}
+		a := alloc.AssignIPArgs{Address: r.address(tr), Owner: alloc.HostOwner(r.host(tr)), Claim: alloc.Claim{Handle: fmt.Sprint("p", tr.Below(6))}}
 		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if tr.Below(2) == 0 {
 			a.TTL = 40 * time.Second
@@ -318,7 +318,7 @@ func (r *ipamReplay) wanted(owner alloc.Owner, c *alloc.Claim, lease bool) model
 	return w
 }
 
-func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repeat bool) {
+func (r *ipamReplay) autoAssign(e *ipset.Engine, a alloc.AssignArgs, lease, repeat bool) {
 	a.Use = alloc.Workload
 	w := r.wanted(a.Owner, &a.Claim, lease)
 	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
@@ -360,7 +360,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 		r.t.Fatalf("%+v got %v, %v, want %v", a, all, err, want)
 	}
 	for f, n := range w.N {
-		short := slices.ContainsFunc(got.Short, func(s ipset.Shortage) bool { return s.Family == 4+2*f })
+		short := slices.ContainsFunc(got.Short, func(s alloc.Shortage) bool { return s.Family == 4+2*f })
 		if given := [2]int{len(got.V4), len(got.V6)}[f]; short != (given < n) {
 			r.t.Fatalf("%d of %d, short: %v", given, n, got.Short)
 		}
@@ -376,7 +376,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a ipset.AssignArgs, lease, repe
 }
 
 // onlyReason returns the refusal of a call that is short.
-func onlyReason(short []ipset.Shortage) string {
+func onlyReason(short []alloc.Shortage) string {
 	for _, s := range short {
 		if s.Reason != short[0].Reason {
 			return "short"
@@ -386,11 +386,11 @@ func onlyReason(short []ipset.Shortage) string {
 		return "no shortage is named"
 	}
 	switch short[0].Reason {
-	case ipset.ReasonCoolingLeft:
+	case alloc.ReasonCoolingLeft:
 		return "short, cooling"
-	case ipset.ReasonReservedLeft:
+	case alloc.ReasonReservedLeft:
 		return "short, reserved"
-	case ipset.ReasonLimitReached:
+	case alloc.ReasonLimitReached:
 		return "short, limit"
 	}
 	return "short"
@@ -405,7 +405,7 @@ func (r *ipamReplay) fresh(al alloc.Allocation) {
 	r.seen[k] = true
 }
 
-func (r *ipamReplay) assignIP(e *ipset.Engine, a ipset.AssignIPArgs) {
+func (r *ipamReplay) assignIP(e *ipset.Engine, a alloc.AssignIPArgs) {
 	w := r.wanted(a.Owner, &a.Claim, a.TTL > 0)
 	w.Head, w.Tail, w.Most = int(a.Head), int(a.Tail), a.MaxBlocks
 	had := r.m.Has(a.Address, a.Handle)

@@ -35,7 +35,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 	case 0:
 		d := time.Duration(1+tr.Below(60)) * time.Second
 		want := ipamRefused[r.m.Decline(a, handle, d)]
-		al, err := e.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: handle}, For: d, Reason: "duplicate"})
+		al, err := e.Decline(ctx, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: handle}, For: d, Reason: "duplicate"})
 		if !errors.Is(err, want) {
 			r.t.Fatalf("decline %s by %q: %v, want %v", a, handle, err, want)
 		}
@@ -53,7 +53,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		if handle == "" {
 			return
 		}
-		args := ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: alloc.Claim{Handle: handle, TTL: 40 * time.Second}}
+		args := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: alloc.Claim{Handle: handle, TTL: 40 * time.Second}}
 		if !r.m.Offer(handle, 40*time.Second) {
 			r.offering, args.Sticky = true, true
 			r.autoAssign(e, args, true, false)
@@ -74,7 +74,7 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 
 // both asks for named addresses, a few IPv4 ones in a row, and automatic IPv6 ones.
 func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *model.Trace) {
-	args := ipset.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: alloc.Claim{Handle: handle}}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: alloc.Claim{Handle: handle}}
 	if tr.Below(2) == 0 {
 		args.Addresses = append(args.Addresses, a.Next())
 	}

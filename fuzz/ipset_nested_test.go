@@ -57,7 +57,7 @@ func (r *ipamReplay) togglePool(e *ipset.Engine, i int) {
 		})
 		return
 	}
-	p := ipset.Pool{Name: def.name, Prefix: netip.MustParsePrefix(def.prefix), BlockBits: def.bits[0], Cooldown: def.cooldown}
+	p := alloc.Pool{Name: def.name, Prefix: netip.MustParsePrefix(def.prefix), BlockBits: def.bits[0], Cooldown: def.cooldown}
 	r.pools(func(ps []model.IPSetPool) []model.IPSetPool {
 		return append(ps, model.IPSetPool{Name: p.Name, Prefix: p.Prefix, Bits: p.BlockBits, Cooldown: p.Cooldown})
 	}, func() error { return e.AddPool(context.Background(), p) })
@@ -79,7 +79,7 @@ func (r *ipamReplay) changePool(e *ipset.Engine, i int, disable bool) {
 		p.Order = (p.Order + p.Bits) % 3
 	}
 	r.pools(func(ps []model.IPSetPool) []model.IPSetPool { ps[j] = p; return ps }, func() error {
-		return e.UpdatePool(context.Background(), ipset.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most, Priority: p.Priority, Order: alloc.Order(p.Order)})
+		return e.UpdatePool(context.Background(), alloc.Pool{Name: p.Name, Prefix: p.Prefix, BlockBits: p.Bits, Cooldown: p.Cooldown, Disabled: p.Disabled, MaxBlocksPerHost: p.Most, Priority: p.Priority, Order: alloc.Order(p.Order)})
 	})
 }
 
@@ -131,7 +131,7 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 	},
 	func(r *ipamReplay, e *ipset.Engine) {
 		r.m.ReleaseHost("host:h1", false)
-		if _, err := e.DisownBlocks(r.t.Context(), ipset.DisownArgs{Owner: alloc.HostOwner("h1")}); err != nil {
+		if _, err := e.DisownBlocks(r.t.Context(), alloc.DisownArgs{Owner: alloc.HostOwner("h1")}); err != nil {
 			r.t.Fatal(err)
 		}
 	},
@@ -148,14 +148,14 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 
 // assignSome assigns as many IPv4 addresses as there are, up to n.
 func (r *ipamReplay) assignSome(e *ipset.Engine, host string, n int) {
-	a := ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Partial: true}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Partial: true}
 	a.Handle = "p-" + host
 	r.autoAssign(e, a, false, false)
 }
 
 // assignNamed assigns the first address of a pool by name.
 func (r *ipamReplay) assignNamed(e *ipset.Engine, host string, pool int) {
-	a := ipset.AssignIPArgs{Address: netip.MustParsePrefix(r.defs[pool].prefix).Addr(), Owner: alloc.HostOwner(host)}
+	a := alloc.AssignIPArgs{Address: netip.MustParsePrefix(r.defs[pool].prefix).Addr(), Owner: alloc.HostOwner(host)}
 	a.Handle = "p-" + host
 	r.assignIP(e, a)
 }

@@ -65,7 +65,7 @@ func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
 
 // configure sets strictness and the limit of blocks.
 func (r *ipamReplay) configure(e *ipset.Engine, strict bool, limit int) {
-	cfg := ipset.Config{Strict: strict}
+	cfg := alloc.Config{Strict: strict}
 	r.m.Strict, r.m.Limit = strict, 1<<30
 	if limit > 0 {
 		cfg.MaxBlocksPerHost, r.m.Limit = limit, limit

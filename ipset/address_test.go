@@ -16,7 +16,7 @@ import (
 // An engine that knows a block and not its addresses meets what another engine did to one of them meanwhile: it reads both again.
 func TestAddressesOfAStaleBlock(t *testing.T) {
 	for _, change := range []string{"released", "given to another", "moved"} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		e := w.engine(w.store)
 		if _, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil { // knows the block, and q alone
@@ -24,14 +24,14 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 		}
 		if change == "moved" {
 			to := alloc.HostOwner("other")
-			if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &to}); err != nil {
+			if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Host: &to}); err != nil {
 				t.Fatal(err)
 			}
 		} else {
 			w.releaseHandle("p")
 		}
 		if change == "given to another" {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -52,7 +52,7 @@ func TestAddressRecordThatDoesNotFit(t *testing.T) {
 		"cooling":   {Holder: block.Holder{Seq: 1 << pool.GenShift, Until: 1}, Cooling: true},
 		"too young": {Holder: block.Holder{Seq: 1 << 60}},
 	} {
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		al := w.assign(want("h", 1, "p")).V4[0]
 		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.AddressKey(al.Address), Value: string(a.Append(nil, 28)), Expect: store.AnyRevision}})
 		e := w.engine(w.store)

@@ -14,9 +14,9 @@ import (
 )
 
 func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("gone", 3, "p"))
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -29,7 +29,7 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 	}
 	w.check()
 	// Adopted by hand as well.
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new")})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("new")})
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/29"), alloc.HostOwner("third"))
 	if err != nil || len(claimed) != 1 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
@@ -40,18 +40,18 @@ func TestOrphanIsNotLostUnderStrictAffinity(t *testing.T) {
 func TestCoolingOrphanIsNotLost(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/30", 30)
 	p.Cooldown = time.Minute
-	w := newWorld(t, Config{Strict: true}, p)
+	w := newWorld(t, alloc.Config{Strict: true}, p)
 	w.assign(want("gone", 2, "p"))
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")})
 	w.releaseHandle("p")
 	w.check()
-	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != ReasonCoolingLeft {
+	if got := w.assign(want("new", 4, "q")); lastBytes(got.V4) != "2 3" || got.Short[0].Reason != alloc.ReasonCoolingLeft {
 		t.Fatalf("while cooling: %+v", got)
 	}
 	w.releaseHandle("q")
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new")})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("new")})
 	w.clock.add(time.Hour)
-	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := w.records(record.KindBlock) + w.records(record.KindDue); n != 0 {
@@ -64,7 +64,7 @@ func TestCoolingOrphanIsNotLost(t *testing.T) {
 }
 
 func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of the block, so that there is nothing to leak
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	ctx, cancel := context.WithCancel(bg)
@@ -79,7 +79,7 @@ func TestNoAffinityWithoutBlock(t *testing.T) { // the affinity is a field of th
 }
 
 func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
 	a := want("h", 1, "p")
 	a.Num6 = 1
 	w.assign(a)
@@ -99,7 +99,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 }
 
 func TestVirtualOwnersAreReleasedToo(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
 	a.Owner = alloc.Owner{Kind: alloc.Virtual, Name: "lb"}
 	w.assign(a)
@@ -107,7 +107,7 @@ func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	if n := len(w.blocksOf("lb")); n != 1 {
 		t.Fatalf("host has %d blocks", n)
 	}
-	released, err := w.DisownBlocks(bg, DisownArgs{Pool: "a"})
+	released, err := w.DisownBlocks(bg, alloc.DisownArgs{Pool: "a"})
 	if err != nil || len(released) != 2 || w.records(record.KindOwner) != 2 || w.former() != 2 {
 		t.Errorf("released %v, %v, %d records of owners left, %d of former ones", released, err, w.records(record.KindOwner), w.former())
 	}

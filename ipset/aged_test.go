@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -15,8 +16,8 @@ import (
 
 // TestRequestsAreForgottenByAge: answers go when they are old, at the cost of those that go.
 func TestRequestsAreForgottenByAge(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
-	ask := func(i int) Assigned {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 26))
+	ask := func(i int) alloc.Assigned {
 		a := want("h", 1, fmt.Sprint("p", i))
 		a.Request = fmt.Sprint("request ", i)
 		return w.assign(a)
@@ -28,14 +29,14 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 	}
 	w.check()
 	for _, tt := range []struct {
-		args  SweepArgs
+		args  alloc.SweepArgs
 		after time.Duration
 		n     int
 	}{
-		{SweepArgs{RequestsAfter: -1}, 1000 * time.Hour, 0},
-		{SweepArgs{RequestsAfter: 1000*time.Hour + 101*time.Minute}, 0, 200},
-		{SweepArgs{}, 0, 100}, // a day by default
-		{SweepArgs{}, 0, 0},
+		{alloc.SweepArgs{RequestsAfter: -1}, 1000 * time.Hour, 0},
+		{alloc.SweepArgs{RequestsAfter: 1000*time.Hour + 101*time.Minute}, 0, 200},
+		{alloc.SweepArgs{}, 0, 100}, // a day by default
+		{alloc.SweepArgs{}, 0, 0},
 	} {
 		w.clock.add(tt.after)
 		s := limited(w.store, 64)
@@ -61,7 +62,7 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 func TestRequestsAreForgottenTogether(t *testing.T) {
 	const n = 100
 	for ops, most := range map[int]int{0: 3, 64: 8} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 26))
 		for i := range n {
 			a := want("h", 1, fmt.Sprint("p", i))
 			a.Request = fmt.Sprint("request ", i)
@@ -72,7 +73,7 @@ func TestRequestsAreForgottenTogether(t *testing.T) {
 		if ops > 0 {
 			s = limited(w.store, ops)
 		}
-		got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{})
+		got, err := w.engine(s).Operator().Sweep(bg, alloc.SweepArgs{})
 		if err != nil || got.Requests != n || s.Counts().Commits > most {
 			t.Errorf("limit %d: %+v, %v, %d commits, want up to %d", ops, got, err, s.Counts().Commits, most)
 		}
@@ -81,7 +82,7 @@ func TestRequestsAreForgottenTogether(t *testing.T) {
 
 // TestStickyHandlesAreForgotten: not while they hold an address, and only so long after.
 func TestStickyHandlesAreForgotten(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26), poolOf("b", "2001:db8::/120", 122))
 	for _, h := range []string{"holds", "left", "came back"} {
 		a := want("h", 1, h)
 		a.Num6, a.Sticky = 1, true
@@ -99,7 +100,7 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	w.check()
 	w.clock.add(11 * 24 * time.Hour)
 	for _, want := range []int{1, 0} { // one has left
-		if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Sticky != want {
+		if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Sticky != want {
 			t.Errorf("%+v, %v, want %d forgotten", s, err, want)
 		}
 		w.check()
@@ -109,10 +110,10 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	}
 	w.releaseHandle("holds")
 	w.clock.add(100 * 24 * time.Hour)
-	if s, err := w.Operator().Sweep(bg, SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
+	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{StickyAfter: -1}); err != nil || s.Sticky != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
+	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.check()
@@ -120,12 +121,12 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 
 // TestRequestNamedAsAHandle: an answer whose key is the name of a handle that holds an address is forgotten like any other.
 func TestRequestNamedAsAHandle(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "vm")
 	a.Request = "vm"
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Requests != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.check()
@@ -133,13 +134,13 @@ func TestRequestNamedAsAHandle(t *testing.T) {
 
 // TestStickySweepCost: to see that a sticky handle holds addresses a sweep reads one of them.
 func TestStickySweepCost(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 50, "vm")
 	a.Sticky = true
 	w.assign(a)
 	w.clock.add(40 * 24 * time.Hour)
 	s := faults.NewFaulty(w.store)
-	if got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{}); err != nil || got.Sticky != 0 || touched(s) > 20 {
+	if got, err := w.engine(s).Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || got.Sticky != 0 || touched(s) > 20 {
 		t.Errorf("%+v, %v, %d records touched", got, err, touched(s))
 	}
 	w.check()
@@ -149,13 +150,13 @@ func TestStickySweepCost(t *testing.T) {
 // address is forgotten by it.
 func TestSweepKeepsStickyHandlesInUse(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		a := want("h", 1, "vm")
 		a.Sticky = true
 		w.assign(a)
 		w.clock.add(40 * 24 * time.Hour)
 		s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-		got, err := w.engine(s).Operator().Sweep(bg, SweepArgs{})
+		got, err := w.engine(s).Operator().Sweep(bg, alloc.SweepArgs{})
 		w.check()
 		if n := w.records(record.KindSticky); got.Sticky != 0 || n != 1 {
 			t.Errorf("call %d fails: %+v, %v; %d sticky handles are left", k, got, err, n)
@@ -180,7 +181,7 @@ func TestRememberedAnswersFit(t *testing.T) {
 		for variant := range 48 {
 			// The addresses asked for, the size of a block, the addresses held before, and whether the handle is sticky.
 			n, bits, before := 1+variant%3, []int{26, 30}[variant/3%2], []int{1, 2, 3, 4}[variant/6%4]
-			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", bits))
+			w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", bits))
 			w.assign(want("h", before, "first"))
 			e := w.engine(limited(w.store, limit))
 			a := want("h", n, "vm")
@@ -212,7 +213,7 @@ func TestRememberedAnswersFit(t *testing.T) {
 
 // TestStaleAgesAreRepaired: an entry that names nothing, and a record that no entry names.
 func TestStaleAgesAreRepaired(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
@@ -242,7 +243,7 @@ func TestSweepIsResumed(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/26", 29)
 	p.Cooldown = time.Minute
 	for k := 0; ; k++ {
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		for i := range 12 {
 			a := want(fmt.Sprint("h", i%3), 2, fmt.Sprint("p", i))
 			a.Request, a.Sticky = fmt.Sprint("r", i), true
@@ -255,7 +256,7 @@ func TestSweepIsResumed(t *testing.T) {
 			}
 		}
 		w.clock.add(1000 * time.Hour)
-		args := SweepArgs{IdleAfter: time.Minute, Keep: 1}
+		args := alloc.SweepArgs{IdleAfter: time.Minute, Keep: 1}
 		_, err := w.engine(scripted(w.store, faults.From(k+1, faults.Fail(errDown)))).Operator().Sweep(bg, args)
 		w.check()
 		if err == nil {

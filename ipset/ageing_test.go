@@ -55,8 +55,8 @@ func (d *agedDay) add(o agedDay) {
 	}
 }
 
-func newAgeing(t *testing.T, hosts, podsPerHost int, pools ...Pool) *ageing {
-	w := newWorld(t, Config{}, pools...)
+func newAgeing(t *testing.T, hosts, podsPerHost int, pools ...alloc.Pool) *ageing {
+	w := newWorld(t, alloc.Config{}, pools...)
 	s := faults.NewFaulty(w.store)
 	a := &ageing{world: w, s: s, e: w.engine(s), rng: rand.New(rand.NewPCG(1, 2)), load: make(map[int]int), held: make(map[netip.Addr]string), most: podsPerHost * 3 / 2}
 	for range hosts {
@@ -77,7 +77,7 @@ func (a *ageing) start(n4, n6 int) {
 	}
 	a.pods++
 	p := agedPod{name: fmt.Sprint("p", a.pods), host: host}
-	got, err := a.e.AutoAssign(bg, AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Claim: alloc.Claim{Handle: p.name}})
+	got, err := a.e.AutoAssign(bg, alloc.AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Claim: alloc.Claim{Handle: p.name}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (a *ageing) replaceHost() {
 }
 
 // day replaces as many pods as there are, and a part of the hosts, and counts.
-func (a *ageing) day(hosts, n4, n6 int, sweep SweepArgs) (d agedDay) {
+func (a *ageing) day(hosts, n4, n6 int, sweep alloc.SweepArgs) (d agedDay) {
 	a.t.Helper()
 	target := a.most * 2 / 3 * len(a.hosts)
 	const steps = 24
@@ -195,10 +195,10 @@ func (a *ageing) compare() {
 // and the records of the store stay what they were. A block that a host leaves in use gets an owner again.
 func TestAffinityDoesNotDecay(t *testing.T) {
 	hosts, perHost := 40, 20
-	pools := []Pool{poolOf("a", "10.0.0.0/22", 28), poolOf("b", "10.0.4.0/27", 28)} // 66 blocks of 16: 76 % full
+	pools := []alloc.Pool{poolOf("a", "10.0.0.0/22", 28), poolOf("b", "10.0.4.0/27", 28)} // 66 blocks of 16: 76 % full
 	if !testing.Short() {
 		hosts, perHost = 200, 80
-		pools = []Pool{poolOf("a", "10.0.0.0/18", 26), poolOf("b", "10.0.64.0/20", 26), poolOf("c", "10.0.80.0/23", 26)}
+		pools = []alloc.Pool{poolOf("a", "10.0.0.0/18", 26), poolOf("b", "10.0.64.0/20", 26), poolOf("c", "10.0.80.0/23", 26)}
 	}
 	for i := range pools {
 		pools[i].Cooldown = 5 * time.Minute
@@ -207,7 +207,7 @@ func TestAffinityDoesNotDecay(t *testing.T) {
 	var early, late agedDay
 	const days, span = 31, 5
 	for day := range days {
-		switch d := a.day(hosts/10, 1, 0, SweepArgs{IdleAfter: 30 * time.Minute}); {
+		switch d := a.day(hosts/10, 1, 0, alloc.SweepArgs{IdleAfter: 30 * time.Minute}); {
 		case 0 < day && day <= span: // day 0 fills the pools
 			early.add(d)
 		case day >= days-span:

@@ -40,8 +40,8 @@ func remove(name string) store.Op {
 }
 
 // with are arguments of an assignment of one address and of a row with it.
-func with(handle string, ops ...store.Op) AssignArgs {
-	return AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Also: ops}
+func with(handle string, ops ...store.Op) alloc.AssignArgs {
+	return alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Also: ops}
 }
 
 // The calls that write records of the caller, with the same operations.
@@ -52,11 +52,11 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 	},
 	"AssignIP": func(e *Engine, handle string, ops ...store.Op) error {
 		at := map[string]string{"vm": "10.0.0.77", "vm2": "10.0.0.78"}[handle]
-		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip(at), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle}, Also: ops})
+		_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip(at), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle}, Also: ops})
 		return err
 	},
 	"Release": func(e *Engine, handle string, ops ...store.Op) error {
-		_, err := e.Release(bg, ReleaseArgs{Handle: handle, Addresses: []alloc.Release{{Address: ip("10.0.0.9")}}, Also: ops})
+		_, err := e.Release(bg, alloc.ReleaseArgs{Handle: handle, Addresses: []alloc.Release{{Address: ip("10.0.0.9")}}, Also: ops})
 		return err
 	},
 }
@@ -65,9 +65,9 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 // the record, and the engine tries no more than once again.
 func TestAlsoBothOrNeither(t *testing.T) {
 	for name, call := range alsoCalls {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("g", 3, "vm"))
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Fatal(err)
 		}
 		before := w.revision()
@@ -99,7 +99,7 @@ func TestAlsoBothOrNeither(t *testing.T) {
 
 // What is not a record of the caller is refused, as is a malformed operation, and what no commit can hold.
 func TestAlsoRefusals(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	var many []store.Op
 	for i := range 64 {
 		many = append(many, insert(fmt.Sprint(i), "x"))
@@ -133,7 +133,7 @@ func TestAlsoRefusals(t *testing.T) {
 
 // Callers that share commits fail alone, and two that write the same record do not share one.
 func TestAlsoOfManyCallers(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 26))
 	if _, err := w.store.Commit(bg, []store.Op{insert("stale", "x")}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,10 +217,10 @@ func TestAlsoOfRequests(t *testing.T) {
 			return got.V4[0], nil
 		},
 		"AssignIP": func(e *Engine, key string, ops ...store.Op) (alloc.Allocation, error) {
-			return e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.7"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Request: key, Also: ops})
+			return e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.7"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Request: key, Also: ops})
 		},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		l := newLate(w.store, true)
 		e := w.engine(l)
 		if _, err := call(e, "r", insert("vm", "1")); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
@@ -258,7 +258,7 @@ func TestAlsoOfRequests(t *testing.T) {
 // Existing that finds the handle's addresses writes nothing, and neither does AssignIP for the holder or a call without result.
 func TestAlsoNeedsAnAssignment(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/30", 30)
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	a := with("vm", insert("1", "x"))
 	a.Existing = true
 	first := w.assign(a).V4[0]
@@ -266,7 +266,7 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 	if again := w.assign(a).V4[0]; again != first {
 		t.Errorf("%+v", again)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("1", "x")}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("1", "x")}}); err != nil {
 		t.Error(err)
 	}
 	w.assign(want("h", 4, "rest"))
@@ -284,12 +284,12 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 // Release is one commit for all addresses, or none: also across blocks, with a guard that does not hold, and for what is free.
 func TestReleaseAllOrNone(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 30)
-	w := newWorld(t, Config{}, p, poolOf("six", "fd00::/120", 126))
-	a := AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
+	w := newWorld(t, alloc.Config{}, p, poolOf("six", "fd00::/120", 126))
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
 	got := w.assign(a)
 	other := w.assign(want("h", 1, "other")).V4[0].Address
 	state, _ := w.store.MarshalBinary()
-	_, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: other, Guard: alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
+	_, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: other, Guard: alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
 	if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrMismatch) || !errors.As(err, &e) || e.Holder != "other" || e.Addr != other {
 		t.Errorf("another's: %v", err)
 	}
@@ -297,14 +297,14 @@ func TestReleaseAllOrNone(t *testing.T) {
 		t.Error("a refusal changed the store")
 	}
 	rev := w.revision()
-	released, err := w.Release(bg, ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: got.V4[0].Address}, {Address: other}, {Address: ip("10.0.0.200")}, {Address: ip("192.0.2.1")}}, Also: []store.Op{remove("vm")}})
+	released, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: got.V4[0].Address}, {Address: other}, {Address: ip("10.0.0.200")}, {Address: ip("192.0.2.1")}}, Also: []store.Op{remove("vm")}})
 	if err != nil || len(released) != 9 || w.revision() != rev+1 || w.row("vm").Rev != 0 || !slices.Contains(released, other) {
 		t.Errorf("%v, %v, %d commits, row %+v", released, err, w.revision()-rev, w.row("vm"))
 	}
-	if released, err := w.Release(bg, ReleaseArgs{Handle: "vm", Also: []store.Op{insert("gone", "x")}}); err != nil || len(released) != 0 || w.row("gone").Rev == 0 {
+	if released, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Also: []store.Op{insert("gone", "x")}}); err != nil || len(released) != 0 || w.row("gone").Rev == 0 {
 		t.Errorf("nothing to release: %v, %v", released, err)
 	}
-	for what, a := range map[string]ReleaseArgs{
+	for what, a := range map[string]alloc.ReleaseArgs{
 		"handle":  {Handle: "a\x00b"},
 		"address": {Addresses: []alloc.Release{{}}},
 	} {
@@ -313,7 +313,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 		}
 	}
 	w.assign(want("h", 60, "many"))
-	if _, err := w.engine(limited(w.store, 64)).Release(bg, ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
+	if _, err := w.engine(limited(w.store, 64)).Release(bg, alloc.ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("more than a commit holds: %v", err)
 	}
 	w.check()
@@ -321,7 +321,7 @@ func TestReleaseAllOrNone(t *testing.T) {
 
 // The fence of a lost commit does not touch the rows of its caller.
 func TestAlsoIsNoFence(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	if _, err := w.store.Commit(bg, []store.Op{insert("vm", "x")}); err != nil {
 		t.Fatal(err)
 	}

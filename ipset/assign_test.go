@@ -21,7 +21,7 @@ import (
 // TestAssign: one address or an error; the same one while the handle holds it, another kind of pool where there is no IPv4 pool,
 // and the first of several.
 func TestAssign(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "fd00::/126", 126))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "fd00::/126", 126))
 	h := alloc.HostOwner("h")
 	first, err := w.Assign(bg, h, "pod")
 	if err != nil || !first.Address.Is4() || first.Handle != "pod" || first.Host != h {
@@ -73,7 +73,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 		"new":      func(*world) {},
 		"released": func(w *world) { w.Assign(bg, alloc.HostOwner("g"), "pod"); w.releaseHandle("pod") },
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		before(w)
 		r := newRacing(w.store)
 		var theirs alloc.Allocation
@@ -118,7 +118,7 @@ func TestAssignOfOneHandleAtTheSameTime(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(48 * time.Hour)
-	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindRequest) != 0 || w.records(record.KindAged) != 0 {
+	if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || w.records(record.KindRequest) != 0 || w.records(record.KindAged) != 0 {
 		t.Errorf("%v, %d records left", err, w.records(record.KindRequest))
 	}
 }
@@ -138,7 +138,7 @@ func TestSubnetPools(t *testing.T) {
 	} {
 		p := poolOf("a", tt.prefix, tt.bits)
 		p.Subnet = true
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		a := want("h", 16, "p")
 		if p.Prefix.Addr().Is6() {
 			a.Num4, a.Num6 = 0, 16
@@ -157,7 +157,7 @@ func TestSubnetPools(t *testing.T) {
 			}
 		}
 		for _, s := range tt.spared {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip(s), Owner: alloc.HostOwner("h")}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(s), Owner: alloc.HostOwner("h")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -181,9 +181,9 @@ func TestSubnetPools(t *testing.T) {
 
 // TestPoolGrows: a pool takes in more addresses, blocks that another pool has left there included; it does not shrink or move.
 func TestPoolGrows(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.0.64/26", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.0.64/26", 29))
 	w.assign(want("h", 64, "p"))
-	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "q"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "q"}})
 	p := poolOf("a", "10.0.0.0/24", 28)
 	if err := w.UpdatePool(bg, p); err != nil { // over another pool
 		t.Fatal(err)
@@ -210,11 +210,11 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 	orphaned := func(most int) *world {
 		p := poolOf("a", "10.0.0.0/28", 29)
 		p.MaxBlocksPerHost = most
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		w.assign(want("stays", 8, "p"))
 		w.assign(want("gone", 6, "q"))
 		w.ReleaseIPs(bg, alloc.Release{Address: ip(fmt.Sprintf("10.0.0.%d", w.blocksOf("stays")[0].Addr().As4()[3]))})
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
+		if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
 			t.Fatal(err)
 		}
 		return w
@@ -230,7 +230,7 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 	w.check()
 
 	w = orphaned(0)
-	if blocks, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("new"), Num4: 1}); err != nil || len(blocks) != 1 || !slices.Equal(blocks, w.blocksOf("new")) {
+	if blocks, err := w.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("new"), Num4: 1}); err != nil || len(blocks) != 1 || !slices.Equal(blocks, w.blocksOf("new")) {
 		t.Errorf("ensured %v, %v", blocks, err)
 	}
 	w.check()
@@ -247,12 +247,12 @@ func TestOrphanIsAdoptedBeforeBorrowing(t *testing.T) {
 // at that moment or before.
 func TestRemovedHostLeavesNoRecord(t *testing.T) {
 	for _, before := range []bool{false, true} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 		w.assign(want("gone", 6, "p"))
 		w.assign(want("b", 8, "q"))
 		w.assign(want("b", 2, "q")) // of the block of gone
 		if before {
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil || w.former() != 1 {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil || w.former() != 1 {
 				t.Fatalf("%d names of former owners, %v", w.former(), err)
 			}
 		}
@@ -275,7 +275,7 @@ func TestRemovedHostLeavesNoRecord(t *testing.T) {
 // has enough in more blocks than a commit can change gives what fits with Partial, and says so.
 func TestShortageInManyBlocks(t *testing.T) {
 	for _, limit := range []int{0, 20, 48, 127} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/23", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/23", 30))
 		for i := range 128 { // three of four addresses of each block are held
 			w.assign(want(fmt.Sprint("h", i), 3, fmt.Sprint("p", i)))
 		}
@@ -287,7 +287,7 @@ func TestShortageInManyBlocks(t *testing.T) {
 		}
 		for _, n := range []int{1, 5, 16, 60, 128, 200} {
 			got, err := e.AutoAssign(bg, want("x", n, "x"))
-			fits := slices.ContainsFunc(got.Short, func(s Shortage) bool { return s.Reason == ReasonCommitFull })
+			fits := slices.ContainsFunc(got.Short, func(s alloc.Shortage) bool { return s.Reason == alloc.ReasonCommitFull })
 			if err != nil || len(got.V4) == 0 || len(got.V4) < min(n, 128) && !fits || (len(got.V4) < n) != (len(got.Short) > 0) || limit == 0 && len(got.V4) != min(n, 128) {
 				t.Errorf("%d records, %d of 128: %d, %v, %v", limit, n, len(got.V4), got.Short, err)
 			}
@@ -302,13 +302,13 @@ func TestShortageInManyBlocks(t *testing.T) {
 // Addresses to reserve at both ends that make up no number are refused, not taken for none.
 func TestEndsThatOverflow(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("p", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("p", "10.0.0.0/24", 28))
 		for _, ends := range [][2]uint64{{1 << 63, 1 << 63}, {1<<64 - 1, 1}, {1<<64 - 1, 1<<64 - 1}} {
 			a := want("h", 1, "p")
 			a.Head, a.Tail = ends[0], ends[1]
 			_, err1 := w.AutoAssign(bg, a)
 			_, err2 := w.EnsureBlock(bg, a)
-			_, err3 := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: a.Head, Tail: a.Tail})
+			_, err3 := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: a.Head, Tail: a.Tail})
 			for _, err := range []error{err1, err2, err3} {
 				if !errors.Is(err, ipalloc.ErrInvalid) {
 					t.Errorf("strict %v, %d + %d: %v", strict, ends[0], ends[1], err)
@@ -321,16 +321,16 @@ func TestEndsThatOverflow(t *testing.T) {
 // A named address whose block would have nothing but reserved ends is refused by the name of the argument, and in an assignment
 // beside others too. A block that exists keeps its own ends.
 func TestEndsOfSmallBlocks(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, poolOf("p", "10.0.0.0/24", 31))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/24", 31))
 	refused := func(err error) bool {
 		e := (*ipalloc.Error)(nil)
 		return errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &e) && e.Field == "Head"
 	}
-	a := AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: 1, Tail: 1}
+	a := alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: 1, Tail: 1}
 	if _, err := w.AssignIP(bg, a); !refused(err) {
 		t.Error(err)
 	}
-	if _, err := w.AutoAssign(bg, AssignArgs{Owner: a.Owner, Addresses: []netip.Addr{ip("10.0.0.30"), a.Address}, Head: 1, Tail: 1}); !refused(err) {
+	if _, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: a.Owner, Addresses: []netip.Addr{ip("10.0.0.30"), a.Address}, Head: 1, Tail: 1}); !refused(err) {
 		t.Error(err)
 	}
 	a.Head = 0
@@ -348,7 +348,7 @@ func TestEndsOfSmallBlocks(t *testing.T) {
 func TestAssignOfNamedPools(t *testing.T) {
 	manual := poolOf("back", "10.1.0.0/28", 30)
 	manual.Manual = true
-	w := newWorld(t, Config{}, poolOf("front", "10.0.0.0/28", 30), manual, poolOf("six", "fd00::/124", 126))
+	w := newWorld(t, alloc.Config{}, poolOf("front", "10.0.0.0/28", 30), manual, poolOf("six", "fd00::/124", 126))
 	h := alloc.HostOwner("a")
 	first := map[string]netip.Addr{}
 	for range 2 {
@@ -379,7 +379,7 @@ func TestAssignOfNamedPools(t *testing.T) {
 // sticky handle has.
 func TestCutAssignmentsRemember(t *testing.T) {
 	for limit := 16; limit <= 40; limit++ {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 26))
 		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: limit}))
 		for range 3 { // from the second on a memo takes the place of another
 			a := want("h", 50, "x")

@@ -60,7 +60,7 @@ func TestIPsByAttribute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Pool{
+	for _, p := range []alloc.Pool{
 		{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant", "user"}},
 		{Name: "b", Prefix: netip.MustParsePrefix("10.0.1.0/24")},
 	} {
@@ -70,7 +70,7 @@ func TestIPsByAttribute(t *testing.T) {
 	}
 	take := func(a, handle string, pairs ...string) {
 		t.Helper()
-		_, err := e.AssignIP(ctx, AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{
+		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{
 			Handle: handle, Attributes: attributes(t, pairs...), Share: alloc.Share{Max: 3},
 		}})
 		if err != nil {
@@ -87,12 +87,12 @@ func TestIPsByAttribute(t *testing.T) {
 	findsHandles(t, e, "tenant", "", "2")
 	findsHandles(t, e, "pod", "x")
 	ben := attributes(t, "user", "ben")
-	if err := e.SetAttributes(ctx, SetOwnerArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
+	if err := e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "user", "ben", "1")
 	findsHandles(t, e, "user", "anna", "2", "4")
-	if _, err := e.Decline(ctx, DeclineArgs{Address: netip.MustParseAddr("10.0.0.1"), For: time.Hour, Reason: "in use"}); err != nil {
+	if _, err := e.Decline(ctx, alloc.DeclineArgs{Address: netip.MustParseAddr("10.0.0.1"), For: time.Hour, Reason: "in use"}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "user", "ben")
@@ -112,7 +112,7 @@ func TestIndexRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
+	pool := alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
 	for _, index := range [][]string{{""}, {"a\x00b"}, {"a", "a"}, {strings.Repeat("a", 1025)}, strings.Split("a b c d e f g h i", " ")} {
 		pool.Index = index
 		if err := e.AddPool(ctx, pool); !errors.Is(err, ipalloc.ErrInvalid) {
@@ -125,7 +125,7 @@ func TestIndexRefuses(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1024)
 	at := attributes(t, "a", long, "b", long+"x", "c", "y\x00z", "d", "y")
-	if _, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "1", Attributes: at}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "1", Attributes: at}}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "a", long, "1")
@@ -141,7 +141,7 @@ func TestReindex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
+	pool := alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
 	if err := e.AddPool(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestReindex(t *testing.T) {
 	for i := range 70 {
 		handle := fmt.Sprintf("%02d", i)
 		all = append(all, handle)
-		_, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
+		_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,9 +180,9 @@ func TestReindex(t *testing.T) {
 // Reindex fills its commits, as if each address were found by all the keys that a pool may list.
 func TestReindexFillsCommits(t *testing.T) {
 	for limit, want := range map[int]int{12: 2, 22: 1, 32: 1} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		for i := range 8 {
-			w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")}})
+			w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")}})
 		}
 		pool := poolOf("a", "10.0.0.0/24", 26)
 		pool.Index = []string{"user"}
@@ -204,7 +204,7 @@ func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
 		for _, leases := range []int{most, most + 1} {
 			pool := poolOf("a", "10.0.0.0/26", 26)
 			pool.Index = strings.Split("a b c d e f g h", " ")[:keys]
-			w := newWorld(t, Config{}, pool)
+			w := newWorld(t, alloc.Config{}, pool)
 			a := want("h", leases, "leased")
 			a.TTL, a.Attributes = time.Minute, at
 			w.assign(a)
@@ -221,7 +221,7 @@ func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
 
 // The addresses of a block that is imported are found by the attributes that its new pool lists, not by those of its former pool.
 func TestImportIndexes(t *testing.T) {
-	from := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant"}})
+	from := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant"}})
 	for _, handle := range []string{"1", "2"} {
 		a := want("h", 1, handle)
 		a.Attributes = attributes(t, "user", "anna", "tenant", "t")
@@ -231,7 +231,7 @@ func TestImportIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
+	to := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
 	if err := to.Operator().ImportBlock(bg, b); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool := Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Index: []string{"k0", "k1"}, Cooldown: time.Duration(seed%2) * time.Minute}
+		pool := alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Index: []string{"k0", "k1"}, Cooldown: time.Duration(seed%2) * time.Minute}
 		if err := e.AddPool(ctx, pool); err != nil {
 			t.Fatal(err)
 		}
@@ -261,20 +261,20 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			claim := alloc.Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
 			switch r.IntN(8) {
 			case 0, 1:
-				_, err = e.AutoAssign(ctx, AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
+				_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
 			case 2:
 				claim.Share = alloc.Share{Max: 2}
-				_, err = e.AssignIP(ctx, AssignIPArgs{Address: at, Owner: owner, Claim: claim})
+				_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: owner, Claim: claim})
 			case 3:
 				active := some()
-				err = e.SetAttributes(ctx, SetOwnerArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})
+				err = e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})
 			case 4:
 				_, err = e.ReleaseByHandle(ctx, handle)
 			case 5:
 				_, err = e.ReleaseIPs(ctx, alloc.Release{Address: at})
 			case 6:
 				now = now.Add(30 * time.Second)
-				_, err = e.Operator().Sweep(ctx, SweepArgs{IdleAfter: time.Minute})
+				_, err = e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute})
 			case 7:
 				_, _, err = e.RemoveHost(ctx, owner)
 			}
@@ -305,23 +305,23 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 }
 
 func TestAttributesOfOneAddressOnly(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	pod1, _ := alloc.NewAttributes(map[string]string{"pod": "1"})
 	pod2, _ := alloc.NewAttributes(map[string]string{"pod": "2"})
 	a := want("h", 3, "vm")
 	a.Attributes = pod1
 	got := w.assign(a).V4
-	set := SetOwnerArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
+	set := alloc.SetOwnerArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
 	if err := w.SetAttributes(bg, set); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
+	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
+	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
 		t.Errorf("swap with the wrong expectation: %v", err)
 	}
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("free address: %v", err)
 	}
 	for i, al := range got {

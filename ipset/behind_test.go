@@ -30,7 +30,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return counted(len(as), n, err)
 		},
 		"Release": func(ctx context.Context, e *Engine, at []netip.Addr) error {
-			var a ReleaseArgs
+			var a alloc.ReleaseArgs
 			for _, x := range at[:n/4] {
 				a.Addresses = append(a.Addresses, alloc.Release{Address: x})
 			}
@@ -46,7 +46,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return err
 		},
 		"named": func(ctx context.Context, e *Engine, at []netip.Addr) error {
-			a := AssignArgs{Owner: alloc.HostOwner("wide"), Claim: alloc.Claim{Handle: "wide"}, Addresses: at[:n/4]}
+			a := alloc.AssignArgs{Owner: alloc.HostOwner("wide"), Claim: alloc.Claim{Handle: "wide"}, Addresses: at[:n/4]}
 			_, err := e.AutoAssign(ctx, a)
 			return err
 		},
@@ -96,7 +96,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 
 // wideWorld has n blocks of as many hosts; the host wide holds the returned address of each, and with leases the one after it.
 func wideWorld(t *testing.T, n int, leases bool) (w *world, at []netip.Addr) {
-	w = newWorld(t, Config{}, poolOf("p", "10.0.0.0/16", 29))
+	w = newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/16", 29))
 	for i := range n {
 		a := w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("own", i))).V4[0].Block.Addr().Next().Next()
 		at = append(at, a)
@@ -105,7 +105,7 @@ func wideWorld(t *testing.T, n int, leases bool) (w *world, at []netip.Addr) {
 			claims = append(claims, alloc.Claim{Handle: "leased", TTL: time.Hour})
 		}
 		for _, c := range claims {
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("wide"), Claim: c}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("wide"), Claim: c}); err != nil {
 				t.Fatal(err)
 			}
 			a = a.Next()

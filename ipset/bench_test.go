@@ -17,7 +17,7 @@ import (
 func BenchmarkEngine(b *testing.B) {
 	for _, used := range []int{0, 32, 62} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
-			w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/16", 26))
+			w := newWorld(b, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
 			for i := range used {
 				w.assign(want("h", 1, fmt.Sprintf("handle-%033d", i)))
 			}
@@ -40,7 +40,7 @@ func BenchmarkEngine(b *testing.B) {
 func BenchmarkFirstBlock(b *testing.B) {
 	for _, blocks := range []int{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
-			w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
+			w := newWorld(b, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 			for i := range blocks {
 				w.assign(want(fmt.Sprint("old", i/20), 64, ""))
 			}
@@ -55,7 +55,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 				if _, err := e.ReleaseByHandle(bg, "h"); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
+				if _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -66,7 +66,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 
 // full returns a world whose pool has all its addresses assigned, to hosts with 20 blocks each.
 func full(t testing.TB, prefix string) *world {
-	w := newWorld(t, Config{}, poolOf("a", prefix, 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", prefix, 26))
 	n := 1 << (26 - netip.MustParsePrefix(prefix).Bits())
 	for i := range n {
 		w.assign(want(fmt.Sprint("old", i/20), 64, ""))
@@ -81,7 +81,7 @@ func BenchmarkFull(b *testing.B) {
 			w := full(b, prefix)
 			for b.Loop() {
 				got, err := w.AutoAssign(bg, want("new", 1, "h"))
-				if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonFull {
+				if err != nil || len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonFull {
 					b.Fatal(got, err)
 				}
 			}
@@ -116,7 +116,7 @@ func BenchmarkLoad(b *testing.B) {
 	if testing.Short() {
 		b.Skip("builds ten million allocations")
 	}
-	w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
+	w := newWorld(b, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 	const n = 10_000_000
 	for i := range n {
 		a := want(fmt.Sprint("host", i/64/20), 1, fmt.Sprintf("k8s-pod-network.%024d", i))
@@ -160,7 +160,7 @@ func liveHeap() uint64 {
 // that finds all blocks full and claims one more, which is given back before the next, outside the time.
 func BenchmarkOwnerOf2000(b *testing.B) {
 	owner := func(b *testing.B, n, free int) *world {
-		w := newWorld(b, Config{}, poolOf("a", "10.0.0.0/8", 26))
+		w := newWorld(b, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 		for range n {
 			w.assign(want("h", 64, ""))
 		}
@@ -188,7 +188,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 				block := w.assign(want("h", 1, "p")).V4[0].Block
 				b.StopTimer()
 				w.releaseHandle("p")
-				if _, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
+				if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -203,7 +203,7 @@ func BenchmarkOwnerOf2000(b *testing.B) {
 // the median turn in many spaces takes than one in a named space, "x-default" than one without.
 func BenchmarkSpaces(b *testing.B) {
 	const n, turn, sides = 10_000, 100, 3
-	asks := make([]AssignArgs, n)
+	asks := make([]alloc.AssignArgs, n)
 	for i := range n {
 		asks[i] = want(fmt.Sprintf("host-%05d", i), 1, fmt.Sprintf("handle-%033d", i))
 	}

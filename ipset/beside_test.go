@@ -17,7 +17,7 @@ import (
 func TestListsDoNotFollowThePools(t *testing.T) {
 	for _, n := range []int{2, 16, 64} {
 		for _, room := range []int{0, n / 2, n - 1, -1} { // the pool that has some
-			var pools []Pool
+			var pools []alloc.Pool
 			for i := range n {
 				p := poolOf(fmt.Sprintf("p%02d", i*7%n), fmt.Sprintf("10.0.0.%d/30", 4*i), 31) // not in the order of the addresses
 				if n == 2 {
@@ -26,7 +26,7 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 				p.Cooldown = time.Minute
 				pools = append(pools, p)
 			}
-			w := newWorld(t, Config{}, pools...)
+			w := newWorld(t, alloc.Config{}, pools...)
 			for i := range 2 * n {
 				w.assign(want(fmt.Sprint("h", i), 2, fmt.Sprint("p", i)))
 			}
@@ -59,13 +59,13 @@ func TestListsDoNotFollowThePools(t *testing.T) {
 // has to be listed, and the next ones list it at once, as those that find nothing do; when there is room again, lists are short again.
 // One list more is that of what is due, which is a list of its own while so many blocks cool.
 func TestSearchesReadWhatTheLastOneRead(t *testing.T) {
-	var pools []Pool
+	var pools []alloc.Pool
 	for i := range 8 {
 		p := poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/26", i), 31)
 		p.Cooldown = time.Hour
 		pools = append(pools, p)
 	}
-	w := newWorld(t, Config{}, pools...)
+	w := newWorld(t, alloc.Config{}, pools...)
 	var blocks []netip.Prefix
 	for i := range 256 {
 		blocks = append(blocks, netip.PrefixFrom(w.assign(want(fmt.Sprint("h", i), 2, "p")).V4[0].Address, 31).Masked())

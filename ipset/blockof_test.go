@@ -13,8 +13,8 @@ import (
 
 // BlockOf returns the block that an address is in, of whatever size, and none for an address behind the last block.
 func TestBlockOf(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h")}); err != nil {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h")}); err != nil {
 		t.Fatal(err)
 	}
 	pools, err := w.Pools(bg)
@@ -25,7 +25,7 @@ func TestBlockOf(t *testing.T) {
 	if err := w.UpdatePool(bg, pools[0]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("h")}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("h")}); err != nil {
 		t.Fatal(err)
 	}
 	for at, want := range map[string]string{"10.0.0.3": "10.0.0.0/28", "10.0.0.70": "10.0.0.64/26", "10.0.0.130": "", "10.0.1.3": "", "9.0.0.1": ""} {
@@ -56,7 +56,7 @@ func TestBlockOfDamagedRecords(t *testing.T) {
 		"a key that is no address":  func(_, a store.Record) ops { return ops{put(a.Key+"x", a.Value)} },
 		"no address in its place":   func(_, a store.Record) ops { return ops{put(a.Key+"x", a.Value), {Kind: store.Delete, Key: a.Key}} },
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		at := w.assign(want("h", 1, "p")).V4[0]
 		b := w.list(record.BlockRange(record.KindBlock, at.Block))[0]
 		ops := damage(b, w.list(record.AddressRange(at.Block))[0])

@@ -24,23 +24,23 @@ func TestBorrowings(t *testing.T) {
 	ctx := t.Context()
 	for i, p := range []string{"10.0.0.0/29", "2001:db8::3400:0:0/125"} { // a family byte in the middle of the address
 		prefix := netip.MustParsePrefix(p)
-		if err := e.AddPool(ctx, Pool{Name: fmt.Sprint(i), Prefix: prefix, BlockBits: prefix.Bits()}); err != nil {
+		if err := e.AddPool(ctx, alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix, BlockBits: prefix.Bits()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var want []Borrowing
+	var want []alloc.Borrowing
 	for _, host := range []string{"a", "b", "c"} {
-		got, err := e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner(host), Num4: 2, Num6: 2, Claim: alloc.Claim{Handle: host}})
+		got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 2, Num6: 2, Claim: alloc.Claim{Handle: host}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, al := range append(got.V4, got.V6...) {
 			if host != "a" {
-				want = append(want, Borrowing{alloc.HostOwner(host), al.Address, al.Block})
+				want = append(want, alloc.Borrowing{Host: alloc.HostOwner(host), Address: al.Address, Block: al.Block})
 			}
 		}
 	}
-	list := func() (bs []Borrowing, err error) {
+	list := func() (bs []alloc.Borrowing, err error) {
 		for b, err := range e.Operator().Borrowings(ctx) {
 			if err != nil {
 				return bs, err

@@ -16,7 +16,7 @@ import (
 
 // poolsWorld returns a world with n pools and as many reserved ranges.
 func poolsWorld(b testing.TB, n int) *world {
-	w := newWorld(b, Config{})
+	w := newWorld(b, alloc.Config{})
 	many := manyPools(b, n)
 	err := w.admin.Change(bg, "add", func(_ *txn.Txn, c *pool.Catalog) error {
 		c.Pools, c.Reserved = many.Pools, many.Reserved
@@ -53,7 +53,7 @@ func BenchmarkPools(b *testing.B) {
 		})
 		run("look up", func() error { _, err := w.Lookup(bg, at); return err })
 		run("start", func() error {
-			_, err := w.engine(w.store).AutoAssign(bg, AssignArgs{Owner: a.Owner, Num4: 1, Claim: alloc.Claim{Handle: "p"}, Existing: true})
+			_, err := w.engine(w.store).AutoAssign(bg, alloc.AssignArgs{Owner: a.Owner, Num4: 1, Claim: alloc.Claim{Handle: "p"}, Existing: true})
 			return err
 		})
 		cat, err := w.core.ReadCatalog(bg)

@@ -23,7 +23,7 @@ func manyPools(t testing.TB, n int) *pool.Catalog {
 	c := &pool.Catalog{}
 	for i := range n {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		c.Pools = append(c.Pools, pool.Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
+		c.Pools = append(c.Pools, pool.Pool{Pool: alloc.Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26}})
 		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
 	}
 	if err := c.Prepare(); err != nil {
@@ -34,7 +34,7 @@ func manyPools(t testing.TB, n int) *pool.Catalog {
 
 // TestPoolsAreFoundByAddress compares the search with a look at every pool, at every boundary.
 func TestPoolsAreFoundByAddress(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26), poolOf("b", "10.0.3.0/25", 26), poolOf("c", "10.0.3.128/25", 26), poolOf("d", "0.0.0.0/8", 26), poolOf("e", "255.0.0.0/8", 26), poolOf("f", "::/120", 124), poolOf("g", "fd00::/120", 124))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.1.0/24", 26), poolOf("b", "10.0.3.0/25", 26), poolOf("c", "10.0.3.128/25", 26), poolOf("d", "0.0.0.0/8", 26), poolOf("e", "255.0.0.0/8", 26), poolOf("f", "::/120", 124), poolOf("g", "fd00::/120", 124))
 	cat, err := w.core.ReadCatalog(bg)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestPoolsNest(t *testing.T) {
 	} {
 		c := &pool.Catalog{}
 		for i, p := range tt.prefixes {
-			c.Pools = append(c.Pools, pool.Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]})
+			c.Pools = append(c.Pools, pool.Pool{Pool: alloc.Pool{Name: fmt.Sprint("p", i), Prefix: netip.MustParsePrefix(p), BlockBits: map[bool]int{true: 128, false: 32}[strings.Contains(p, ":")]}})
 		}
 		if err := c.Prepare(); errors.Is(err, cause.Overlap) != tt.same || !tt.same && !slices.Equal(c.Outer, tt.outer) {
 			t.Errorf("%v: %v, %v", tt.prefixes, c.Outer, err)
@@ -108,7 +108,7 @@ func TestPoolsNest(t *testing.T) {
 
 // TestCatalogIsDecodedOnce: reading does not decode a catalog that has not changed, and a lookup is one round trip.
 func TestCatalogIsDecodedOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	s := faults.NewFaulty(w.store)
 	e := w.engine(s)

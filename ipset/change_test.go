@@ -17,7 +17,7 @@ import (
 )
 
 func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
 	a := want("h", 3, "p")
 	a.Num6, a.Request = 2, "r1"
 	first := w.assign(a)
@@ -26,7 +26,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []Assigned{again, other} {
+	for _, got := range []alloc.Assigned{again, other} {
 		if !slices.Equal(got.V4, first.V4) || !slices.Equal(got.V6, first.V6) {
 			t.Errorf("%+v, first %+v", got, first)
 		}
@@ -58,7 +58,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	w.releaseHandle("q")
 	w.AddPool(bg, poolOf("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
-	c := AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}, Request: "r3"}
+	c := alloc.AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}, Request: "r3"}
 	al, err := w.AssignIP(bg, c)
 	if err != nil {
 		t.Fatal(err)
@@ -81,13 +81,13 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	}
 	w.check()
 	w.clock.add(2 * time.Hour)
-	if s, err := w.Operator().Sweep(bg, SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(record.KindRequest) != 0 {
+	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{RequestsAfter: time.Hour}); err != nil || s.Requests != 4 || w.records(record.KindRequest) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
 func TestAllOrNothing(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/126", 126))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/126", 126))
 	a := want("h", 3, "p")
 	a.Num6, a.Partial = 5, false
 	before, _ := w.store.MarshalBinary()
@@ -105,7 +105,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestLeasesAndSticky(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28))
 	a := want("h", 2, "vm")
 	a.TTL, a.Sticky = time.Hour, true
 	first := w.assign(a)
@@ -118,7 +118,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Fatalf("renewed %v without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)
-	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	if als, _ := w.IPsByHandle(bg, "vm"); len(als) != 2 {
@@ -129,7 +129,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Fatalf("held after its end: %v", als)
 	}
 	w.check()
-	if s, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Advanced != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	w.check()
@@ -138,7 +138,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Errorf("not the addresses it had: %+v, had %+v", got.V4, first.V4)
 	}
 	w.releaseHandle("vm")
-	w.AssignIP(bg, AssignIPArgs{Address: first.V4[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: first.V4[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}})
 	got := w.assign(a)
 	if len(got.V4) != 2 || got.V4[0].Address != first.V4[1].Address {
 		t.Errorf("one was taken: %+v", got.V4)
@@ -150,13 +150,13 @@ func TestIdleBlocksGoBack(t *testing.T) {
 	labels := map[string]string{"zone": "a"}
 	p := poolOf("a", "10.0.0.0/24", 30)
 	p.Nodes = selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{"a"}}}}}
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	w.core.Labels = func(alloc.Owner) (map[string]string, bool) { return labels, true }
 	w.assign(want("h", 12, "p"))
 	w.clock.add(time.Hour)
 	w.releaseHandle("p")
 	w.clock.add(9 * time.Minute)
-	sweep := func(a SweepArgs) int {
+	sweep := func(a alloc.SweepArgs) int {
 		t.Helper()
 		s, err := w.Operator().Sweep(bg, a)
 		if err != nil {
@@ -165,18 +165,18 @@ func TestIdleBlocksGoBack(t *testing.T) {
 		w.check()
 		return len(s.Returned)
 	}
-	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 0 {
+	if n := sweep(alloc.SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 0 {
 		t.Errorf("%d returned too early: age counts from when they became empty", n)
 	}
 	w.clock.add(time.Minute)
-	if n := sweep(SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 2 || len(w.blocksOf("h")) != 1 {
+	if n := sweep(alloc.SweepArgs{IdleAfter: 10 * time.Minute, Keep: 1}); n != 2 || len(w.blocksOf("h")) != 1 {
 		t.Errorf("%d returned, %d kept", n, len(w.blocksOf("h")))
 	}
-	if n := sweep(SweepArgs{Unselected: true}); n != 0 {
+	if n := sweep(alloc.SweepArgs{Unselected: true}); n != 0 {
 		t.Errorf("%d returned although selected", n)
 	}
 	labels = map[string]string{"zone": "b"}
-	if n := sweep(SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
+	if n := sweep(alloc.SweepArgs{Unselected: true}); n != 1 || len(w.blocksOf("h")) != 0 {
 		t.Errorf("%d returned", n)
 	}
 	if _, err := w.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, cause.NoPool) {
@@ -185,7 +185,7 @@ func TestIdleBlocksGoBack(t *testing.T) {
 }
 
 func TestSplitMergeDrain(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 100, "p"))
 	before := w.records(record.KindBlock)
 	_, rev, _ := w.store.List(bg, store.Range{Limit: 1})
@@ -238,7 +238,7 @@ func TestSplitMergeDrain(t *testing.T) {
 
 // TestChangeOfPoolIsSeenAtOnce: an engine that has everything cached must not assign from a pool that another disabled.
 func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestChangeOfPoolIsSeenAtOnce(t *testing.T) {
 // TestStaleCacheDoesNotClaim: room that another engine made in the own block is found before a block is claimed, or a
 // shortage is reported.
 func TestStaleCacheDoesNotClaim(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 30))
 	e := w.engine(w.store)
 	got, err := e.AutoAssign(bg, want("h", 4, "p"))
 	if err != nil {
@@ -286,7 +286,7 @@ func TestStaleCacheDoesNotClaim(t *testing.T) {
 }
 
 func TestHandlesDifferInCase(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	for _, h := range []string{"pod", "Pod", "POD", "pod\r\n", "pod/", "p", "\x01", "é"} {
 		w.assign(want("h", 1, h))
 	}

@@ -24,12 +24,12 @@ import (
 // Random calls are made, and the changes followed: from the state in the middle, and from several revisions. At each revision the
 // state that the changes make is that of the store, and every change says what was before.
 func TestChangesTellEveryState(t *testing.T) {
-	kinds, shared := map[ipset.ChangeKind]int{}, 0
+	kinds, shared := map[alloc.ChangeKind]int{}, 0
 	for seed := range seeds.Each(t, 60, 60) {
 		db := store.NewMemory()
 		l := newLedger()
 		var e *ipset.Engine
-		var next func() (ipset.Commit, error, bool)
+		var next func() (alloc.Commit, error, bool)
 		states, last := trace(t, db, seed, 200, func(engine *ipset.Engine) {
 			e = engine
 			var stop func()
@@ -60,7 +60,7 @@ func TestChangesTellEveryState(t *testing.T) {
 			}
 			l := states[from].copy()
 			next, stop := iter.Pull2(e.Changes(context.Background(), from))
-			l.follow(t, func() (ipset.Commit, error, bool) {
+			l.follow(t, func() (alloc.Commit, error, bool) {
 				c, err, ok := next()
 				for _, ch := range c.Changes {
 					if kinds[ch.Kind]++; len(slices.Collect(ch.Is.Holders())) > 1 {
@@ -72,7 +72,7 @@ func TestChangesTellEveryState(t *testing.T) {
 			stop()
 		}
 	}
-	for k := ipset.AddressAssigned; k <= ipset.ConfigChanged; k++ {
+	for k := alloc.AddressAssigned; k <= alloc.ConfigChanged; k++ {
 		if t.Log(k, kinds[k]); kinds[k] == 0 && !seeds.Chosen() {
 			t.Errorf("%v was never reported", k)
 		}
@@ -93,20 +93,20 @@ func TestChangesBeginWithTheState(t *testing.T) {
 		}
 		break
 	}
-	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/20")}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/20")}))
 	changes := e.Changes(ctx, 0)
 	for range 2 { // each loop begins with the state
 		for c, err := range changes {
-			if err != nil || !c.Present || c.Changes[0].Kind != ipset.PoolAdded {
+			if err != nil || !c.Present || c.Changes[0].Kind != alloc.PoolAdded {
 				t.Fatal(c, err)
 			}
 			break
 		}
 	}
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2500, Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2500, Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
-	parts, held, last := 0, 0, ipset.PoolAdded
+	parts, held, last := 0, 0, alloc.PoolAdded
 	for c, err := range e.Changes(ctx, 0) {
 		if err != nil || !c.Present || c.Rev != 2 || len(c.Changes) > 1000 {
 			t.Fatal(len(c.Changes), err)
@@ -116,7 +116,7 @@ func TestChangesBeginWithTheState(t *testing.T) {
 			if ch.Kind > last {
 				t.Fatalf("%v after %v", ch.Kind, last)
 			}
-			if last = ch.Kind; ch.Kind == ipset.AddressAssigned && ch.Is.Handle == "p" && !ch.Unknown {
+			if last = ch.Kind; ch.Kind == alloc.AddressAssigned && ch.Is.Handle == "p" && !ch.Unknown {
 				held++
 			}
 		}
@@ -135,7 +135,7 @@ func TestChangesAfterARevision(t *testing.T) {
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	db := store.NewMemory()
 	e := w.engine(t, db, 0)
-	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
 	for i := range 3 {
 		if _, err := e.Assign(ctx, alloc.HostOwner("h"), fmt.Sprint("p", i)); err != nil {
 			t.Fatal(err)
@@ -150,9 +150,9 @@ func TestChangesAfterARevision(t *testing.T) {
 	release("p0")
 	next, stop := iter.Pull2(e.Changes(ctx, from))
 	defer stop()
-	released := func() ipset.Change {
+	released := func() alloc.Change {
 		c, err, _ := next()
-		if err != nil || c.Present || c.Changes[len(c.Changes)-1].Kind != ipset.AddressReleased {
+		if err != nil || c.Present || c.Changes[len(c.Changes)-1].Kind != alloc.AddressReleased {
 			t.Fatal(c, err)
 		}
 		return c.Changes[len(c.Changes)-1]
@@ -178,11 +178,11 @@ func TestChangesOfUnknownSettings(t *testing.T) {
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	db := store.NewMemory()
 	e := w.engine(t, db, 0)
-	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29")}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29")}))
 	from := revision(t, db)
 	must(e.RemovePool(ctx, "a"))
 	for c, err := range e.Changes(ctx, from) {
-		if err != nil || len(c.Changes) != 2 || !c.Changes[0].Unknown || c.Changes[0].Kind != ipset.ReservationsChanged || c.Changes[1].Kind != ipset.ConfigChanged {
+		if err != nil || len(c.Changes) != 2 || !c.Changes[0].Unknown || c.Changes[0].Kind != alloc.ReservationsChanged || c.Changes[1].Kind != alloc.ConfigChanged {
 			t.Fatal(c, err)
 		}
 		break
@@ -195,7 +195,7 @@ func TestChangesFail(t *testing.T) {
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	f := faults.NewFaulty(store.NewMemory())
 	e := w.engine(t, f, 0)
-	must(e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}))
 	last := func(ctx context.Context, after uint64) (last error) {
 		for _, err := range e.Changes(ctx, after) {
 			if last != nil {
@@ -269,7 +269,7 @@ func TestChangesOfASpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nextOf := map[*ipset.Engine]func() (ipset.Commit, error, bool){}
+	nextOf := map[*ipset.Engine]func() (alloc.Commit, error, bool){}
 	for _, e := range []*ipset.Engine{e, in} {
 		next, stop := iter.Pull2(e.Changes(ctx, 0))
 		defer stop()
@@ -283,7 +283,7 @@ func TestChangesOfASpace(t *testing.T) {
 			if _, err := db.Commit(ctx, []store.Op{{Kind: store.Put, Key: fmt.Sprint("Mine", i, e.Space()), Expect: 0}}); err != nil {
 				t.Fatal(err)
 			}
-			must(e.AddPool(ctx, ipset.Pool{Name: fmt.Sprint(e.Space(), i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 24)}))
+			must(e.AddPool(ctx, alloc.Pool{Name: fmt.Sprint(e.Space(), i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 24)}))
 		}
 	}
 	for e, next := range nextOf {
@@ -293,11 +293,11 @@ func TestChangesOfASpace(t *testing.T) {
 			}
 		}
 	}
-	a := ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "p"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "p"}}
 	if _, err := e.AutoAssign(ctx, a); err != nil {
 		t.Fatal(err)
 	}
-	if c, err, _ := nextOf[e](); err != nil || len(c.Changes) != 4 || c.Changes[0].Kind != ipset.BlockClaimed || c.Changes[3].Kind != ipset.AddressAssigned {
+	if c, err, _ := nextOf[e](); err != nil || len(c.Changes) != 4 || c.Changes[0].Kind != alloc.BlockClaimed || c.Changes[3].Kind != alloc.AddressAssigned {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -306,7 +306,7 @@ func TestChangesOfASpace(t *testing.T) {
 func TestChangesAtOnce(t *testing.T) {
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, store.NewMemory(), 0)
-	must(e.AddPool(context.Background(), ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	must(e.AddPool(context.Background(), alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
 	before := runtime.NumGoroutine()
 	ctx := context.Background()
 	var callers, readers sync.WaitGroup
@@ -341,13 +341,13 @@ func TestChangesAtOnce(t *testing.T) {
 				}
 				begin()
 				for _, ch := range c.Changes {
-					if ch.Kind == ipset.PoolRemoved {
+					if ch.Kind == alloc.PoolRemoved {
 						if len(held) > 0 {
 							t.Error(held)
 						}
 						return
 					}
-					if is := ch.Kind == ipset.AddressAssigned; (is || ch.Kind == ipset.AddressReleased) && held[ch.Address] == is {
+					if is := ch.Kind == alloc.AddressAssigned; (is || ch.Kind == alloc.AddressReleased) && held[ch.Address] == is {
 						t.Errorf("revision %d: %v %s twice", c.Rev, ch.Kind, ch.Address)
 					} else if is {
 						held[ch.Address] = true

@@ -157,7 +157,7 @@ func (w *world) problemsOf() (got []string) {
 
 // TestDamageThatNothingPointsTo: records to which no block and no index points are found.
 func TestDamageThatNothingPointsTo(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	a := want("h", 2, "")
 	als := w.assign(a).V4
 	whole := w.list(store.Range{})
@@ -191,7 +191,7 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 
 // TestRepairedBlockIsRead: a block whose lost address was repaired is read by every call, with an engine that has nothing in its cache.
 func TestRepairedBlockIsRead(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	als := w.assign(want("h", 3, "p")).V4
 	w.remove(record.AddressKey(als[1].Address))
 	rep, err := w.Operator().Check(bg, nil)
@@ -215,7 +215,7 @@ func TestRepairedBlockIsRead(t *testing.T) {
 
 // TestStrayInOverlappingBlocks: the record of a free address is that of one of two overlapping blocks, the last that contains it.
 func TestStrayInOverlappingBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	big, small := mustBlock(t, "10.0.0.0/26", block.Options{}), mustBlock(t, "10.0.0.32/28", block.Options{})
 	stray := core.Address{Holder: core.Holder{Seq: 1}}
 	ops := []store.Op{
@@ -265,7 +265,7 @@ func TestProblemsAreOrdered(t *testing.T) {
 
 // TestReportCounts: a report counts blocks and held addresses, and what never stayed as it was for long enough to be judged.
 func TestReportCounts(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	w.assign(want("h", 17, "p"))
 	w.assign(want("i", 1, "q"))
 	w.releaseHandle("q")
@@ -290,7 +290,7 @@ func TestReportCounts(t *testing.T) {
 // TestPlaceOfABlockThatLeaves: a block in no pool is a problem if it is still there when its place is read again, else it counts as
 // unsettled.
 func TestPlaceOfABlockThatLeaves(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	lost := mustBlock(t, "11.0.0.0/28", block.Options{})
 	key := record.BlockKey(record.KindBlock, lost.Prefix())
 	w.restore([]store.Record{{Key: key, Value: codedBlock(lost)}}, key)
@@ -320,7 +320,7 @@ func TestPlaceOfABlockThatLeaves(t *testing.T) {
 // TestDamagedPageOfAPool: a page of a pool that cannot be read is no page of a pool without blocks: the update is refused, and the size
 // that drains is kept.
 func TestDamagedPageOfAPool(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 28)); err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestDamagedPageOfAPool(t *testing.T) {
 
 // TestKeyOfAPageOfAPool: a key between those of the pages of a pool that names none is damage to an update of the pool.
 func TestKeyOfAPageOfAPool(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
 	w.assign(want("h", 1, "p"))
 	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/16", 28)); err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func TestKeyOfAPageOfAPool(t *testing.T) {
 // TestAddressOfAnImpossibleBlock: the record of an IPv4 address whose block would be longer than an address is damage to the calls
 // that read it alone.
 func TestAddressOfAnImpossibleBlock(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	at := w.assign(want("h", 1, "p")).V4[0].Address
 	rec, err := w.store.Get(bg, nil, record.AddressKey(at))
 	if err != nil {
@@ -388,10 +388,10 @@ func TestAddressOfAnImpossibleBlock(t *testing.T) {
 // TestCoolingInALostBlock: the host of an address that cools is no former owner of the block that a repair makes again, and neither is
 // one that had borrowed from it.
 func TestCoolingInALostBlock(t *testing.T) {
-	w := newWorld(t, Config{}, Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Hour})
+	w := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Hour})
 	w.assign(want("gone", 1, "cools"))
 	b := w.blocksOf("gone")[0]
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr().Next().Next(), Owner: alloc.HostOwner("stays"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr().Next().Next(), Owner: alloc.HostOwner("stays"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("cools")

@@ -22,7 +22,7 @@ import (
 func busy(t testing.TB) *world {
 	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Cooldown, p.Index = time.Hour, []string{"user"}
-	w := newWorld(t, Config{}, p, poolOf("b", "2001:db8::/118", 122))
+	w := newWorld(t, alloc.Config{}, p, poolOf("b", "2001:db8::/118", 122))
 	w.assign(want("h", 20, "p"))
 	w.assign(want("gone", 3, "q"))
 	user := want("h", 1, "u")
@@ -42,10 +42,10 @@ func busy(t testing.TB) *world {
 	shared := want("h", 1, "vip")
 	shared.Share = alloc.Share{Max: 2, Key: "web"}
 	w.assign(shared)
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")})
 	last := w.blocksOf("h")[1]
 	for at := last.Addr(); w.records(record.KindHost) == 0 && last.Contains(at); at = at.Next() {
-		w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")})
+		w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")})
 	}
 	return w
 }
@@ -82,7 +82,7 @@ func TestCheckSeesEveryIndex(t *testing.T) {
 
 // TestCheckReadsPages: a check of a store in order reads nothing in larger parts than a page, and nothing twice but the catalog.
 func TestCheckReadsPages(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/18", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/18", 26))
 	for i := range 200 {
 		w.assign(want(fmt.Sprint("h", i/3), 60, fmt.Sprint("p", i)))
 	}
@@ -157,14 +157,14 @@ func (w *world) disturb(r *rand.Rand) {
 	case 3, 4:
 		w.ReleaseByHandle(bg, handle)
 	case 5:
-		w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: r.IntN(2) == 0})
+		w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: r.IntN(2) == 0})
 	case 6:
 		w.clock.add(time.Duration(r.IntN(90)) * time.Minute)
-		w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute})
+		w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute})
 	case 7:
 		if w.AddPool(bg, poolOf("new", "10.0.1.0/27", 29)) != nil {
 			w.ReleaseByHandle(bg, "new")
-			w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("new"), OnlyEmpty: true})
+			w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("new"), OnlyEmpty: true})
 			w.RemovePool(bg, "new")
 			return
 		}
@@ -176,7 +176,7 @@ func (w *world) disturb(r *rand.Rand) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		p := pools[slices.IndexFunc(pools, func(p Pool) bool { return p.Name == "a" })]
+		p := pools[slices.IndexFunc(pools, func(p alloc.Pool) bool { return p.Name == "a" })]
 		p.BlockBits = 28 + r.IntN(4)
 		if err := w.UpdatePool(bg, p); err != nil {
 			w.t.Fatal(err)

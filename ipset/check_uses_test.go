@@ -57,7 +57,7 @@ func TestUsesBesideAnAssignment(t *testing.T) {
 }
 
 func assignBeside(t *testing.T, n int, live bool) (more bool) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for i := range 10 {
 		w.assign(want("h", 1, fmt.Sprint("p", i)))
 	}
@@ -146,7 +146,7 @@ func TestCheckOnAFailingStore(t *testing.T) {
 
 // TestStepOfAnUnusedAddress: the step that releases an address which nobody uses says so, and names all of its holders.
 func TestStepOfAnUnusedAddress(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	at := w.assign(want("h", 1, "p")).V4[0].Address
 	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{}))
 	if err != nil || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p", at) {
@@ -159,7 +159,7 @@ func TestStepOfAnUnusedAddress(t *testing.T) {
 func TestUsesOfLeases(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 26)
 	p.Cooldown = 3 * time.Hour
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	plain := w.assign(want("h", 1, "plain")).V4[0].Address
 	leased, ended := want("h", 1, "leased"), want("h", 1, "ended")
 	leased.TTL, ended.TTL = 2*time.Hour, time.Hour
@@ -192,7 +192,7 @@ func TestUsesOfLeases(t *testing.T) {
 // TestUsesOfLostRecords: an address whose record is lost has an unknown holder, so no use contradicts it and none is missed.
 func TestUsesOfLostRecords(t *testing.T) {
 	for _, uses := range [][]audit.InUse{{}, nil} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if uses == nil {
 			uses = w.used()
@@ -219,7 +219,7 @@ func TestUsesOfLostRecords(t *testing.T) {
 
 // TestUsesOfAStrayRecord: an address in use is not held if only its own record says so, and its block does not.
 func TestUsesOfAStrayRecord(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	w.assign(want("h", 1, "q"))
 	uses, before := w.used(), w.list(store.Range{})
@@ -237,15 +237,15 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 	for name, use := range map[string]func(*world, alloc.Allocation) error{
 		"nothing": nil,
 		"attributes": func(w *world, al alloc.Allocation) error {
-			return w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Host: &other})
+			return w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Host: &other})
 		},
 		"again": func(w *world, al alloc.Allocation) error {
 			w.releaseHandle("p")
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}})
 			return err
 		},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		rep, err := w.Operator().Check(bg, func(func(audit.InUse) bool) {})
 		if err != nil || len(rep.Repair) != 1 {

@@ -17,7 +17,7 @@ import (
 func TestClockOutOfRange(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/26", 26)
 	p.Cooldown = time.Minute
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	a := w.assign(want("h", 2, "p")).V4[0].Address
 	before, _ := w.store.MarshalBinary()
 	leased := want("h", 1, "q")
@@ -25,23 +25,23 @@ func TestClockOutOfRange(t *testing.T) {
 	calls := map[string]func() error{
 		"AutoAssign": func() error { _, err := w.AutoAssign(bg, leased); return err },
 		"AssignIP": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h")})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h")})
 			return err
 		},
 		"ReleaseByHandle": func() error { _, err := w.ReleaseByHandle(bg, "p"); return err },
 		"ReleaseIPs":      func() error { _, err := w.ReleaseIPs(bg, alloc.Release{Address: a}); return err },
-		"Decline":         func() error { _, err := w.Decline(bg, DeclineArgs{Address: a, For: time.Hour}); return err },
+		"Decline":         func() error { _, err := w.Decline(bg, alloc.DeclineArgs{Address: a, For: time.Hour}); return err },
 		"RemoveHost":      func() error { _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); return err },
 		"Lookup":          func() error { _, err := w.Lookup(bg, a); return err },
 		"IPsByHandle":     func() error { _, err := w.IPsByHandle(bg, "p"); return err },
 		"IPsByHost":       func() error { _, err := w.IPsByHost(bg, alloc.HostOwner("h")); return err },
 		"BlockOf":         func() error { _, err := w.Operator().BlockOf(bg, a); return err },
 		"Utilization":     func() error { _, err := w.Utilization(bg); return err },
-		"Sweep":           func() error { _, err := w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Hour}); return err },
+		"Sweep":           func() error { _, err := w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour}); return err },
 		"Check":           func() error { _, err := w.Operator().Check(bg, nil); return err },
 		"DryRun":          func() error { _, err := w.DryRun().ReleaseByHandle(bg, "p"); return err },
 		"Collect": func() error {
-			_, err := w.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) Liveness { return Gone })
+			_, err := w.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Gone })
 			return err
 		},
 		"Allocations": func() error {
@@ -82,7 +82,7 @@ func TestLargestDurations(t *testing.T) {
 	for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, 200 * 365 * 24 * time.Hour} {
 		p := poolOf("a", "10.0.0.0/30", 30)
 		p.Cooldown = d
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		a := want("h", 2, "p")
 		a.TTL = d
 		first := w.assign(a)
@@ -109,7 +109,7 @@ func TestLargestDurations(t *testing.T) {
 func TestSkew(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/30", 30)
 	p.Cooldown = 10 * time.Minute
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	ahead, err := New(w.store, Options{Now: func() time.Time { return w.clock.now().Add(time.Hour) }, Skew: time.Hour})
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestSkew(t *testing.T) {
 	if n := got(); n != 0 {
 		t.Fatalf("%d while the lease runs", n)
 	}
-	if s, err := ahead.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 0 {
+	if s, err := ahead.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Advanced != 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if als, err := ahead.IPsByHandle(bg, "lease"); err != nil || len(als) != 4 {
@@ -155,7 +155,7 @@ func TestSkew(t *testing.T) {
 func TestListsShowThePresent(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Minute
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	a := want("h", 2, "p")
 	a.TTL = time.Hour
 	w.assign(a)

@@ -20,10 +20,10 @@ import (
 func TestHoldersHaveLeases(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 29)
 	p.Cooldown = time.Minute
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	share := alloc.Share{Max: 4, Key: "web"}
 	for h, ttl := range map[string]time.Duration{"p": 10 * time.Second, "q": 20 * time.Second, "r": 30 * time.Second} {
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Claim: alloc.Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Claim: alloc.Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestHoldersHaveLeases(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Fatalf("held by %v, want %v", got, want)
 		}
-		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 			t.Fatal(err)
 		}
 		got = w.holders()
@@ -61,13 +61,13 @@ func TestHoldersHaveLeases(t *testing.T) {
 // A virtual machine that migrates: its address is held on both hosts meanwhile, each with its attributes, whatever the affinity.
 func TestAddressOnTwoHosts(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 29))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 29))
 		attrs := func(v string) alloc.Attributes { a, _ := alloc.NewAttributes(map[string]string{"pod": v}); return a }
 		share := alloc.Share{Max: 2, Key: "vm-1"}
 		a := want("source", 1, "pod-1")
 		a.Share, a.Attributes = share, attrs("launcher-1")
 		al := w.assign(a).V4[0]
-		to, err := w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("target"), Claim: alloc.Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
+		to, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("target"), Claim: alloc.Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
 		if err != nil || to.Host != alloc.HostOwner("target") || to.Seq == al.Seq || to.Share() != share {
 			t.Fatalf("strict %v: %+v, %v", strict, to, err)
 		}
@@ -78,7 +78,7 @@ func TestAddressOnTwoHosts(t *testing.T) {
 			}
 		}
 		other := attrs("launcher-3")
-		if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "pod-2"}, Active: &other}); err != nil {
+		if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "pod-2"}, Active: &other}); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := w.RemoveHost(bg, alloc.HostOwner("source")); err != nil {
@@ -110,16 +110,16 @@ func TestGuardNamesItsHolder(t *testing.T) {
 		err  error
 	}{
 		"SetAttributes of the other": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
+			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
 		}, func(h *alloc.Allocation) { h.Alternate = other }, nil},
 		"SetAttributes by sequence number": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Seq: h.Seq}, Swap: true})
+			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Seq: h.Seq}, Swap: true})
 		}, func(h *alloc.Allocation) { h.Attributes, h.Alternate = h.Alternate, h.Attributes }, nil},
 		"SetAttributes of the host": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
+			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
 		}, func(h *alloc.Allocation) { h.Host = moved }, nil},
 		"SetAttributes of an old holder": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
+			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
 		}, func(*alloc.Allocation) {}, ipalloc.ErrMismatch},
 		"RenewIP": {func(e *Engine, h alloc.Allocation) error {
 			_, err := e.RenewIP(bg, vip, alloc.Guard{Handle: h.Handle}, 5*time.Hour)
@@ -130,11 +130,11 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			return err
 		}, nil, nil},
 		"Release": {func(e *Engine, h alloc.Allocation) error {
-			_, err := e.Release(bg, ReleaseArgs{Addresses: []alloc.Release{{Address: vip, Guard: alloc.Guard{Seq: h.Seq}}}})
+			_, err := e.Release(bg, alloc.ReleaseArgs{Addresses: []alloc.Release{{Address: vip, Guard: alloc.Guard{Seq: h.Seq}}}})
 			return err
 		}, nil, nil},
 		"Decline": {func(e *Engine, h alloc.Allocation) error {
-			_, err := e.Decline(bg, DeclineArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, For: time.Hour})
+			_, err := e.Decline(bg, alloc.DeclineArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, For: time.Hour})
 			return err
 		}, func(*alloc.Allocation) {}, ipalloc.ErrInUse},
 	}
@@ -142,11 +142,11 @@ func TestGuardNamesItsHolder(t *testing.T) {
 		for i := range 3 {
 			p := poolOf("a", "10.0.0.0/29", 29)
 			p.Index = []string{"is"}
-			w := newWorld(t, Config{}, p)
+			w := newWorld(t, alloc.Config{}, p)
 			w.Engine = w.engine(faults.NewLimited(w.store, store.Limits{Ops: 40}))
 			for k, handle := range []string{"p", "q", "s"} {
 				claim := alloc.Claim{Handle: handle, Attributes: attrs(handle), Share: alloc.Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
-				if _, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
+				if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -196,12 +196,12 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		return a
 	}
 	for _, l := range []store.Limits{{}, {Ops: 127, Value: 100_000, Bytes: 400_000}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 		w.Engine = w.engine(faults.NewLimited(w.store, l))
 		held := 0
 		for i := range 12 {
 			c := alloc.Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: alloc.Share{Max: 256}}
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner("h"), Claim: c})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("h"), Claim: c})
 			if err == nil {
 				held++
 			} else if !errors.Is(err, ipalloc.ErrLimit) {
@@ -213,7 +213,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		}
 		more, less := attrs(60_000), attrs(1)
 		set := func(a *alloc.Attributes) error {
-			return w.SetAttributes(bg, SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: "p1"}, Active: a})
+			return w.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: "p1"}, Active: a})
 		}
 		if err := set(&more); !errors.Is(err, ipalloc.ErrLimit) {
 			t.Errorf("%+v: more: %v", l, err)

@@ -14,13 +14,13 @@ import (
 // A block without owner stays until the last holder has gone, also when they go together.
 func TestHoldersInOrphan(t *testing.T) {
 	for _, together := range []bool{false, true} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q"} {
 			if err := join(w.Engine, h, alloc.Share{Max: 2}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+		if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
 		first, second := alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "p"}}, alloc.Release{Address: vip, Guard: alloc.Guard{Handle: "q"}}
@@ -48,7 +48,7 @@ func TestHoldersInOrphan(t *testing.T) {
 
 // A block goes from one store to another with all holders, and its records lost and written again are the same.
 func TestImportHolders(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"q", "p", "r"} {
 		if err := join(w.Engine, h, alloc.Share{Max: 3, Key: "k"}); err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestImportHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range []*block.Block{b, restored} {
-		to := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		to := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 		if err := to.Operator().ImportBlock(bg, b); err != nil {
 			t.Fatal(err)
 		}

@@ -25,13 +25,13 @@ var hostsOf = map[string]string{"p": "a", "q": "b", "r": "a", "s": "c"}
 
 // join gives the shared address to a handle: as the first one or as one more.
 func join(e *Engine, handle string, s alloc.Share) error {
-	_, err := e.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: alloc.Claim{Handle: handle, Share: s}})
+	_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: alloc.Claim{Handle: handle, Share: s}})
 	return err
 }
 
 // joinNamed is join by the call that gives automatic addresses as well.
 func joinNamed(e *Engine, handle string, s alloc.Share) error {
-	got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: alloc.Claim{Handle: handle, Share: s}})
+	got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: alloc.Claim{Handle: handle, Share: s}})
 	if err == nil && (len(got.V4) != 1 || got.V4[0].Handle != handle) {
 		return fmt.Errorf("%s was given %+v", handle, got)
 	}
@@ -122,7 +122,7 @@ func TestHoldersExhaustively(t *testing.T) {
 			share.Key = "k"
 		}
 		for n := range total {
-			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+			w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 			engines, m := []*Engine{w.Engine, w.engine(w.store)}, &shareTwin{}
 			for i, k := 0, n; i < depth; i, k = i+1, k/ops {
 				e, op := engines[i%2], k%ops
@@ -183,7 +183,7 @@ func TestJoinRefusals(t *testing.T) {
 
 func joinRefusals(t *testing.T, join func(*Engine, string, alloc.Share) error) {
 	t.Helper()
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 	share := alloc.Share{Max: 2, Key: "web"}
 	refuse := func(name string, err, want error, text string) {
 		t.Helper()
@@ -191,7 +191,7 @@ func joinRefusals(t *testing.T, join func(*Engine, string, alloc.Share) error) {
 			t.Errorf("%s: %v, want %v: %s", name, err, want, text)
 		}
 	}
-	_, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Share: share}})
+	_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Share: share}})
 	refuse("no handle", err, ipalloc.ErrInvalid, `ipset: assign Share 10.0.0.5 for "host:a": a holder of a shared address needs a handle`)
 	refuse("one holder", join(w.Engine, "p", alloc.Share{Max: 1}), ipalloc.ErrInvalid, "")
 	refuse("too many", join(w.Engine, "p", alloc.Share{Max: 257}), ipalloc.ErrInvalid, "")
@@ -215,11 +215,11 @@ func joinRefusals(t *testing.T, join func(*Engine, string, alloc.Share) error) {
 
 // A holder joins a shared address of each family, and gets an automatic address, in one commit.
 func TestJoinBesideAutomatic(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/120", 124))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/120", 124))
 	six, share := ip("fd00::9"), alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"p", "q"} {
 		rev := w.revision()
-		got, err := w.AutoAssign(bg, AssignArgs{
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{
 			Owner: alloc.HostOwner(hostsOf[handle]), Num4: 1, Addresses: []netip.Addr{vip, six}, Claim: alloc.Claim{Handle: handle, Share: share}, Request: handle,
 		})
 		if err != nil || len(got.V4) != 2 || got.V4[0].Address != vip || len(got.V6) != 1 || got.V6[0].Address != six || w.revision() != rev+1 {
@@ -240,7 +240,7 @@ func TestJoinBesideAutomatic(t *testing.T) {
 
 // One holder more or less is one commit, which writes the address and what lists this holder.
 func TestHolderCostsOneCommit(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
 	share := alloc.Share{Max: 3, Key: "web"}
@@ -268,14 +268,14 @@ func TestHolderCostsOneCommit(t *testing.T) {
 // The holders that one host has of many addresses leave in as many commits as the limit of the store makes of them.
 func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
 	for ops := 16; ops < 64; ops += 3 {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for i := range 32 {
 			at := vip
 			for range i % 8 {
 				at = at.Next()
 			}
 			c := alloc.Claim{Handle: fmt.Sprint("p", i), Share: alloc.Share{Max: 4, Key: "web"}}
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: c}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: c}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -313,7 +313,7 @@ func TestHoldersWithFaults(t *testing.T) {
 	} {
 		for _, o := range []faults.Outcome{faults.Fail(errors.New("no answer")), faults.Unknown(false), faults.Unknown(true)} {
 			for n, refused := 1, true; refused; n++ {
-				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+				w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 				for _, h := range tt.before {
 					if err := join(w.Engine, h, share); err != nil {
 						t.Fatal(err)
@@ -342,15 +342,15 @@ func TestHoldersWithFaults(t *testing.T) {
 // Uses are compared with each holder, and an unused one is released alone, by Repair and by a Collector.
 func TestUnusedHolders(t *testing.T) {
 	for _, collect := range []bool{false, true} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 		for _, h := range []string{"p", "q", "r"} {
 			if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if collect {
-			live := func(al alloc.Allocation) Liveness {
-				return map[bool]Liveness{true: Gone, false: Alive}[al.Handle == "q"]
+			live := func(al alloc.Allocation) alloc.Liveness {
+				return map[bool]alloc.Liveness{true: alloc.Gone, false: alloc.Alive}[al.Handle == "q"]
 			}
 			if als, err := w.Operator().NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
 				t.Errorf("collected %+v, %v", als, err)
@@ -382,7 +382,7 @@ func TestUnusedHolders(t *testing.T) {
 
 // What a commit did is told of each holder.
 func TestChangesOfHolders(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 	_, rev, err := w.store.List(bg, store.Range{From: record.CatalogKey, To: record.CatalogKey + "\x00"})
 	if err != nil {
 		t.Fatal(err)
@@ -420,7 +420,7 @@ func TestChangesOfHolders(t *testing.T) {
 
 // The addresses of one holder of many are netip values like all others: a shared one is one address.
 func TestSharedAddressCountsOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
 	for _, h := range []string{"p", "q", "r"} {
 		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
 			t.Fatal(err)
@@ -445,11 +445,11 @@ func TestSharedAddressCountsOnce(t *testing.T) {
 // small commits. What nobody shares, or shares without a key, has no such record.
 func TestIPsByShare(t *testing.T) {
 	for _, ops := range []int{0, 12} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/28", 30))
 		w.Engine = w.engine(limited(w.store, ops))
 		take := func(a, handle, host string, s alloc.Share, ttl time.Duration) {
 			t.Helper()
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle, Share: s, TTL: ttl}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle, Share: s, TTL: ttl}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -491,7 +491,7 @@ func TestIPsByShare(t *testing.T) {
 		finds("web", "10.0.0.4 two", "10.0.0.6 one")
 		w.clock.add(2 * time.Minute)
 		finds("web", "10.0.0.6 one") // the lease has ended, and nothing has written it
-		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 			t.Fatal(err)
 		}
 		finds("web", "10.0.0.6 one")

@@ -9,18 +9,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Liveness says whether an allocation is in use, as far as the caller knows.
-type Liveness uint8
-
-const (
-	// Alive means that it is in use, or that the caller cannot tell.
-	Alive = Liveness(release.Alive)
-	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
-	Leaked = Liveness(release.Leaked)
-	// Gone means that what used it no longer exists. It is released at once.
-	Gone = Liveness(release.Gone)
-)
-
 // Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
 // first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
 // addresses of a handle go together or not at all. Those without handle are never touched.
@@ -28,7 +16,7 @@ const (
 // A Collector remembers only candidates. It is not safe for concurrent use.
 type Collector struct{ room *release.Collector }
 
-// NewCollector returns a collector that waits for grace; 0 or less confirms only what is [Gone].
+// NewCollector returns a collector that waits for grace; 0 or less confirms only what is [alloc.Gone].
 func (o Operator) NewCollector(grace time.Duration) *Collector {
 	return &Collector{o.e.release.NewCollector(grace)}
 }
@@ -40,7 +28,7 @@ func (c *Collector) Candidates() int { return c.room.Candidates() }
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
 // sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
 // store that ended it.
-func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
-	released, err := c.room.Collect(ctx, func(al alloc.Allocation) release.Liveness { return release.Liveness(live(al)) })
+func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
+	released, err := c.room.Collect(ctx, live)
 	return released, cause.Op("collect", err)
 }

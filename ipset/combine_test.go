@@ -124,7 +124,7 @@ func TestCallerThatLeavesABatchDoesNotEndIt(t *testing.T) {
 // TestCallersThatLeaveShareNothingWithTheBatch: a call in steps whose caller leaves is planned on by the batch, so it must not read its
 // plan any more. It fails under the race detector alone.
 func TestCallersThatLeaveShareNothingWithTheBatch(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	calls := []func(context.Context, int){
 		func(ctx context.Context, i int) { w.ReleaseByHandle(ctx, fmt.Sprint(i%2)) },
 		func(ctx context.Context, i int) { w.Renew(ctx, fmt.Sprint(i%2), time.Hour) },
@@ -197,7 +197,7 @@ func stacks() string {
 
 // TestCommitsKeepTheLimits runs everything that is large through a store that takes 64 records at a time.
 func TestCommitsKeepTheLimits(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 30))
 	e := w.engine(limited(w.store, 64))
 	var wg sync.WaitGroup
 	for i := range 128 {
@@ -247,11 +247,11 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 	r := newRacing(limited(w.store, 64))
 	e = w.engine(r)
 	r.before = func([]store.Op) { cancel() }
-	if _, err := e.DisownBlocks(ctx, DisownArgs{Owner: alloc.HostOwner("h0")}); !errors.Is(err, context.Canceled) {
+	if _, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("h0")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	w.check()
-	if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h0")}); err != nil || len(w.blocksOf("h0")) != 0 {
+	if _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h0")}); err != nil || len(w.blocksOf("h0")) != 0 {
 		t.Errorf("resumed: %v, %d blocks left", err, len(w.blocksOf("h0")))
 	}
 	w.check()
@@ -259,7 +259,7 @@ func TestCommitsKeepTheLimits(t *testing.T) {
 
 // TestContentionIsBounded: a conflict that never ends is given up after Attempts, with waits that grow.
 func TestContentionIsBounded(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	var waits []time.Duration
 	s := onCommit(w.store, func(context.Context, []store.Op) faults.Outcome { return faults.Conflict(record.CatalogKey) })

@@ -18,7 +18,7 @@ import (
 
 func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 	const callers, each = 256, 10
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 28))
 	var mu sync.Mutex
 	seen := map[netip.Addr]bool{}
 	var wg sync.WaitGroup
@@ -49,15 +49,15 @@ func TestManyCallersOfOneHostGetNoSpuriousErrors(t *testing.T) {
 }
 
 func TestLostClaimRaceIsRetried(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) {
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("fast")}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("fast")}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.10"), Owner: alloc.HostOwner("slow"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.10"), Owner: alloc.HostOwner("slow"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Errorf("the one who lost: %v", err)
 	}
 	b, _ := w.Operator().BlockOf(bg, ip("10.0.0.10"))
@@ -69,7 +69,7 @@ func TestLostClaimRaceIsRetried(t *testing.T) {
 
 func TestCancelledSearchIsNotAShortage(t *testing.T) {
 	for at := 1; at <= 3; at++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 		for i := range 4 {
 			w.assign(want(fmt.Sprint("h", i), 16, "p"))
 		}
@@ -89,7 +89,7 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) {
 var errForbidden = errors.New("forbidden")
 
 func TestOtherErrorsAreNotRetried(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
 	b := onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == record.KindHandle }) {
 			return faults.Fail(errForbidden)

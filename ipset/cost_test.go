@@ -19,7 +19,7 @@ import (
 // TestUpdatePoolReadsPages: a pool whose blocks have one size is updated without reading any of them, one that drains reads a
 // page for 64 blocks.
 func TestUpdatePoolReadsPages(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 28))
 	w.assign(want("h", 4096, "p"))
 	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
@@ -58,7 +58,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 		t.Error(got)
 	}
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	p.Priority = 9
@@ -71,7 +71,7 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 // TestSweepReadsWhatIsDue: blocks that have not been empty for long enough cost their index records and nothing more, those that
 // an owner keeps one read for each owner and no commit.
 func TestSweepReadsWhatIsDue(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 30))
 	const hosts = 200
 	for i := range hosts {
 		w.assign(want(fmt.Sprint("h", i), 1, "p"))
@@ -79,7 +79,7 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 	w.releaseHandle("p")
 	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
-	sweep := func(what string, a SweepArgs, returned, calls int) {
+	sweep := func(what string, a alloc.SweepArgs, returned, calls int) {
 		t.Helper()
 		s.Reset()
 		got, err := e.Operator().Sweep(bg, a)
@@ -91,29 +91,29 @@ func TestSweepReadsWhatIsDue(t *testing.T) {
 		}
 		w.check()
 	}
-	sweep("none due", SweepArgs{IdleAfter: time.Hour}, 0, 6)
-	sweep("none due, one kept", SweepArgs{IdleAfter: time.Hour, Keep: 1}, 0, 6)
-	sweep("all selected", SweepArgs{Unselected: true}, 0, 7)
+	sweep("none due", alloc.SweepArgs{IdleAfter: time.Hour}, 0, 6)
+	sweep("none due, one kept", alloc.SweepArgs{IdleAfter: time.Hour, Keep: 1}, 0, 6)
+	sweep("all selected", alloc.SweepArgs{Unselected: true}, 0, 7)
 	w.clock.add(time.Hour)
 	w.assign(want("h7", 1, "q"))
-	sweep("one kept of one", SweepArgs{IdleAfter: time.Hour, Keep: 1}, 0, 8+hosts)
-	sweep("all due but the one in use", SweepArgs{IdleAfter: time.Hour}, hosts-1, 8+4*hosts)
+	sweep("one kept of one", alloc.SweepArgs{IdleAfter: time.Hour, Keep: 1}, 0, 8+hosts)
+	sweep("all due but the one in use", alloc.SweepArgs{IdleAfter: time.Hour}, hosts-1, 8+4*hosts)
 }
 
 // TestDisownReadsTogether: empty blocks far apart are given back with a read of the blocks and one of the pages above them.
 func TestDisownReadsTogether(t *testing.T) {
-	var pools []Pool
+	var pools []alloc.Pool
 	for i := range 8 {
 		pools = append(pools, poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.%d.0.0/24", i), 28))
 	}
-	w := newWorld(t, Config{}, pools...)
+	w := newWorld(t, alloc.Config{}, pools...)
 	for _, p := range pools {
-		if _, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{p.Name}}); err != nil {
+		if _, err := w.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{p.Name}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := faults.NewFaulty(w.store)
-	got, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
+	got, err := w.engine(s).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
 	if err != nil || len(got) != 8 || s.Counts().Calls() > 6 {
 		t.Errorf("%v, %v, %+v", got, err, s.Counts())
 	}
@@ -122,7 +122,7 @@ func TestDisownReadsTogether(t *testing.T) {
 
 // TestGuestLeavesAlone: the release of what a host has borrowed reads that address of its block, and not the others.
 func TestGuestLeavesAlone(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 26))
 	w.assign(want("h", 60, "p"))
 	guest := w.assign(want("guest", 1, "q")).V4[0].Address
 	s := faults.NewFaulty(w.store)
@@ -137,7 +137,7 @@ func TestGuestLeavesAlone(t *testing.T) {
 // commit, with and without a request key each, and so is the release of a hundred addresses.
 func TestCallersFitIntoOneCommit(t *testing.T) {
 	for _, request := range []bool{false, true} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		g := newGate(limited(w.store, 127))
 		e := w.engine(g)
 		e.core.Limits.Ops = 127
@@ -168,7 +168,7 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 		}
 		w.check()
 	}
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(limited(w.store, 127))
 	close(g.open)
 	var rs []alloc.Release
@@ -187,7 +187,7 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 // addresses their block holds.
 func TestPairAllocates(t *testing.T) {
 	for _, held := range []int{0, 32, 62} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 26))
 		for i := range held {
 			w.assign(want("h", 1, fmt.Sprint("p", i)))
 		}
@@ -218,7 +218,7 @@ func TestPairAllocates(t *testing.T) {
 
 // TestSpacePairAllocates: in a named space the two commits allocate once more each, for their keys.
 func TestSpacePairAllocates(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	e := inSpace(t, w.Engine, "red")
 	if err := e.AddPool(bg, poolOf("a", "10.0.0.0/26", 26)); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestSpacePairAllocates(t *testing.T) {
 
 // TestDefaultCache: with Options.Cache unset, hosts that come round about cost one call each.
 func TestDefaultCache(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 26))
 	s := faults.NewFaulty(w.store)
 	e, err := New(s, Options{Now: w.clock.now})
 	if err != nil {
@@ -264,9 +264,9 @@ func TestDefaultCache(t *testing.T) {
 // TestOwnerOfManyBlocks: an assignment to an owner of very many blocks reads those around the one that had room last, and finds
 // room in any other when that is full.
 func TestOwnerOfManyBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 30), poolOf("b", "10.1.0.0/24", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 30), poolOf("b", "10.1.0.0/24", 30))
 	const n = 1024
-	all := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: alloc.Claim{Handle: "p"}}).V4
+	all := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: alloc.Claim{Handle: "p"}}).V4
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
 		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
 	}
@@ -281,7 +281,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	}
 	assign := func(want netip.Addr) {
 		t.Helper()
-		got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}})
+		got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}})
 		if err != nil || got.V4[0].Address != want {
 			t.Fatalf("%+v, %v, want %s", got, err, want)
 		}
@@ -298,7 +298,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 	assign(first)
 	w.check()
 	// All are full: the shortage is verified, also against what another engine released meanwhile.
-	if _, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
+	if _, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"a"}}); !errors.Is(err, cause.Short) {
 		t.Errorf("full: %v", err)
 	}
 	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: all[2000].Address}); err != nil {
@@ -311,7 +311,7 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 // TestReservationsAreListedOnce: a change of many reserved addresses is one commit, and what is held in them is found by one
 // pass over the blocks.
 func TestReservationsAreListedOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 26))
 	held := w.assign(want("h", 100, "p")).V4
 	var sb netipx.IPSetBuilder
 	for a, i := ip("10.0.0.1"), 0; i < 1000; i++ {

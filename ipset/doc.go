@@ -2,7 +2,7 @@
 // programs that share one store.
 //
 //	engine, err := ipset.New(db, ipset.Options{})                           // db: a file, etcd, memory
-//	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: prefix})     // once more: nothing
+//	err = engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: prefix})     // once more: nothing
 //	address, err := engine.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")  // again: the same address
 //	released, err := engine.ReleaseByHandle(ctx, "pod-1")
 //
@@ -137,10 +137,4 @@
 // every commit did, whole and in order, for an audit log.
 //
 // The records, and what a commit relies on, are described in README.md of package store.
-//
-// # Internal packages
-//
-// This package checks arguments and converts them. Internal packages do the work, and each imports only those before
-// it: cause (what can stand in the way), record (keys and index records), pool (the catalog), txn (one commit in the making), then
-// assign and query, release, and check and admin.
 package ipset

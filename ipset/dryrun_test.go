@@ -110,11 +110,11 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 	ctx := context.Background()
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, store.NewMemory(), 0)
-	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 30}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 30}); err != nil {
 		t.Fatal(err)
 	}
 	o := alloc.HostOwner("h")
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: 600, Claim: alloc.Claim{Handle: "many"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: 600, Claim: alloc.Claim{Handle: "many"}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2000 {
@@ -125,7 +125,7 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 		}}
 		if n := w.r.IntN(7); n > 0 {
 			c = dryCall{"assign", func(ctx context.Context, e *ipset.Engine) string {
-				res, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: o, Num4: n, Claim: alloc.Claim{Handle: handle}})
+				res, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: n, Claim: alloc.Claim{Handle: handle}})
 				return answer(err, res)
 			}}
 		}
@@ -141,7 +141,7 @@ func TestDryRunCost(t *testing.T) {
 	f := faults.NewFaulty(store.NewMemory())
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, f, 0)
-	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/12")}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/12")}); err != nil {
 		t.Fatal(err)
 	}
 	reads := func() (n [2]int) {
@@ -159,7 +159,7 @@ func TestDryRunCost(t *testing.T) {
 	}
 	var first [2]int
 	for i := range 1000 {
-		a := ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 50, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 50, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}
 		if _, err := e.AutoAssign(ctx, a); err != nil {
 			t.Fatal(err)
 		}
@@ -179,14 +179,14 @@ func TestDryRunFails(t *testing.T) {
 	f := faults.NewFaulty(db)
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, f, 0)
-	for _, p := range []ipset.Pool{{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}, {Name: "b", Prefix: netip.MustParsePrefix("fd00::/64")}} {
+	for _, p := range []alloc.Pool{{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}, {Name: "b", Prefix: netip.MustParsePrefix("fd00::/64")}} {
 		if err := e.AddPool(context.Background(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	calls := func(ctx context.Context, e *ipset.Engine) (n int, err error) {
 		for i := range 3 {
-			if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 12, Num6: 3, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}); err != nil {
+			if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 12, Num6: 3, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}); err != nil {
 				return n, err
 			}
 			n++
@@ -250,7 +250,7 @@ func testDryRunAfterUnknownOutcome(t *testing.T, read func(*ipset.Engine)) {
 		f := faults.NewFaulty(store.NewMemory())
 		w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 		e := w.engine(t, f, 0)
-		if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 30}); err != nil {
+		if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 30}); err != nil {
 			t.Fatal(err)
 		}
 		o, land := alloc.HostOwner("h"), make(chan struct{})
@@ -285,7 +285,7 @@ func TestDryRunBesideOthers(t *testing.T) {
 	ctx := context.Background()
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, store.NewMemory(), 0)
-	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}); err != nil {
 		t.Fatal(err)
 	}
 	assign := func(e *ipset.Engine, host, handle string) netip.Addr {
@@ -326,10 +326,10 @@ func TestDryRunsAtOnce(t *testing.T) {
 	ctx := context.Background()
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	e := w.engine(t, store.NewMemory(), 0)
-	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 28}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h0"), Num4: 100, Claim: alloc.Claim{Handle: "stays"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h0"), Num4: 100, Claim: alloc.Claim{Handle: "stays"}}); err != nil {
 		t.Fatal(err)
 	}
 	stays, err := e.IPsByHandle(ctx, "stays")
@@ -402,12 +402,12 @@ func TestRequestMeetsAChangedBlock(t *testing.T) {
 	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
 	db := store.NewMemory()
 	e, other := w.engine(t, db, 0), w.engine(t, db, 0)
-	if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}); err != nil {
 		t.Fatal(err)
 	}
 	assign := func(e *ipset.Engine, handle, request string) {
 		t.Helper()
-		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Sticky: true, Request: request}); err != nil {
+		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Sticky: true, Request: request}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -428,7 +428,7 @@ func TestDryRunOfSpaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range []*ipset.Engine{e, in} {
-		if err := e.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}); err != nil {
+		if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -46,8 +46,8 @@ func (w *dryWorld) handle() string    { return fmt.Sprint("p", w.r.IntN(8)) }
 func (w *dryWorld) flip(n int) bool   { return w.r.IntN(n) == 0 }
 
 // pool returns one of some pools; two of them overlap.
-func (w *dryWorld) pool() ipset.Pool {
-	p := []ipset.Pool{
+func (w *dryWorld) pool() alloc.Pool {
+	p := []alloc.Pool{
 		{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 30},
 		{Name: "b", Prefix: netip.MustParsePrefix("10.0.1.0/29"), BlockBits: 31, Cooldown: 20 * time.Second},
 		{Name: "c", Prefix: netip.MustParsePrefix("10.0.2.0/27"), BlockBits: 30, Subnet: true},
@@ -97,7 +97,7 @@ func (w *dryWorld) assign() dryCall {
 			return answer(err, al)
 		}}
 	case 1:
-		a := ipset.AssignIPArgs{Address: w.address(), Owner: w.host(), Claim: w.claim(), MaxBlocks: w.r.IntN(6) / 2}
+		a := alloc.AssignIPArgs{Address: w.address(), Owner: w.host(), Claim: w.claim(), MaxBlocks: w.r.IntN(6) / 2}
 		if w.flip(3) {
 			a.Request = fmt.Sprint("r", w.r.IntN(6))
 		}
@@ -109,7 +109,7 @@ func (w *dryWorld) assign() dryCall {
 			return answer(err, al)
 		}}
 	}
-	a := ipset.AssignArgs{Owner: w.host(), Num4: w.r.IntN(4), Num6: w.r.IntN(6) / 4, Claim: w.claim(), Partial: !w.flip(3), Existing: w.flip(6), Sticky: w.flip(4), MaxBlocks: w.r.IntN(8) / 7 * 2}
+	a := alloc.AssignArgs{Owner: w.host(), Num4: w.r.IntN(4), Num6: w.r.IntN(6) / 4, Claim: w.claim(), Partial: !w.flip(3), Existing: w.flip(6), Sticky: w.flip(4), MaxBlocks: w.r.IntN(8) / 7 * 2}
 	if w.flip(4) && !a.Existing {
 		a.Request = fmt.Sprint("r", w.r.IntN(6))
 	}
@@ -152,7 +152,7 @@ func (w *dryWorld) release() dryCall {
 			return answer(err, n)
 		}}
 	case 3:
-		s := ipset.SetOwnerArgs{Address: a}
+		s := alloc.SetOwnerArgs{Address: a}
 		if w.flip(2) {
 			s.Host = &o
 		} else {
@@ -176,7 +176,7 @@ func (w *dryWorld) lease() dryCall {
 	}
 	switch w.r.IntN(3) {
 	case 0:
-		args := ipset.AssignArgs{Owner: w.host(), Num4: 1, Claim: w.claim()}
+		args := alloc.AssignArgs{Owner: w.host(), Num4: 1, Claim: w.claim()}
 		args.TTL = 30 * time.Second
 		return dryCall{"Offer", func(ctx context.Context, e *ipset.Engine) string {
 			got, err := e.Offer(ctx, args)
@@ -188,7 +188,7 @@ func (w *dryWorld) lease() dryCall {
 			return answer(err, al)
 		}}
 	}
-	d := ipset.DeclineArgs{Address: a, Guard: g, For: time.Duration(1+w.r.IntN(60)) * time.Second, Reason: "in use"}
+	d := alloc.DeclineArgs{Address: a, Guard: g, For: time.Duration(1+w.r.IntN(60)) * time.Second, Reason: "in use"}
 	return dryCall{"Decline", func(ctx context.Context, e *ipset.Engine) string {
 		al, err := e.Decline(ctx, d)
 		return answer(err, al)
@@ -206,12 +206,12 @@ func (w *dryWorld) blocks() dryCall {
 		}}
 	case 1:
 		return dryCall{"DisownBlocks of a prefix", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: o, OnlyEmpty: must})
+			res, err := e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: p, Owner: o, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 2:
 		return dryCall{"DisownBlocks", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: o, OnlyEmpty: must})
+			res, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: o, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 3:
@@ -221,27 +221,27 @@ func (w *dryWorld) blocks() dryCall {
 		}}
 	case 4:
 		return dryCall{"EnsureBlock", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.EnsureBlock(ctx, ipset.AssignArgs{Owner: o, Num4: 1})
+			res, err := e.EnsureBlock(ctx, alloc.AssignArgs{Owner: o, Num4: 1})
 			return answer(err, res)
 		}}
 	case 5:
 		name := w.pool().Name
 		return dryCall{"DisownBlocks of a pool", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name, OnlyEmpty: must})
+			res, err := e.DisownBlocks(ctx, alloc.DisownArgs{Pool: name, OnlyEmpty: must})
 			return answer(err, res)
 		}}
 	case 6:
 		return dryCall{"Collect", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.Operator().NewCollector(0).Collect(ctx, func(al alloc.Allocation) ipset.Liveness {
+			res, err := e.Operator().NewCollector(0).Collect(ctx, func(al alloc.Allocation) alloc.Liveness {
 				if al.Handle == "p3" {
-					return ipset.Gone
+					return alloc.Gone
 				}
-				return ipset.Alive
+				return alloc.Alive
 			})
 			return answer(err, res)
 		}}
 	}
-	args := ipset.SweepArgs{IdleAfter: time.Duration(w.r.IntN(90)) * time.Second, Keep: w.r.IntN(2), Unselected: w.flip(2), RequestsAfter: time.Minute, StickyAfter: time.Minute}
+	args := alloc.SweepArgs{IdleAfter: time.Duration(w.r.IntN(90)) * time.Second, Keep: w.r.IntN(2), Unselected: w.flip(2), RequestsAfter: time.Minute, StickyAfter: time.Minute}
 	return dryCall{"Sweep", func(ctx context.Context, e *ipset.Engine) string {
 		res, err := e.Operator().Sweep(ctx, args)
 		return answer(err, res)
@@ -256,7 +256,7 @@ func (w *dryWorld) config() dryCall {
 		set.AddPrefix(w.block())
 	}
 	reserved, _ := set.IPSet()
-	cfg := ipset.Config{Strict: w.flip(3), NoAutoBlocks: w.flip(12), MaxBlocksPerHost: w.r.IntN(20) / 16 * 3}
+	cfg := alloc.Config{Strict: w.flip(3), NoAutoBlocks: w.flip(12), MaxBlocksPerHost: w.r.IntN(20) / 16 * 3}
 	switch w.r.IntN(11) {
 	case 9:
 		return dryCall{"MergePools", func(ctx context.Context, e *ipset.Engine) string {

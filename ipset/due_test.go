@@ -55,8 +55,8 @@ var endedWorlds = map[string]func(w *world){
 // What has ended by the clock has ended for every call, whatever number of records the store takes in a commit and whatever the
 // engine has in its cache: each call answers as on a store without limits.
 func TestEndedWhateverTheLimits(t *testing.T) {
-	ttl := func(a AssignArgs, d time.Duration) AssignArgs { a.TTL = d; return a }
-	all := func(a AssignArgs) AssignArgs { a.Partial = false; return a }
+	ttl := func(a alloc.AssignArgs, d time.Duration) alloc.AssignArgs { a.TTL = d; return a }
+	all := func(a alloc.AssignArgs) alloc.AssignArgs { a.Partial = false; return a }
 	at, last := ip("10.0.0.62"), ip("10.0.0.63")
 	calls := map[string]func(ctx context.Context, e *Engine) string{
 		"Assign": func(ctx context.Context, e *Engine) string {
@@ -70,30 +70,30 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			return answered(e.Offer(ctx, ttl(want("a", 1, "p5"), time.Minute)))
 		},
 		"in a row": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, Aligned: true, Claim: alloc.Claim{Handle: "x"}}))
+			return answered(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, Aligned: true, Claim: alloc.Claim{Handle: "x"}}))
 		},
 		"AssignIP": func(ctx context.Context, e *Engine) string {
-			return answered(e.AssignIP(ctx, AssignIPArgs{Address: last, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "y"}}))
+			return answered(e.AssignIP(ctx, alloc.AssignIPArgs{Address: last, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "y"}}))
 		},
 		"named": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: alloc.Claim{Handle: "y"}}))
+			return answered(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: alloc.Claim{Handle: "y"}}))
 		},
 		"Renew": func(ctx context.Context, e *Engine) string { return answered(e.Renew(ctx, "p61", time.Minute)) },
 		"RenewIP": func(ctx context.Context, e *Engine) string {
 			return answered(e.RenewIP(ctx, at, alloc.Guard{Handle: "p62"}, time.Minute))
 		},
 		"Decline": func(ctx context.Context, e *Engine) string {
-			return answered(e.Decline(ctx, DeclineArgs{Address: at, Guard: alloc.Guard{Handle: "p62"}, For: time.Minute}))
+			return answered(e.Decline(ctx, alloc.DeclineArgs{Address: at, Guard: alloc.Guard{Handle: "p62"}, For: time.Minute}))
 		},
 		"SetAttributes": func(ctx context.Context, e *Engine) string {
-			return answered(0, e.SetAttributes(ctx, SetOwnerArgs{Address: at, Swap: true}))
+			return answered(0, e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at, Swap: true}))
 		},
 		"Lookup": func(ctx context.Context, e *Engine) string { return answered(e.Lookup(ctx, at)) },
 		"ReleaseIPs": func(ctx context.Context, e *Engine) string {
 			return answered(e.ReleaseIPs(ctx, alloc.Release{Address: at}, alloc.Release{Address: last}, alloc.Release{Address: ip("10.0.0.3")}))
 		},
 		"Release": func(ctx context.Context, e *Engine) string {
-			return answered(e.Release(ctx, ReleaseArgs{Handle: "p3", Addresses: []alloc.Release{{Address: at}}}))
+			return answered(e.Release(ctx, alloc.ReleaseArgs{Handle: "p3", Addresses: []alloc.Release{{Address: at}}}))
 		},
 		"ReleaseByHandle": func(ctx context.Context, e *Engine) string { return answered(e.ReleaseByHandle(ctx, "p7")) },
 		"RemoveHost": func(ctx context.Context, e *Engine) string {
@@ -101,7 +101,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			return answered(fmt.Sprint(as, blocks), err)
 		},
 		"DisownBlocks": func(ctx context.Context, e *Engine) string {
-			return answered(e.DisownBlocks(ctx, DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}))
+			return answered(e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}))
 		},
 		"Utilization": func(ctx context.Context, e *Engine) string {
 			us, err := e.Utilization(ctx)
@@ -116,7 +116,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			p = poolOf("p", "10.0.0.0/26", 29)
 			p.Cooldown = 5 * time.Second
 		}
-		made := newWorld(t, Config{}, p)
+		made := newWorld(t, alloc.Config{}, p)
 		build(made)
 		data, err := made.store.MarshalBinary()
 		if err != nil {
@@ -133,7 +133,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 					w := &world{t: t, store: m, clock: &clock{t: made.clock.now()}}
 					db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 					w.Engine = w.engine(db)
-					full := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 65, Claim: alloc.Claim{Handle: "nobody"}}
+					full := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 65, Claim: alloc.Claim{Handle: "nobody"}}
 					if _, err := w.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrCooling) {
 						t.Fatal(err)
 					}
@@ -166,7 +166,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 // A call whose store fails while it writes what has ended, at whichever of its calls, returns that error and assigns nothing.
 func TestEndsThatAreNotWritten(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 26))
 		endedWorlds["leases"](w)
 		w.clock.add(time.Hour)
 		f := limited(w.store, 19)
@@ -182,7 +182,7 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 		if !errors.Is(err, errDown) {
 			t.Errorf("call %d fails: %v, %v", k, got, err)
 		}
-		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || w.records(record.KindAddress) != 0 {
+		if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || w.records(record.KindAddress) != 0 {
 			t.Errorf("call %d has failed: %+v, %v; %d addresses are left", k, s, err, w.records(record.KindAddress))
 		}
 		w.check()
@@ -197,10 +197,10 @@ func TestEndsThatAreNotWritten(t *testing.T) {
 func TestWholeReleaseAfterEnds(t *testing.T) {
 	p := poolOf("p", "10.0.0.0/26", 29)
 	p.Cooldown = 5 * time.Second
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	endedWorlds["both in many blocks"](w)
 	w.clock.add(time.Hour)
-	var args ReleaseArgs
+	var args alloc.ReleaseArgs
 	for _, handle := range []string{"p3", "p11", "p19"} {
 		als, err := w.IPsByHandle(bg, handle)
 		if err != nil || len(als) != 1 {
@@ -216,7 +216,7 @@ func TestWholeReleaseAfterEnds(t *testing.T) {
 
 // A lease that has ended is not given to its holder again: two callers never have one address.
 func TestEndedLeaseIsNotKept(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/26", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 26))
 	endedWorlds["leases"](w)
 	w.clock.add(time.Hour)
 	db := faults.NewLimited(w.store, store.Limits{Ops: 127})
@@ -240,7 +240,7 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 // A record that lists a block as due which is not, and a clock that is not past 1970 by Skew, do not keep a call from its answer.
 func TestNothingDueIsAnAnswer(t *testing.T) {
 	for _, skew := range []time.Duration{0, 1<<63 - 1} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/29", 29))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/29", 29))
 		a := want("a", 8, "p")
 		a.TTL = time.Hour
 		w.assign(a)
@@ -265,9 +265,9 @@ func TestNothingDueIsAnAnswer(t *testing.T) {
 // An orphan that time alone emptied stays until a commit writes that end. An assignment that finds enough in its own block leaves it; one
 // that is short writes the end, which deletes it, also where it assigns nothing.
 func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
-	w := newWorld(t, Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
-	w.assign(AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: "leased", TTL: 10 * time.Second}})
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+	w := newWorld(t, alloc.Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
+	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: "leased", TTL: 10 * time.Second}})
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 		t.Fatal(err)
 	}
 	blocks := func() (n int) {
@@ -303,33 +303,35 @@ func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
 	b := alloc.HostOwner("b")
 	claim := alloc.Claim{Handle: "x", TTL: time.Hour}
-	for name, call := range map[string]func(e *Engine) (Assigned, error){
-		"plain": func(e *Engine) (Assigned, error) {
-			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim})
+	for name, call := range map[string]func(e *Engine) (alloc.Assigned, error){
+		"plain": func(e *Engine) (alloc.Assigned, error) {
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
 		},
-		"wish": func(e *Engine) (Assigned, error) {
-			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim, Wish: ip("10.0.0.2")})
+		"wish": func(e *Engine) (alloc.Assigned, error) {
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim, Wish: ip("10.0.0.2")})
 		},
-		"sticky": func(e *Engine) (Assigned, error) {
-			return e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim, Sticky: true})
+		"sticky": func(e *Engine) (alloc.Assigned, error) {
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim, Sticky: true})
 		},
-		"offer": func(e *Engine) (Assigned, error) { return e.Offer(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim}) },
-		"beside": func(e *Engine) (got Assigned, err error) {
+		"offer": func(e *Engine) (alloc.Assigned, error) {
+			return e.Offer(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
+		},
+		"beside": func(e *Engine) (got alloc.Assigned, err error) {
 			done := make(chan error)
-			go func() { _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.2"), Owner: b}); done <- err }()
-			got, err = e.AutoAssign(bg, AssignArgs{Owner: b, Num4: 1, Claim: claim})
+			go func() { _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.2"), Owner: b}); done <- err }()
+			got, err = e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
 			if err := <-done; !errors.Is(err, ipalloc.ErrOccupied) {
 				return got, fmt.Errorf("a held address: %v", err)
 			}
 			return got, err
 		},
 	} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/30", 30))
-		a := AssignArgs{Owner: b, Num4: 1, Claim: alloc.Claim{Handle: "x", TTL: time.Second}, Sticky: true}
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/30", 30))
+		a := alloc.AssignArgs{Owner: b, Num4: 1, Claim: alloc.Claim{Handle: "x", TTL: time.Second}, Sticky: true}
 		w.assign(a)
 		w.releaseHandle("x")
 		for i := range 4 {
-			a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: 24 * time.Hour}}
+			a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: 24 * time.Hour}}
 			if i == 3 {
 				a.TTL = time.Second
 			}

@@ -40,7 +40,7 @@ type Options struct {
 	Skew time.Duration
 	// Rand draws the waits between retries and the seeds of pools; by default the process's generator.
 	Rand rand.Source
-	// Labels returns the labels of an owner, a host or a virtual one, by which [Pool].Nodes selects it, and false for an owner
+	// Labels returns the labels of an owner, a host or a virtual one, by which [alloc.Pool].Nodes selects it, and false for an owner
 	// that does not exist. Without it all owners exist and have no labels. It is called without a lock held and must not block
 	// for long. The map must not change after it was returned.
 	Labels func(alloc.Owner) (labels map[string]string, ok bool)

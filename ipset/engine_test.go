@@ -55,7 +55,7 @@ var bg = context.Background()
 // noSleep retries at once.
 func noSleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-func newWorld(t testing.TB, cfg Config, pools ...Pool) *world {
+func newWorld(t testing.TB, cfg alloc.Config, pools ...alloc.Pool) *world {
 	t.Helper()
 	w := &world{t: t, store: store.NewMemory(), clock: &clock{t: t0}}
 	w.Engine = w.engine(w.store)
@@ -80,17 +80,17 @@ func (w *world) engine(s store.Store) *Engine {
 	return e
 }
 
-func poolOf(name, prefix string, bits int) Pool {
-	return Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: bits}
+func poolOf(name, prefix string, bits int) alloc.Pool {
+	return alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: bits}
 }
 
 // want are arguments of an assignment of n IPv4 addresses, or of as many as there are.
-func want(host string, n int, handle string) AssignArgs {
-	return AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Use: alloc.Workload, Partial: true, Claim: alloc.Claim{Handle: handle}}
+func want(host string, n int, handle string) alloc.AssignArgs {
+	return alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Use: alloc.Workload, Partial: true, Claim: alloc.Claim{Handle: handle}}
 }
 
 // assign assigns and fails the test on an error.
-func (w *world) assign(a AssignArgs) Assigned {
+func (w *world) assign(a alloc.AssignArgs) alloc.Assigned {
 	w.t.Helper()
 	got, err := w.AutoAssign(bg, a)
 	if err != nil {
@@ -109,7 +109,7 @@ func (w *world) blocksOf(host string) []netip.Prefix {
 }
 
 func TestAutoAssignFirstBlock(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
 	got := w.assign(want("h", 3, "p"))
 	if len(got.V4) != 3 || len(got.Short) != 0 {
 		t.Fatalf("%+v", got)
@@ -139,25 +139,25 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 }
 
 func TestAutoAssignErrors(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
 	for name, tt := range map[string]struct {
-		a    AssignArgs
+		a    alloc.AssignArgs
 		want error
 	}{
-		"no owner":     {AssignArgs{Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"empty name":   {AssignArgs{Owner: alloc.HostOwner(""), Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"NUL":          {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
-		"none":         {AssignArgs{Owner: alloc.HostOwner("h"), Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"negative":     {AssignArgs{Owner: alloc.HostOwner("h"), Num4: -1, Num6: 2, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"two uses":     {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload | alloc.Tunnel}, badField("Use")},
-		"unknown use":  {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: 128}, badField("Use")},
+		"no owner":     {alloc.AssignArgs{Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"empty name":   {alloc.AssignArgs{Owner: alloc.HostOwner(""), Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"NUL":          {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
+		"none":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"negative":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: -1, Num6: 2, Use: alloc.Workload}, ipalloc.ErrInvalid},
+		"two uses":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload | alloc.Tunnel}, badField("Use")},
+		"unknown use":  {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: 128}, badField("Use")},
 		"unknown host": {want("ghost", 1, ""), cause.UnknownOwner},
-		"no pool":      {AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1, Use: alloc.Workload}, cause.NoPool},
-		"use of none":  {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.LoadBalancer}, cause.NoPool},
-		"unknown pool": {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Pools: []string{"b"}}, cause.UnknownPool},
-		"ends":         {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1}, badField("Head")},
-		"sticky":       {AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Sticky: true}, ipalloc.ErrInvalid},
+		"no pool":      {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1, Use: alloc.Workload}, cause.NoPool},
+		"use of none":  {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.LoadBalancer}, cause.NoPool},
+		"unknown pool": {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Pools: []string{"b"}}, cause.UnknownPool},
+		"ends":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1}, badField("Head")},
+		"sticky":       {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Sticky: true}, ipalloc.ErrInvalid},
 	} {
 		before, _ := w.store.MarshalBinary()
 		got, err := w.AutoAssign(bg, tt.a)
@@ -174,7 +174,7 @@ func TestAutoAssignErrors(t *testing.T) {
 }
 
 func TestAutoAssignTwoHostsShareNothing(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 26))
 	seen := map[netip.Addr]bool{}
 	for i := range 200 {
 		for _, al := range w.assign(want(fmt.Sprint("h", i%3), 1, fmt.Sprint("p", i))).V4 {

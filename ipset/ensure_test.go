@@ -18,7 +18,7 @@ import (
 
 // TestEnsureBlockIsContentWithAFullOne: a block need not have room, and a second one is not claimed.
 func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 	w.assign(want("h", 8, "p"))
 	for range 2 {
 		blocks, err := w.EnsureBlock(bg, want("h", 1, ""))
@@ -33,10 +33,10 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	a := want("h2", 1, "")
 	a.MaxBlocks = 1
 	w.releaseHandle("q")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("g"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("g"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Operator().SetConfig(bg, Config{Strict: true, NoAutoBlocks: true}); err != nil {
+	if err := w.Operator().SetConfig(bg, alloc.Config{Strict: true, NoAutoBlocks: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, cause.BlockLimit) || len(w.blocksOf("h2")) != 0 {
@@ -48,10 +48,10 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	p := poolOf("off", "10.1.0.0/28", 30)
 	p.Disabled = true
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), p)
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), p)
 	w.assign(want("h", 1, "p"))
 	for _, s := range []string{"10.0.0.4/30", "10.0.0.0/29", "10.0.0.15/32"} { // parts of the block
-		if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix(s), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
+		if got, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix(s), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 0 || len(w.blocksOf("h")) != 1 {
 			t.Errorf("%s: %v, %v", s, got, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	if err != nil || len(claimed) != 1 || len(failed) != 1 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
-	if got, err := w.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 1 {
+	if got, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	w.check()
@@ -68,7 +68,7 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 // TestDeadlineInABatch: all callers of a batch have left, so that it is cancelled; each is told how its own context ended, and
 // that the outcome is not known.
 func TestDeadlineInABatch(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	entered, pass := make(chan struct{}, 8), make(chan struct{}, 1)
 	e := w.engine(onCommit(w.store, func(ctx context.Context, _ []store.Op) faults.Outcome {
 		entered <- struct{}{}
@@ -178,7 +178,7 @@ func TestCallerMayReuseWhatItPassed(t *testing.T) {
 
 // TestPoolDisabledDuringAClaim: what was claimed before stays, nothing more is claimed.
 func TestPoolDisabledDuringAClaim(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
 	r.before = func([]store.Op) {
 		if _, err := w.Operator().Drain(bg, "a"); err != nil {
@@ -194,11 +194,11 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 
 // TestLeftCallerMayReuseWhatItPassed: the plan of a caller that leaves in the middle of it goes on with the arguments as they were.
 func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
-	for name, change := range map[string]func(*AssignArgs){
-		"Pools":     func(a *AssignArgs) { a.Pools[0] = "b" },
-		"Namespace": func(a *AssignArgs) { a.Namespace["team"] = "y" },
-		"Addresses": func(a *AssignArgs) { a.Addresses[0] = ip("10.0.0.99") },
-		"Also":      func(a *AssignArgs) { a.Also[0].Value = "changed" },
+	for name, change := range map[string]func(*alloc.AssignArgs){
+		"Pools":     func(a *alloc.AssignArgs) { a.Pools[0] = "b" },
+		"Namespace": func(a *alloc.AssignArgs) { a.Namespace["team"] = "y" },
+		"Addresses": func(a *alloc.AssignArgs) { a.Addresses[0] = ip("10.0.0.99") },
+		"Also":      func(a *alloc.AssignArgs) { a.Also[0].Value = "changed" },
 	} {
 		w, g, e := newGated(t)
 		pools, err := w.Pools(bg)
@@ -220,7 +220,7 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		}
 		errs := make(chan error, 2)
 		go func() {
-			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
 			errs <- err
 		}()
 		<-g.arrived
@@ -229,7 +229,7 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		go func() { _, err := e.AutoAssign(ctx, a); left <- err }()
 		waitFor(e, 1)
 		go func() { // keeps the batch alive
-			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
 			errs <- err
 		}()
 		waitFor(e, 2)

@@ -17,7 +17,7 @@ func ExampleEngine_IPsByAttribute() {
 	if err != nil {
 		panic(err)
 	}
-	err = engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), Index: []string{"user"}})
+	err = engine.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), Index: []string{"user"}})
 	if err != nil {
 		panic(err)
 	}
@@ -26,7 +26,7 @@ func ExampleEngine_IPsByAttribute() {
 		if err != nil {
 			panic(err)
 		}
-		_, err = engine.AutoAssign(ctx, ipset.AssignArgs{
+		_, err = engine.AutoAssign(ctx, alloc.AssignArgs{
 			Owner: alloc.HostOwner("gateway"), Num4: 1, Claim: alloc.Claim{Handle: m.machine, Attributes: attributes},
 		})
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -20,12 +19,12 @@ type tenure struct {
 type auditLog map[netip.Addr][]tenure
 
 // add adds the changes of a commit.
-func (l auditLog) add(c ipset.Commit) {
+func (l auditLog) add(c alloc.Commit) {
 	for _, ch := range c.Changes {
 		switch ch.Kind {
-		case ipset.AddressAssigned:
+		case alloc.AddressAssigned:
 			l[ch.Address] = append(l[ch.Address], tenure{c.Rev, ch.Is.Handle})
-		case ipset.AddressReleased, ipset.AddressCooling:
+		case alloc.AddressReleased, alloc.AddressCooling:
 			l[ch.Address] = append(l[ch.Address], tenure{c.Rev, ""})
 		}
 	}
@@ -69,7 +68,7 @@ func ExampleEngine_Changes() {
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	must(err)
 	second := read()
-	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Claim: alloc.Claim{Handle: "pod-2"}})
+	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Claim: alloc.Claim{Handle: "pod-2"}})
 	must(err)
 	third := read()
 	for _, rev := range []uint64{first, second, third} {

@@ -17,11 +17,11 @@ func ExamplePool_nested() {
 	ctx := context.Background()
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/10"), BlockBits: 22}))
-	must(e.AddPool(ctx, ipset.Pool{Name: "engineering", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 32, Manual: true}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/10"), BlockBits: 22}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "engineering", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 32, Manual: true}))
 	owner := alloc.Owner{Kind: alloc.Virtual, Name: "control"}
 	for _, pool := range []string{"engineering", "vpn"} {
-		got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: owner, Num4: 1, Pools: []string{pool}})
+		got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1, Pools: []string{pool}})
 		must(err)
 		fmt.Println(pool, netip.MustParsePrefix("100.64.8.0/22").Contains(got.V4[0].Address))
 	}
@@ -31,7 +31,7 @@ func ExamplePool_nested() {
 		fmt.Println(u.Pool, u.Prefix, "has", u.Capacity, "addresses without", u.Nested)
 	}
 	// A part of a block would leave the outer pool a broken one.
-	err = e.AddPool(ctx, ipset.Pool{Name: "sales", Prefix: netip.MustParsePrefix("100.64.12.0/24"), BlockBits: 32})
+	err = e.AddPool(ctx, alloc.Pool{Name: "sales", Prefix: netip.MustParsePrefix("100.64.12.0/24"), BlockBits: 32})
 	fmt.Println(errors.Is(err, ipalloc.ErrInvalid), err)
 	// Output:
 	// engineering true
@@ -49,8 +49,8 @@ func ExamplePool_order() {
 	must(err)
 	for _, o := range []alloc.Order{alloc.FIFO, alloc.Lowest, alloc.Random} {
 		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(o), 0}), 24)
-		must(e.AddPool(ctx, ipset.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o, Seed: 1}))
-		a := ipset.AssignArgs{Owner: alloc.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
+		must(e.AddPool(ctx, alloc.Pool{Name: o.String(), Prefix: prefix, BlockBits: 24, Order: o, Seed: 1}))
+		a := alloc.AssignArgs{Owner: alloc.HostOwner("router"), Num4: 3, Pools: []string{o.String()}}
 		first, err := e.AutoAssign(ctx, a)
 		must(err)
 		_, err = e.ReleaseIPs(ctx, alloc.Release{Address: first.V4[1].Address})
@@ -72,7 +72,7 @@ func ExampleAssignArgs_aligned() {
 	e := newEngine("10.0.0.0/24", 26)
 	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
-	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: alloc.Claim{Handle: "vm-1"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: alloc.Claim{Handle: "vm-1"}}
 	got, err := e.AutoAssign(ctx, a)
 	must(err)
 	fmt.Println(netip.PrefixFrom(got.V4[0].Address, 29), "of", got.V4[0].Block)

@@ -18,10 +18,10 @@ func ExampleShare() {
 	ctx := context.Background()
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "vips", Prefix: netip.MustParsePrefix("192.0.2.0/28"), Uses: alloc.LoadBalancer}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "vips", Prefix: netip.MustParsePrefix("192.0.2.0/28"), Uses: alloc.LoadBalancer}))
 	vip := netip.MustParseAddr("192.0.2.5")
 	assign := func(service, key string) {
-		_, err := e.AssignIP(ctx, ipset.AssignIPArgs{
+		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{
 			Address: vip, Owner: alloc.Owner{Kind: alloc.Virtual, Name: "lb"}, Use: alloc.LoadBalancer,
 			Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2, Key: key}},
 		})

@@ -27,7 +27,7 @@ func must(err error) {
 func newEngine(prefix string, blockBits int) *ipset.Engine {
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	must(err)
-	must(e.AddPool(context.Background(), ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), BlockBits: blockBits}))
+	must(e.AddPool(context.Background(), alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix(prefix), BlockBits: blockBits}))
 	return e
 }
 
@@ -38,7 +38,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
+	err = e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -63,7 +63,7 @@ func Example() {
 func ExampleEngine_AutoAssign_full() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 31)
-	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 5, Partial: true, Claim: alloc.Claim{Handle: "pod-1"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 5, Partial: true, Claim: alloc.Claim{Handle: "pod-1"}}
 	got, err := e.AutoAssign(ctx, a)
 	fmt.Println(len(got.V4), "of 5,", err)
 	for _, s := range got.Short {
@@ -82,7 +82,7 @@ func ExampleEngine_AutoAssign_full() {
 func ExampleEngine_AutoAssign_request() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
-	a := ipset.AssignArgs{
+	a := alloc.AssignArgs{
 		Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
 	}
 	first, err := e.AutoAssign(ctx, a)
@@ -98,7 +98,7 @@ func ExampleEngine_ReleaseIPs() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	addr := netip.MustParseAddr("10.0.0.7")
-	old, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "old"}})
+	old, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "old"}})
 	must(err)
 	late := alloc.Release{Address: addr, Guard: alloc.Guard{Seq: old.Seq}}
 	for range 2 {
@@ -106,7 +106,7 @@ func ExampleEngine_ReleaseIPs() {
 		must(err)
 		fmt.Println(res[0].Outcome)
 	}
-	_, err = e.AssignIP(ctx, ipset.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "new"}})
+	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "new"}})
 	must(err)
 	res, err := e.ReleaseIPs(ctx, late)
 	must(err)
@@ -123,8 +123,8 @@ func ExampleOperator_Check() {
 	db := store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	_, err = e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}})
+	must(e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
@@ -151,8 +151,8 @@ func ExampleRestoreMemory() {
 	db := store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	a := ipset.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}}
+	must(e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}}
 	_, err = e.AutoAssign(ctx, a)
 	must(err)
 	data, err := db.MarshalBinary()
@@ -196,7 +196,7 @@ func ExampleEngine_InSpace() {
 	for _, tenant := range []string{"red", "blue"} {
 		in, err := e.InSpace(tenant)
 		must(err)
-		must(in.AddPool(ctx, ipset.Pool{Name: "net", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}))
+		must(in.AddPool(ctx, alloc.Pool{Name: "net", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}))
 		a, err := in.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 		must(err)
 		fmt.Println(in.Space(), a.Handle, a.Address)
@@ -221,7 +221,7 @@ func ExampleOperator_Check_yourRecords() {
 	ctx, db := context.Background(), store.NewMemory()
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
-	must(e.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
 	a, err := e.Assign(ctx, alloc.HostOwner("laptop"), "laptop")
 	must(err)
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: a.Address.String()}})
@@ -238,13 +238,13 @@ func ExampleEngine_Offer() {
 	ctx, now := context.Background(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	engine, err := ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return now }})
 	must(err)
-	err = engine.AddPool(ctx, ipset.Pool{
+	err = engine.AddPool(ctx, alloc.Pool{
 		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
 		Ranges: []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.199")}, // others can be named with AssignIP
 	})
 	must(err)
 	client := alloc.Guard{Handle: "aa:bb:cc"}
-	got, err := engine.Offer(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
+	got, err := engine.Offer(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
 	must(err)
 	offered := got.V4[0]
 	fmt.Println(offered.Address, offered.Until.Format(time.TimeOnly))
@@ -252,7 +252,7 @@ func ExampleEngine_Offer() {
 	fmt.Println(leased.Until.Format(time.TimeOnly), err)
 	_, err = engine.RenewIP(ctx, offered.Address, alloc.Guard{Handle: "dd:ee:ff"}, time.Hour)
 	fmt.Println(err)
-	_, err = engine.Decline(ctx, ipset.DeclineArgs{Address: offered.Address, Guard: client, For: 10 * time.Minute, Reason: "DHCPDECLINE"})
+	_, err = engine.Decline(ctx, alloc.DeclineArgs{Address: offered.Address, Guard: client, For: 10 * time.Minute, Reason: "DHCPDECLINE"})
 	fmt.Println(err)
 	_, err = engine.Lookup(ctx, offered.Address)
 	fmt.Println(err)
@@ -269,8 +269,8 @@ func ExampleEngine_Release() {
 	ctx, db := context.Background(), store.NewMemory()
 	engine, err := ipset.New(db, ipset.Options{})
 	must(err)
-	must(engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
-	machine := ipset.AssignArgs{
+	must(engine.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
+	machine := alloc.AssignArgs{
 		Owner: alloc.HostOwner("vpn"), Num4: 1, Claim: alloc.Claim{Handle: "laptop"},
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: "key of the laptop"}}, // Expect 0: it must be new
 	}
@@ -280,7 +280,7 @@ func ExampleEngine_Release() {
 	_, err = engine.AutoAssign(ctx, machine)
 	key, _ := store.ConflictKey(err)
 	fmt.Println(errors.Is(err, ipalloc.ErrConflict), key)
-	released, err := engine.Release(ctx, ipset.ReleaseArgs{
+	released, err := engine.Release(ctx, alloc.ReleaseArgs{
 		Handle: "laptop",
 		Also:   []store.Op{{Kind: store.Delete, Key: "Machine/laptop", Expect: store.AnyRevision}},
 	})
@@ -294,9 +294,9 @@ func ExampleEngine_Release() {
 // The hosts with the most addresses, the borrowers, and those that may have no further block.
 func ExampleEngine_Hosts() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/28", 29)
-	must(engine.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 1}))
+	must(engine.Operator().SetConfig(ctx, alloc.Config{MaxBlocksPerHost: 1}))
 	for i, n := range []int{4, 7, 5} {
-		_, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("node-", i)), Num4: n})
+		_, err := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("node-", i)), Num4: n})
 		must(err)
 	}
 	reports, err := engine.Hosts(ctx)
@@ -313,8 +313,8 @@ func ExampleEngine_Hosts() {
 // A static IPv4 address and an automatic IPv6 one, both or neither.
 func ExampleAssignArgs_addresses() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/24", 28)
-	must(engine.AddPool(ctx, ipset.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/120"), BlockBits: 120}))
-	args := ipset.AssignArgs{
+	must(engine.AddPool(ctx, alloc.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/120"), BlockBits: 120}))
+	args := alloc.AssignArgs{
 		Owner: alloc.HostOwner("node-a"), Num6: 1, Claim: alloc.Claim{Handle: "vm-1"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")},
 	}

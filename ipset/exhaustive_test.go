@@ -22,7 +22,7 @@ func TestEngineExhaustively(t *testing.T) {
 	}
 	for _, strict := range []bool{false, true} {
 		for n := range total {
-			w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/30", 31))
+			w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/30", 31))
 			for k := n; k > 0; k /= ops {
 				switch op := k % ops; op {
 				case 0, 1:
@@ -34,7 +34,7 @@ func TestEngineExhaustively(t *testing.T) {
 				case 5:
 					w.releaseHandle("p")
 				case 6, 7:
-					w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(fmt.Sprint("h", op-6)), OnlyEmpty: k%2 == 0})
+					w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(fmt.Sprint("h", op-6)), OnlyEmpty: k%2 == 0})
 				case 8:
 					w.clock.add(time.Minute)
 				}
@@ -48,7 +48,7 @@ func TestEngineExhaustively(t *testing.T) {
 func TestStickyTakesBackItsCoolingAddress(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	a := want("h", 1, "vm")
 	a.Sticky = true
 	first := w.assign(a).V4[0].Address
@@ -64,7 +64,7 @@ func TestStickyTakesBackItsCoolingAddress(t *testing.T) {
 
 // TestDrainedSizesAreForgotten: a block size that no block has any more costs no look at the store.
 func TestDrainedSizesAreForgotten(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	draining := func(bits int) []int {
 		t.Helper()
@@ -81,7 +81,7 @@ func TestDrainedSizesAreForgotten(t *testing.T) {
 		t.Errorf("draining %v", d)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
 	if d := draining(29); len(d) != 0 {
 		t.Errorf("draining %v", d)
 	}

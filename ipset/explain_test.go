@@ -21,7 +21,7 @@ import (
 // scarce returns pools of four addresses of which host h gets none, each for another reason, and one that gives.
 func scarce(t *testing.T) *world {
 	zone := selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{"a"}}}}}
-	pools := []Pool{{Name: "given"}, {Name: "full"}, {Name: "cooling", Cooldown: time.Hour}, {Name: "reserved"}, {Name: "limited", MaxBlocksPerHost: 1}, {Name: "subnet", Subnet: true},
+	pools := []alloc.Pool{{Name: "given"}, {Name: "full"}, {Name: "cooling", Cooldown: time.Hour}, {Name: "reserved"}, {Name: "limited", MaxBlocksPerHost: 1}, {Name: "subnet", Subnet: true},
 		{Name: "manual", Manual: true}, {Name: "disabled", Disabled: true}, {Name: "tunnel", Uses: alloc.Tunnel}, {Name: "zoned", Nodes: zone}, {Name: "spaced", Namespaces: zone}, {Name: "small", BlockBits: 31}}
 	for i := range pools {
 		pools[i].Prefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 30)
@@ -30,7 +30,7 @@ func scarce(t *testing.T) *world {
 		}
 	}
 	pools[4].BlockBits = 31
-	w := newWorld(t, Config{Strict: true}, append(pools, poolOf("six", "fd00::/126", 126))...)
+	w := newWorld(t, alloc.Config{Strict: true}, append(pools, poolOf("six", "fd00::/126", 126))...)
 	for pool, n := range map[string]int{"full": 4, "cooling": 4, "limited": 2, "subnet": 2} {
 		a := want("h", n, pool)
 		a.Pools = []string{pool}
@@ -64,8 +64,8 @@ func TestExplainSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reasons := map[string]Reason{"full": ReasonFull, "cooling": ReasonCoolingLeft, "reserved": ReasonReservedLeft, "limited": ReasonEndsTooLarge, "subnet": ReasonOutsideLeft, "manual": ReasonNotNamed,
-		"disabled": ReasonDisabled, "tunnel": ReasonOtherUse, "zoned": ReasonNotOfHost, "spaced": ReasonNotOfNamespace, "small": ReasonEndsTooLarge, "six": ReasonOtherFamily}
+	reasons := map[string]alloc.Reason{"full": alloc.ReasonFull, "cooling": alloc.ReasonCoolingLeft, "reserved": alloc.ReasonReservedLeft, "limited": alloc.ReasonEndsTooLarge, "subnet": alloc.ReasonOutsideLeft, "manual": alloc.ReasonNotNamed,
+		"disabled": alloc.ReasonDisabled, "tunnel": alloc.ReasonOtherUse, "zoned": alloc.ReasonNotOfHost, "spaced": alloc.ReasonNotOfNamespace, "small": alloc.ReasonEndsTooLarge, "six": alloc.ReasonOtherFamily}
 	for i, x := range found {
 		if x.Pool != us[i].Pool {
 			t.Errorf("%s where Utilization has %s", x.Pool, us[i].Pool)
@@ -87,10 +87,10 @@ func TestExplainSaysWhy(t *testing.T) {
 		t.Errorf("%d of %d pools", len(found), len(us))
 	}
 	a.Pools = []string{"zoned"}
-	if found, err = w.Explain(bg, a); err != nil || !slices.ContainsFunc(found, func(x Explanation) bool { return x.Pool == "zoned" && len(x.Gives) == 1 }) {
+	if found, err = w.Explain(bg, a); err != nil || !slices.ContainsFunc(found, func(x alloc.Explanation) bool { return x.Pool == "zoned" && len(x.Gives) == 1 }) {
 		t.Errorf("a pool that the call names, whatever it selects: %+v, %v", found, err)
 	}
-	if _, err := w.Explain(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"none"}}); !errors.Is(err, ipalloc.ErrNotFound) {
+	if _, err := w.Explain(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"none"}}); !errors.Is(err, ipalloc.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -103,16 +103,16 @@ func TestShortageIsInTheError(t *testing.T) {
 	for _, c := range []struct {
 		pools string
 		is    error
-		want  Shortage // of the first pool
+		want  alloc.Shortage // of the first pool
 		text  string
 	}{
-		{"full", ipalloc.ErrFull, Shortage{Reason: ReasonFull}, `in "full": not enough addresses: full`},
-		{"cooling", ipalloc.ErrCooling, Shortage{Reason: ReasonCoolingLeft, Until: until}, `in "cooling": not enough addresses: cooling until 2026-`},
-		{"reserved", ipalloc.ErrReserved, Shortage{Reason: ReasonReservedLeft}, `in "reserved": not enough addresses: reserved`},
-		{"limited", ipalloc.ErrLimit, Shortage{Reason: ReasonLimitReached, Limit: BlockLimit{"limited", 1, 1}}, "limit: 1 of 1 blocks"},
-		{"subnet", ipalloc.ErrFull, Shortage{Reason: ReasonOutsideLeft}, "only addresses outside its ranges are left"},
-		{"full cooling", ipalloc.ErrFull, Shortage{Reason: ReasonCoolingLeft, Until: until}, ": not enough addresses: cooling: cooling, full: full"},
-		{"disabled tunnel", ipalloc.ErrNotFound, Shortage{Reason: ReasonDisabled}, "no pool qualifies: disabled: disabled, tunnel: for other uses"},
+		{"full", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonFull}, `in "full": not enough addresses: full`},
+		{"cooling", ipalloc.ErrCooling, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, `in "cooling": not enough addresses: cooling until 2026-`},
+		{"reserved", ipalloc.ErrReserved, alloc.Shortage{Reason: alloc.ReasonReservedLeft}, `in "reserved": not enough addresses: reserved`},
+		{"limited", ipalloc.ErrLimit, alloc.Shortage{Reason: alloc.ReasonLimitReached, Limit: alloc.BlockLimit{Pool: "limited", Blocks: 1, Max: 1}}, "limit: 1 of 1 blocks"},
+		{"subnet", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonOutsideLeft}, "only addresses outside its ranges are left"},
+		{"full cooling", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, ": not enough addresses: cooling: cooling, full: full"},
+		{"disabled tunnel", ipalloc.ErrNotFound, alloc.Shortage{Reason: alloc.ReasonDisabled}, "no pool qualifies: disabled: disabled, tunnel: for other uses"},
 	} {
 		a := want("h", 1, "x")
 		a.Pools, a.Partial = strings.Fields(c.pools), false
@@ -138,27 +138,27 @@ func TestShortageIsInTheError(t *testing.T) {
 			}
 		}
 	}
-	_, err := w.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("g"), Num4: 1, Pools: []string{"reserved"}})
+	_, err := w.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("g"), Num4: 1, Pools: []string{"reserved"}})
 	if !errors.Is(err, ipalloc.ErrReserved) || !strings.Contains(err.Error(), `in "reserved"`) {
 		t.Error(err)
 	}
-	_, err = w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.7.1"), Owner: alloc.HostOwner("h")})
+	_, err = w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.7.1"), Owner: alloc.HostOwner("h")})
 	if e := new(ipalloc.Error); !errors.As(err, &e) || e.Name != "disabled" || !strings.HasSuffix(err.Error(), "no pool qualifies: disabled") {
 		t.Error(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.4.2"), Owner: alloc.HostOwner("h")}); !errors.Is(err, ipalloc.ErrLimit) || !strings.HasSuffix(err.Error(), ": 1 of 1") {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.4.2"), Owner: alloc.HostOwner("h")}); !errors.Is(err, ipalloc.ErrLimit) || !strings.HasSuffix(err.Error(), ": 1 of 1") {
 		t.Error(err)
 	}
 }
 
 // TestManyPoolsInOneError: an error names the first pools of many, its result all.
 func TestManyPoolsInOneError(t *testing.T) {
-	var pools []Pool
+	var pools []alloc.Pool
 	for i := range 20 {
-		pools = append(pools, Pool{Name: fmt.Sprint("p", 10+i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 30)})
+		pools = append(pools, alloc.Pool{Name: fmt.Sprint("p", 10+i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 30)})
 	}
-	w := newWorld(t, Config{}, pools...)
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1})
+	w := newWorld(t, alloc.Config{}, pools...)
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1})
 	if !errors.Is(err, ipalloc.ErrNotFound) || !strings.HasSuffix(err.Error(), "p17: of the other family and 12 more") || len(got.Short) != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -168,17 +168,17 @@ func TestManyPoolsInOneError(t *testing.T) {
 // it gives what fits, also where blocks that are claimed have one address each.
 func TestMoreThanACommitTakes(t *testing.T) {
 	for _, bits := range []int{32, 31, 29} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", bits), poolOf("b", "10.0.1.0/24", 24))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", bits), poolOf("b", "10.0.1.0/24", 24))
 		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 127}))
 		a := want("h", 100, "x")
 		a.Partial = false
 		rows, err := e.Explain(bg, a)
-		if err != nil || len(rows) != 2 || rows[0].Reason != ReasonCommitFull || rows[0].Gives != nil || len(rows[1].Gives) != 0 && len(rows[1].Gives) != 100 {
+		if err != nil || len(rows) != 2 || rows[0].Reason != alloc.ReasonCommitFull || rows[0].Gives != nil || len(rows[1].Gives) != 0 && len(rows[1].Gives) != 100 {
 			t.Errorf("/%d: %+v, %v", bits, rows, err)
 		}
 		a.Partial, a.Pools = true, []string{"a"}
 		got, err := e.AutoAssign(bg, a)
-		if err != nil || len(got.V4) < 20 || len(got.Short) != 1 || got.Short[0].Reason != ReasonCommitFull {
+		if err != nil || len(got.V4) < 20 || len(got.Short) != 1 || got.Short[0].Reason != alloc.ReasonCommitFull {
 			t.Errorf("/%d: %d given, %v, %v", bits, len(got.V4), got.Short, err)
 		}
 		w.check()
@@ -187,8 +187,8 @@ func TestMoreThanACommitTakes(t *testing.T) {
 
 // A wish counts in the row of its pool, as it does for the call.
 func TestExplainWish(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "10.0.1.0/28", 28))
-	a := AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Wish: netip.MustParseAddr("10.0.1.7")}
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "10.0.1.0/28", 28))
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Wish: netip.MustParseAddr("10.0.1.7")}
 	rows, err := w.Explain(bg, a)
 	if err != nil || len(rows) != 2 || rows[0].Gives[0] != netip.MustParseAddr("10.0.0.0") || rows[1].Gives[0] != a.Wish {
 		t.Errorf("%+v, %v", rows, err)

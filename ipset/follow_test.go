@@ -14,7 +14,7 @@ import (
 // TestFollowDoesNotGrowWithTheCluster: other hosts, also those whose names begin with that of the followed one, neither add to
 // what is watched nor to what arrives; a new block of its own does.
 func TestFollowDoesNotGrowWithTheCluster(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 28))
 	w.assign(want("h1", 20, "p")) // two blocks
 	for i := range 50 {
 		w.assign(want(fmt.Sprint("h1", i), 1, "q"))
@@ -67,7 +67,7 @@ func (s *watchSteps) Watch(ctx context.Context, after uint64, prefixes ...string
 // TestFollowUsesWhatArrives: after another engine has changed a block of a followed owner, or the catalog, a call reads nothing and
 // meets no conflict.
 func TestFollowUsesWhatArrives(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
 	w.assign(want("h", 1, "p"))
 	f := faults.NewFaulty(w.store)
 	s := &watchSteps{Store: f, begun: make(chan struct{}, 8), done: make(chan struct{}, 8)}

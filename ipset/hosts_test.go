@@ -35,13 +35,13 @@ func (w *world) heldFor(host string) string {
 
 func TestReleaseByHost(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 29))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 29))
 		w.assign(want("a", 5, "p"))
 		w.assign(want("b", 8, "q"))
 		if !strict {
 			w.assign(want("b", 2, "q")) // of a's block
 		}
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+		if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 			t.Fatal(err)
 		}
 		a := w.heldFor("a")
@@ -69,7 +69,7 @@ func TestReleaseByHost(t *testing.T) {
 		}
 		w.check()
 	}
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	if _, err := w.ReleaseAddressesOf(bg, alloc.Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
@@ -80,14 +80,14 @@ func TestReleaseByHost(t *testing.T) {
 
 // TestHostMoves: a virtual machine is migrated, so that the removal of the host it left does not take its address.
 func TestHostMoves(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("a", 1, "vm")).V4[0]
 	to := alloc.HostOwner("b")
 	for _, tt := range []struct {
 		to   alloc.Owner
 		want error
 	}{{alloc.Owner{}, ipalloc.ErrInvalid}, {to, nil}, {to, nil}} {
-		err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
+		err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("to %v: %v", tt.to, err)
 		}
@@ -114,7 +114,7 @@ func TestHostsAtRandom(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		p := poolOf("a", "10.0.0.0/26", 29)
 		p.Cooldown = 10 * time.Second
-		w := newWorld(t, Config{Strict: strict}, p)
+		w := newWorld(t, alloc.Config{Strict: strict}, p)
 		held := make(map[netip.Addr]string)
 		ended := make(map[netip.Addr]time.Time)
 		for n := range steps {
@@ -138,7 +138,7 @@ func TestHostsAtRandom(t *testing.T) {
 					delete(held, a)
 				}
 			case 6:
-				if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
+				if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(host)}); err != nil {
 					t.Fatal(err)
 				}
 			case 7:
@@ -155,7 +155,7 @@ func TestHostsAtRandom(t *testing.T) {
 			case 8:
 				if as := slices.SortedFunc(maps.Keys(held), netip.Addr.Compare); len(as) > 0 {
 					a, to := as[r.IntN(len(as))], alloc.HostOwner(host)
-					if err := w.SetAttributes(bg, SetOwnerArgs{Address: a, Host: &to}); err == nil {
+					if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: a, Host: &to}); err == nil {
 						held[a] = host
 					}
 				}
@@ -203,7 +203,7 @@ func (w *world) compareHost(host string, held map[netip.Addr]string) {
 func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 	const n = 100
 	for interrupted := 1; ; interrupted++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/25", 26))
 		for i := range n {
 			w.assign(want("a", 1, fmt.Sprint("p", i)))
 		}
@@ -243,7 +243,7 @@ func TestRemovalOfAHostGoesInSteps(t *testing.T) {
 // TestManyLeasesEndInSteps: the leases of a large block end at once, and one commit cannot take all their handles.
 func TestManyLeasesEndInSteps(t *testing.T) {
 	const n = 300
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 23))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 23))
 	for i := range n {
 		a := want("a", 1, fmt.Sprint("p", i))
 		a.TTL = time.Minute
@@ -255,7 +255,7 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	w.check()
-	if _, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -278,12 +278,12 @@ func TestBlockComesBackToItsHost(t *testing.T) {
 	for name, call := range calls {
 		for nth := range 6 {
 			for _, leaves := range []bool{false, true} {
-				w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
+				w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
 				o := alloc.HostOwner("o")
 				at := w.assign(want("o", 2, "pod")).V4[0].Block
 				change := func() (err error) {
 					if leaves {
-						_, err = w.DisownBlocks(bg, DisownArgs{Owner: o})
+						_, err = w.DisownBlocks(bg, alloc.DisownArgs{Owner: o})
 					} else {
 						_, _, err = w.ClaimAffinity(bg, at, o)
 					}

@@ -17,7 +17,7 @@ import (
 func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *faults.Faulty, *Engine) {
 	p := poolOf("a", "10.0.0.0/12", 28)
 	p.Cooldown = cooldown
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	for i := range n {
 		w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("p", i)))
 	}
@@ -33,7 +33,7 @@ func idleWorld(t *testing.T, n int, cooldown time.Duration) (*world, *faults.Fau
 func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 	const n = 900
 	w, s, e := idleWorld(t, n, 0)
-	sweep := func(a SweepArgs) (faults.Counts, Swept) {
+	sweep := func(a alloc.SweepArgs) (faults.Counts, alloc.Swept) {
 		t.Helper()
 		s.Reset()
 		got, err := e.Operator().Sweep(bg, a)
@@ -42,8 +42,8 @@ func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 		}
 		return s.Counts(), got
 	}
-	none, _ := sweep(SweepArgs{})
-	idle := SweepArgs{IdleAfter: time.Hour}
+	none, _ := sweep(alloc.SweepArgs{})
+	idle := alloc.SweepArgs{IdleAfter: time.Hour}
 	sweep(idle) // lists the blocks
 	w.clock.add(50 * time.Minute)
 	if c, _ := sweep(idle); c.Calls() != none.Calls() || c.Read > 0 {
@@ -79,7 +79,7 @@ func TestLaterIdleBlocksAreFound(t *testing.T) {
 	sweep := func(d time.Duration, want int) {
 		t.Helper()
 		w.clock.add(d)
-		if got, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
+		if got, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
 			t.Errorf("returned %v, %v, want %d", got.Returned, err, want)
 		}
 	}
@@ -103,11 +103,11 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 		w, _, stale := idleWorld(t, n, time.Minute)
 		s := faults.NewLimited(w.store, store.Limits{Ops: limit})
 		e := w.engine(s)
-		if _, err := stale.Operator().Sweep(bg, SweepArgs{}); err != nil {
+		if _, err := stale.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 			t.Fatal(err)
 		}
 		w.clock.add(time.Hour)
-		got, err := e.Operator().Sweep(bg, SweepArgs{})
+		got, err := e.Operator().Sweep(bg, alloc.SweepArgs{})
 		most := n/txn.StepBlocks + 1
 		if limit > 0 {
 			most = n/(limit/(2*(7+1))) + 1

@@ -13,7 +13,7 @@ import (
 
 // TestImportOfManyWithoutHandle: addresses without handle have no index records and do not count against a commit's limit.
 func TestImportOfManyWithoutHandle(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 24))
 	b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: alloc.HostOwner("h")})
 	for i := range 100 {
 		attrs, err := alloc.NewAttributes(map[string]string{"n": fmt.Sprint(i)})
@@ -32,7 +32,7 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 func TestImportUnderAnyLimit(t *testing.T) {
 	whole := 0
 	for ops := 8; whole < 3; ops++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 24))
 		b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: alloc.HostOwner("h")})
 		for i := range 11 {
 			b.AutoAssign(nil, 1, alloc.Claim{Handle: fmt.Sprint(i)}, w.clock.now(), nil)
@@ -50,7 +50,7 @@ func TestImportUnderAnyLimit(t *testing.T) {
 
 // TestGenerationsEnd: a block or a pool that needs a generation beyond the last is refused, and changes nothing.
 func TestGenerationsEnd(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 24))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 24))
 	imported := func(prefix string, generation uint64) error {
 		return w.Operator().ImportBlock(bg, mustBlock(t, prefix, block.Options{Owner: alloc.HostOwner("h"), Seq: generation << pool.GenShift}))
 	}

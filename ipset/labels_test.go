@@ -26,7 +26,7 @@ func key(k, v string) selector.Selector {
 func labelled(t *testing.T) *world {
 	red := poolOf("red", "10.0.0.0/24", 28)
 	red.Nodes, red.Namespaces, red.Priority, red.Manual = key("zone", "a"), key("team", "x"), 1, true
-	w := newWorld(t, Config{}, red, poolOf("all", "10.0.1.0/24", 28))
+	w := newWorld(t, alloc.Config{}, red, poolOf("all", "10.0.1.0/24", 28))
 	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) {
 		switch o {
 		case alloc.HostOwner("in"), alloc.Owner{Kind: alloc.Virtual, Name: "in"}:
@@ -48,9 +48,9 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	for _, kind := range []alloc.OwnerKind{alloc.Host, alloc.Virtual} {
 		for name, want := range map[string]string{"in": "10.0.0.0/24", "out": "10.0.1.0/24", "ghost": ""} {
 			o := alloc.Owner{Kind: kind, Name: name}
-			got, err := w.AutoAssign(bg, AssignArgs{Owner: o, Num4: 1, Namespace: map[string]string{"team": "x"}})
-			blocks, err2 := w.EnsureBlock(bg, AssignArgs{Owner: o, Num4: 1})
-			_, err3 := w.AssignIP(bg, AssignIPArgs{Owner: o, Address: ip("10.0.1.200")})
+			got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: o, Num4: 1, Namespace: map[string]string{"team": "x"}})
+			blocks, err2 := w.EnsureBlock(bg, alloc.AssignArgs{Owner: o, Num4: 1})
+			_, err3 := w.AssignIP(bg, alloc.AssignIPArgs{Owner: o, Address: ip("10.0.1.200")})
 			if want == "" {
 				if !errors.Is(err, ipalloc.ErrNotFound) || !errors.Is(err2, ipalloc.ErrNotFound) || !errors.Is(err3, ipalloc.ErrNotFound) {
 					t.Errorf("%s: %v, %v, %v", o, err, err2, err3)
@@ -69,7 +69,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	}
 	// Without the label the pool no longer selects the virtual owner either: its empty block goes back.
 	w.core.Labels = func(alloc.Owner) (map[string]string, bool) { return nil, true }
-	s, err := w.Operator().Sweep(bg, SweepArgs{Unselected: true})
+	s, err := w.Operator().Sweep(bg, alloc.SweepArgs{Unselected: true})
 	if err != nil || len(s.Returned) != 2 {
 		t.Errorf("returned %v, %v", s.Returned, err)
 	}
@@ -93,7 +93,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		"namespace is none": {"in", nil, true, false},
 		"other namespace":   {"in", map[string]string{"team": "y"}, true, false},
 	} {
-		a := AssignIPArgs{Owner: alloc.HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
+		a := alloc.AssignIPArgs{Owner: alloc.HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
 		before, _ := w.store.MarshalBinary()
 		_, err := w.AssignIP(bg, a)
 		if !tt.ok {
@@ -116,7 +116,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		}
 		w.releaseHandle("h")
 	}
-	a := AssignIPArgs{Owner: alloc.HostOwner("in"), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
+	a := alloc.AssignIPArgs{Owner: alloc.HostOwner("in"), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
 	if _, err := w.AssignIP(bg, a); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestAssignIPSelectors(t *testing.T) {
 
 // Sweep asks for no labels of nobody, whose block it may meet where an owner has left it since the list.
 func TestSweepAsksForNoLabelsOfNobody(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
 	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
 	e.core.Labels = func(o alloc.Owner) (map[string]string, bool) {
@@ -138,7 +138,7 @@ func TestSweepAsksForNoLabelsOfNobody(t *testing.T) {
 		}
 		return nil, true
 	}
-	if _, err := e.EnsureBlock(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1}); err != nil {
+	if _, err := e.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1}); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(time.Hour)
@@ -147,14 +147,14 @@ func TestSweepAsksForNoLabelsOfNobody(t *testing.T) {
 		if listed && !left {
 			left = true
 			w.assign(want("a", 1, "x"))
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 				t.Error(err)
 			}
 		}
 		listed = listed || c.Kind == faults.List && strings.HasPrefix(c.Range.From, record.KindEmpty)
 		return faults.Outcome{}
 	})
-	if _, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Unselected: true}); err != nil || !left {
+	if _, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute, Unselected: true}); err != nil || !left {
 		t.Error(left, err)
 	}
 }

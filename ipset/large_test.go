@@ -25,7 +25,7 @@ func TestLargeAttributesConcernTheirAddressAlone(t *testing.T) {
 		return a
 	}
 	for _, limits := range []store.Limits{{Ops: 127, Value: 64 << 10, Bytes: 100 << 10}, {Ops: 127, Value: 62 << 10}, {Bytes: 61 << 10}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		e := w.engine(faults.NewLimited(w.store, limits))
 		var large []netip.Addr
 		for i := range 12 { // eight of one host's first block would not fit into one record

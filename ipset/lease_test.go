@@ -22,12 +22,12 @@ import (
 func lan(t *testing.T) *world {
 	p := poolOf("lan", "192.168.1.0/24", 24)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("192.168.1.100-192.168.1.102")}
-	return newWorld(t, Config{}, p)
+	return newWorld(t, alloc.Config{}, p)
 }
 
 // offer are the arguments of an offer of half a minute.
-func offer(handle string) AssignArgs {
-	return AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: 30 * time.Second}}
+func offer(handle string) alloc.AssignArgs {
+	return alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: 30 * time.Second}}
 }
 
 // mustOffer offers an address.
@@ -104,7 +104,7 @@ func TestLeaseRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, static, cooling := w.mustOffer("c1").Address, ip("192.168.1.9"), w.mustOffer("c2").Address
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: static, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "printer"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: static, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "printer"}}); err != nil {
 		t.Fatalf("outside of the dynamic range: %v", err)
 	}
 	w.releaseHandle("c2")
@@ -126,7 +126,7 @@ func TestLeaseRefusals(t *testing.T) {
 		"with a zone":   {ip("fe80::1%eth0"), alloc.Guard{}, ipalloc.ErrInvalid, "", time.Time{}},
 	} {
 		_, err := w.RenewIP(bg, tt.at, tt.g, time.Hour)
-		_, err2 := w.Decline(bg, DeclineArgs{Address: tt.at, Guard: tt.g, For: time.Hour})
+		_, err2 := w.Decline(bg, alloc.DeclineArgs{Address: tt.at, Guard: tt.g, For: time.Hour})
 		for _, err := range []error{err, err2} {
 			e := (*ipalloc.Error)(nil)
 			if !errors.Is(err, tt.want) || !errors.As(err, &e) || e.Holder != tt.holder || !e.Until.Equal(tt.until) {
@@ -136,7 +136,7 @@ func TestLeaseRefusals(t *testing.T) {
 	}
 	for name, f := range map[string]func() error{
 		"renewed for no time":  func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, 0); return err },
-		"declined for no time": func() error { _, err := w.Decline(bg, DeclineArgs{Address: held}); return err },
+		"declined for no time": func() error { _, err := w.Decline(bg, alloc.DeclineArgs{Address: held}); return err },
 		"offered for no time":  func() error { _, err := w.Offer(bg, want("dhcp", 1, "c1")); return err },
 		"offered to nothing":   func() error { _, err := w.Offer(bg, offer("")); return err },
 	} {
@@ -144,7 +144,7 @@ func TestLeaseRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := w.Decline(bg, DeclineArgs{Address: held, For: time.Hour, Reason: strings.Repeat("x", 1<<16)}); !errors.Is(err, ipalloc.ErrLimit) {
+	if _, err := w.Decline(bg, alloc.DeclineArgs{Address: held, For: time.Hour, Reason: strings.Repeat("x", 1<<16)}); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("a long reason: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -161,7 +161,7 @@ func TestDeclined(t *testing.T) {
 	w := lan(t)
 	a := w.mustOffer("c1").Address
 	before := w.revision()
-	declined, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: 10 * time.Minute, Reason: "answered by aa:bb"})
+	declined, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: 10 * time.Minute, Reason: "answered by aa:bb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,11 +171,11 @@ func TestDeclined(t *testing.T) {
 	end := w.clock.now().Add(10 * time.Minute)
 	for name, f := range map[string]func() error{
 		"named by the client": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "c1"}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "c1"}})
 			return err
 		},
 		"named without handle": func() error {
-			_, err := w.AssignIP(bg, AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp")})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp")})
 			return err
 		},
 		"looked up": func() error {
@@ -187,7 +187,7 @@ func TestDeclined(t *testing.T) {
 		},
 		"renewed": func() error { _, err := w.RenewIP(bg, a, alloc.Guard{Handle: "c1"}, time.Hour); return err },
 		"declined by another": func() error {
-			_, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c2"}, For: time.Hour})
+			_, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c2"}, For: time.Hour})
 			return err
 		},
 	} {
@@ -196,7 +196,7 @@ func TestDeclined(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if al, err := w.Decline(bg, DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour}); err != nil || al != declined {
+	if al, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour}); err != nil || al != declined {
 		t.Errorf("declined again: %+v, %v", al, err)
 	}
 	if als, err := w.IPsByHandle(bg, "c1"); err != nil || len(als) != 0 {
@@ -226,11 +226,11 @@ func TestDeclined(t *testing.T) {
 func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/29", 29)
 	p.Cooldown = 10 * time.Second
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	als := w.assign(want("h", 8, "p")).V4
 	for i, d := range []int{40, 20, 30} {
 		e := w.engine(w.store)
-		if _, err := e.Decline(bg, DeclineArgs{Address: als[i].Address, For: time.Duration(d) * time.Second}); err != nil {
+		if _, err := e.Decline(bg, alloc.DeclineArgs{Address: als[i].Address, For: time.Duration(d) * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestCoolingInOrderOfTheirEnds(t *testing.T) {
 // The leases of a handle are renewed, and its addresses released, in as few commits as the store's limit allows.
 func TestStepsAreAsLongAsFits(t *testing.T) {
 	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 2}, {20, 1, 2}, {127, 1, 1}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 26))
 		a := want("h", 12, "p")
 		a.TTL = time.Hour
 		w.assign(a)
@@ -274,7 +274,7 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 
 // TestLeaseGivenBackLeavesNoEntry: the entry that says when time changes a block follows the lease that ends first.
 func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28))
 	for i, ttl := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
 		a := want("h", 1, fmt.Sprint("p", i))
 		a.TTL = ttl
@@ -317,7 +317,7 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 // commit takes; not one that still runs, that was given back, or that an assignment has ended.
 func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 	for _, limits := range []store.Limits{{}, {Ops: 40}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		e := w.engine(limitedStore{w.store, limits})
 		ended := map[string]alloc.Allocation{}
 		for i := range 70 {
@@ -328,7 +328,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		}
 		vip := ip("10.0.0.250")
 		for handle, ttl := range map[string]time.Duration{"soon": time.Hour, "late": 3 * time.Hour, "never": 0} {
-			al, err := w.AssignIP(bg, AssignIPArgs{Address: vip, Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle, TTL: ttl, Share: alloc.Share{Max: 3}}})
+			al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle, TTL: ttl, Share: alloc.Share{Max: 3}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -341,7 +341,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		}
 		delete(ended, "lease7")
 		w.clock.add(2 * time.Hour)
-		s, err := e.Operator().Sweep(bg, SweepArgs{})
+		s, err := e.Operator().Sweep(bg, alloc.SweepArgs{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		if len(ended) > 0 {
 			t.Errorf("%+v: no word of %v", limits, ended)
 		}
-		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || len(s.Ended) > 0 {
+		if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || len(s.Ended) > 0 {
 			t.Errorf("%+v: a second sweep: %+v, %v", limits, s, err)
 		}
 		w.check()

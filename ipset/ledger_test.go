@@ -39,19 +39,19 @@ func tenantOf(al alloc.Allocation) tenant {
 type ledger struct {
 	addresses map[holding]tenant
 	blocks    map[netip.Prefix]alloc.Owner
-	pools     map[string]ipset.Pool
+	pools     map[string]alloc.Pool
 	reserved  string
-	config    ipset.Config
+	config    alloc.Config
 	unknown   map[any]int // how often the change of an address or a block said that what was before is not known
 }
 
 func newLedger() *ledger {
-	return &ledger{map[holding]tenant{}, map[netip.Prefix]alloc.Owner{}, map[string]ipset.Pool{}, "[]", ipset.Config{}, map[any]int{}}
+	return &ledger{map[holding]tenant{}, map[netip.Prefix]alloc.Owner{}, map[string]alloc.Pool{}, "[]", alloc.Config{}, map[any]int{}}
 }
 
 // apply takes over a change, and reports whether it says rightly what was before.
-func (l *ledger) apply(c ipset.Change) error {
-	if at := any(c.Address); c.Unknown && c.Kind < ipset.PoolAdded {
+func (l *ledger) apply(c alloc.Change) error {
+	if at := any(c.Address); c.Unknown && c.Kind < alloc.PoolAdded {
 		if c.Block.IsValid() {
 			at = c.Block
 		}
@@ -63,7 +63,7 @@ func (l *ledger) apply(c ipset.Change) error {
 		}
 	}
 	switch k := c.Kind; {
-	case k <= ipset.HostChanged:
+	case k <= alloc.HostChanged:
 		at := holding{c.Address, c.Was.Seq}
 		if was, had := l.addresses[at]; had != c.Was.Address.IsValid() || had && was != tenantOf(c.Was) && was != tenantOf(c.Is) {
 			return fmt.Errorf("%v: %s was %+v, the change says %+v", k, c.Address, was, c.Was) // the second change of a holder has been applied
@@ -71,20 +71,20 @@ func (l *ledger) apply(c ipset.Change) error {
 		if delete(l.addresses, at); c.Is.Address.IsValid() {
 			l.addresses[holding{c.Address, c.Is.Seq}] = tenantOf(c.Is)
 		}
-	case k <= ipset.BlockReturned:
+	case k <= alloc.BlockReturned:
 		if former := l.blocks[c.Block]; !c.Unknown && former != c.Former {
 			return fmt.Errorf("%v: %s was of %v, the change says %v", k, c.Block, former, c.Former)
 		}
-		if l.blocks[c.Block] = c.Owner; k == ipset.BlockReturned {
+		if l.blocks[c.Block] = c.Owner; k == alloc.BlockReturned {
 			delete(l.blocks, c.Block)
 		}
-	case k <= ipset.PoolRemoved:
+	case k <= alloc.PoolRemoved:
 		if c.Pool != nil {
 			l.pools[c.Pool.Name] = *c.Pool
 		} else {
 			delete(l.pools, c.FormerPool.Name)
 		}
-	case k == ipset.ReservationsChanged:
+	case k == alloc.ReservationsChanged:
 		l.reserved = fmt.Sprint(c.Reserved.Ranges())
 	default:
 		l.config = *c.Config
@@ -172,27 +172,27 @@ func trace(t *testing.T, db store.Store, seed uint64, calls int, middle func(*ip
 		w.now = w.now.Add(time.Duration(w.r.IntN(4)/3*w.r.IntN(50)) * time.Second)
 		states[revision(t, db)] = state(t, still)
 	}
-	must(e.AddPool(ctx, ipset.Pool{Name: "last", Prefix: netip.MustParsePrefix("192.0.2.0/24")}))
+	must(e.AddPool(ctx, alloc.Pool{Name: "last", Prefix: netip.MustParsePrefix("192.0.2.0/24")}))
 	last = revision(t, db)
 	states[last] = state(t, still)
 	return states, last
 }
 
 // rank is the place of a kind in a commit.
-func rank(k ipset.ChangeKind) int {
+func rank(k alloc.ChangeKind) int {
 	switch {
-	case k >= ipset.PoolAdded:
+	case k >= alloc.PoolAdded:
 		return 0
-	case k == ipset.BlockClaimed:
+	case k == alloc.BlockClaimed:
 		return 1
-	case k <= ipset.HostChanged:
+	case k <= alloc.HostChanged:
 		return 2
 	}
 	return 3
 }
 
 // follow applies commits until the last one, and compares each state with the one that was read then. It returns how many.
-func (l *ledger) follow(t *testing.T, next func() (ipset.Commit, error, bool), states map[uint64]*ledger, last uint64) (compared int) {
+func (l *ledger) follow(t *testing.T, next func() (alloc.Commit, error, bool), states map[uint64]*ledger, last uint64) (compared int) {
 	t.Helper()
 	for rev := uint64(0); ; {
 		c, err, ok := next()
@@ -204,12 +204,12 @@ func (l *ledger) follow(t *testing.T, next func() (ipset.Commit, error, bool), s
 		}
 		rev = c.Rev
 		reset := false
-		if !slices.IsSortedFunc(c.Changes, func(a, b ipset.Change) int { return rank(a.Kind) - rank(b.Kind) }) {
+		if !slices.IsSortedFunc(c.Changes, func(a, b alloc.Change) int { return rank(a.Kind) - rank(b.Kind) }) {
 			t.Fatalf("revision %d: %+v", rev, c.Changes)
 		}
 		for _, ch := range c.Changes {
-			if ch.Unknown && ch.Kind >= ipset.PoolAdded && !reset {
-				reset, l.pools, l.reserved, l.config = true, map[string]ipset.Pool{}, "[]", ipset.Config{}
+			if ch.Unknown && ch.Kind >= alloc.PoolAdded && !reset {
+				reset, l.pools, l.reserved, l.config = true, map[string]alloc.Pool{}, "[]", alloc.Config{}
 			}
 			if err := l.apply(ch); err != nil {
 				t.Fatalf("revision %d: %v", rev, err)

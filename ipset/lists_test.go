@@ -27,7 +27,7 @@ func count[T any](t *testing.T, seq iter.Seq2[T, error]) (n int) {
 // of the addresses of a handle, of a host and of borrowers.
 func TestListsOfManyRecords(t *testing.T) {
 	const n = txn.ReadMost + 200
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 31))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 31))
 	guest := alloc.HostOwner("guest")
 	for i := range n {
 		a := want(fmt.Sprint("h", i), 1, "")
@@ -35,7 +35,7 @@ func TestListsOfManyRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := w.blocksOf(fmt.Sprint("h", i))[0]
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: b.Addr(), Owner: guest, Claim: alloc.Claim{Handle: "g"}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr(), Owner: guest, Claim: alloc.Claim{Handle: "g"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestListsOfManyRecords(t *testing.T) {
 	if gone, err := e.ReleaseByHandle(bg, "g"); err != nil || len(gone) != n {
 		t.Errorf("ReleaseByHandle: %d, %v", len(gone), err)
 	}
-	if blocks, err := e.DisownBlocks(bg, DisownArgs{Pool: "a"}); err != nil || len(blocks) != n {
+	if blocks, err := e.DisownBlocks(bg, alloc.DisownArgs{Pool: "a"}); err != nil || len(blocks) != n {
 		t.Errorf("DisownBlocks: %d, %v", len(blocks), err)
 	}
 	if blocks := count(t, e.Operator().Blocks(bg, netip.Prefix{})); blocks != 0 {
@@ -83,9 +83,9 @@ func TestListsOfManyRecords(t *testing.T) {
 
 // A prefix that cannot be is refused. It is not the zero prefix, which means everything, and host bits do not hide what is below them.
 func TestPrefixesThatCannotBe(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	h := alloc.HostOwner("h")
-	if _, err := w.AutoAssign(bg, AssignArgs{Owner: h, Num4: 20}); err != nil {
+	if _, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: h, Num4: 20}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []netip.Prefix{
@@ -101,7 +101,7 @@ func TestPrefixesThatCannotBe(t *testing.T) {
 				t.Errorf("blocks in %v: %v, %v", p, b, err)
 			}
 		}
-		if taken, err := w.DisownBlocks(bg, DisownArgs{Owner: h, Prefix: p}); len(taken) > 0 || !errors.Is(err, ipalloc.ErrInvalid) {
+		if taken, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: h, Prefix: p}); len(taken) > 0 || !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("disown in %v: %v, %v", p, taken, err)
 		}
 	}

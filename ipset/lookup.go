@@ -22,7 +22,7 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]alloc.Alloca
 }
 
 // IPsByAttribute returns the addresses whose active attributes have a value under a key, in address order, of an address with
-// several holders those of them that have it. It finds addresses of pools whose [Pool].Index lists the key; none is no error. Values
+// several holders those of them that have it. It finds addresses of pools whose [alloc.Pool].Index lists the key; none is no error. Values
 // of more than 1,024 bytes, or with a NUL byte, are not found. Errors: [ipalloc.ErrInvalid] for a key that cannot be indexed; those
 // of the store. Cost: two round trips, and the number of addresses found.
 func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {

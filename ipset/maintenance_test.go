@@ -20,7 +20,7 @@ import (
 )
 
 func TestFollowTakesWhatOthersChange(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 1, "p")); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	w.AddPool(bg, poolOf("b", "10.0.1.0/24", 28))
 	eventually("a changed catalog stays", func() bool { return current(record.CatalogKey) })
 	e.AutoAssign(bg, want("h", 1, "r"))
-	w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.1"), Owner: alloc.HostOwner("h")})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.1.1"), Owner: alloc.HostOwner("h")})
 	eventually("a changed list of blocks stays", func() bool { return current(record.OwnerKey(alloc.HostOwner("h"))) })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -88,16 +88,16 @@ func forgetAll(e *Engine) {
 }
 
 func TestCollector(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	leaked := w.assign(want("h", 2, "leaked")).V4
 	half := w.assign(want("h", 2, "half")).V4
 	w.assign(want("h", 1, "gone"))
 	w.assign(want("h", 1, "late"))
 	w.assign(want("h", 1, ""))
-	state := map[string]Liveness{"leaked": Leaked, "late": Leaked, "gone": Gone}
-	live := func(al alloc.Allocation) Liveness {
+	state := map[string]alloc.Liveness{"leaked": alloc.Leaked, "late": alloc.Leaked, "gone": alloc.Gone}
+	live := func(al alloc.Allocation) alloc.Liveness {
 		if al.Handle == "half" && al.Address == half[0].Address {
-			return Leaked
+			return alloc.Leaked
 		}
 		return state[al.Handle]
 	}
@@ -118,11 +118,11 @@ func TestCollector(t *testing.T) {
 		t.Errorf("at once: %v", hs)
 	}
 	w.clock.add(10 * time.Minute)
-	state["late"] = Alive
+	state["late"] = alloc.Alive
 	if hs := collect(); len(hs) != 0 {
 		t.Errorf("before the grace period is over: %v", hs)
 	}
-	state["late"] = Leaked // begins anew
+	state["late"] = alloc.Leaked // begins anew
 	w.clock.add(5 * time.Minute)
 	if hs := collect(); !slices.Equal(hs, []string{"leaked", "leaked"}) {
 		t.Errorf("after it: %v", hs)
@@ -131,7 +131,7 @@ func TestCollector(t *testing.T) {
 		t.Errorf("half of a handle went: %v", err)
 	}
 	// An address that got another owner under the same handle starts anew.
-	w.AssignIP(bg, AssignIPArgs{Address: leaked[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "leaked"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: leaked[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "leaked"}})
 	if hs := collect(); slices.Contains(hs, "leaked") {
 		t.Errorf("the successor went: %v", hs)
 	}
@@ -143,21 +143,21 @@ func TestCollector(t *testing.T) {
 		t.Errorf("%d candidates left", c.Candidates())
 	}
 	never := w.Operator().NewCollector(0)
-	if als, err := never.Collect(bg, func(alloc.Allocation) Liveness { return Leaked }); err != nil || len(als) != 0 {
+	if als, err := never.Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Leaked }); err != nil || len(als) != 0 {
 		t.Errorf("without grace: %v, %v", als, err)
 	}
 }
 
 func TestCollectorAsksOnceMore(t *testing.T) { // checked once more just before
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	calls := 0
 	c := w.Operator().NewCollector(time.Minute)
-	als, err := c.Collect(bg, func(alloc.Allocation) Liveness {
+	als, err := c.Collect(bg, func(alloc.Allocation) alloc.Liveness {
 		if calls++; calls > 2 {
-			return Alive
+			return alloc.Alive
 		}
-		return Gone
+		return alloc.Gone
 	})
 	if err != nil || len(als) != 0 || calls <= 2 {
 		t.Errorf("%v, %v, asked %d times", als, err, calls)
@@ -169,14 +169,14 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	build := func() *world {
 		p := poolOf("a", "10.0.0.0/26", 28)
 		p.Cooldown = time.Hour
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		w.assign(want("h", 3, "p"))
 		w.assign(want("gone", 3, "q"))
 		w.assign(want("empty", 1, "r"))
 		lease := want("h", 1, "s")
 		lease.TTL = time.Hour
 		w.assign(lease)
-		w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("gone")})
+		w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")})
 		w.check()
 		return w
 	}
@@ -219,7 +219,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 }
 
 func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
 		b := mustBlock(t, prefix, block.Options{Owner: alloc.HostOwner("lost")})
@@ -256,7 +256,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 
 // TestGarbageInTheStore: records that nobody wrote are reported, and break nothing.
 func TestGarbageInTheStore(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 1, "p"))
 	var recs []store.Record
 	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "n", "o", "q", "t", "tq", "tl", "tq\x00\x00\x00\x00\x00\x00\x00\x01", "tl\x00\x00\x00\x00\x00\x00\x00\x01l", "r", "s", "u", "z"} {
@@ -275,14 +275,14 @@ func TestGarbageInTheStore(t *testing.T) {
 		t.Error(err)
 	}
 	w.clock.add(time.Hour)
-	w.Operator().Sweep(bg, SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1, StickyAfter: 1})
+	w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: 1, Unselected: true, RequestsAfter: 1, StickyAfter: 1})
 	if got, err := w.AutoAssign(bg, want("h", 1, "q")); err != nil || len(got.V4) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
 func TestCheckAgainstUses(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	held := w.assign(want("h", 4, "p")).V4
 	uses := []audit.InUse{
 		{Address: held[0].Address, Handle: "p"}, {Address: held[1].Address, Handle: ""}, {Address: held[2].Address, Handle: "other"},
@@ -313,7 +313,7 @@ func TestCheckAgainstUses(t *testing.T) {
 }
 
 func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	key := string(record.AppendNameKey(nil, record.KindHandle, "p", al.Prefix()))
 	w.store.Commit(bg, []store.Op{{Kind: store.Delete, Key: key, Expect: store.AnyRevision}})
@@ -326,7 +326,7 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 }
 
 func TestImportBlock(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30))
 	fresh := func() *block.Block {
 		p := netip.MustParsePrefix("10.0.0.4/30")
 		b, err := block.Restore(p, block.Options{Owner: alloc.HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []alloc.Allocation{
@@ -361,7 +361,7 @@ func TestImportBlock(t *testing.T) {
 }
 
 func TestEnsureBlock(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "2001:db8::/124", 125))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "2001:db8::/124", 125))
 	a := want("h", 1, "")
 	a.Num6, a.Head, a.Tail = 1, 3, 1
 	blocks, err := w.EnsureBlock(bg, a)
@@ -384,7 +384,7 @@ func TestEnsureBlock(t *testing.T) {
 // TestSweepIsNotStoppedByConflicts: a conflict while old request keys are forgotten is met again, and any other error is
 // returned.
 func TestSweepIsNotStoppedByConflicts(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "p")
 	a.Request = "r"
 	w.assign(a)
@@ -398,15 +398,15 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 		})
 	}
 	full, conflict := errors.New("the disk is full"), store.Conflict("test", "q")
-	if _, err := w.engine(refuse(1, full)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, full) {
+	if _, err := w.engine(refuse(1, full)).Operator().Sweep(bg, alloc.SweepArgs{}); !errors.Is(err, full) {
 		t.Errorf("%v, want %v", err, full)
 	}
-	if s, err := w.engine(refuse(3, conflict)).Operator().Sweep(bg, SweepArgs{}); err != nil || s.Requests != 1 {
+	if s, err := w.engine(refuse(3, conflict)).Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Requests != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	w.assign(a)
 	w.clock.add(48 * time.Hour)
-	if _, err := w.engine(refuse(1000, conflict)).Operator().Sweep(bg, SweepArgs{}); !errors.Is(err, conflict) {
+	if _, err := w.engine(refuse(1000, conflict)).Operator().Sweep(bg, alloc.SweepArgs{}); !errors.Is(err, conflict) {
 		t.Errorf("conflicts without end: %v", err)
 	}
 	w.check()

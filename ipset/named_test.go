@@ -18,12 +18,12 @@ import (
 func dual(t *testing.T) *world {
 	four := poolOf("four", "10.0.0.0/24", 28)
 	four.Ranges, four.Manual = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.200-10.0.0.203")}, true
-	return newWorld(t, Config{}, four, poolOf("six", "fd00::/120", 124))
+	return newWorld(t, alloc.Config{}, four, poolOf("six", "fd00::/120", 124))
 }
 
 // named are arguments for named addresses and n automatic IPv6 ones.
-func named(handle string, n int, as ...string) AssignArgs {
-	a := AssignArgs{Owner: alloc.HostOwner("h"), Num6: n, Claim: alloc.Claim{Handle: handle}}
+func named(handle string, n int, as ...string) alloc.AssignArgs {
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: n, Claim: alloc.Claim{Handle: handle}}
 	for _, s := range as {
 		a.Addresses = append(a.Addresses, ip(s))
 	}
@@ -67,10 +67,10 @@ func TestNamedBesideAutomatic(t *testing.T) {
 func TestNamedAllOrNothing(t *testing.T) {
 	w := dual(t)
 	w.assign(named("other", 0, "10.0.0.7"))
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.8"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "c"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.8"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "c"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Decline(bg, DeclineArgs{Address: ip("10.0.0.8"), For: time.Hour}); err != nil {
+	if _, err := w.Decline(bg, alloc.DeclineArgs{Address: ip("10.0.0.8"), For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	state, _ := w.store.MarshalBinary()
@@ -86,7 +86,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 	selected.Use = alloc.LoadBalancer
 	full := named("vm", 300, "10.0.0.9")
 	for name, tt := range map[string]struct {
-		a    AssignArgs
+		a    alloc.AssignArgs
 		want error
 	}{
 		"held":              {named("vm", 1, "10.0.0.9", "10.0.0.7"), ipalloc.ErrOccupied},
@@ -113,7 +113,7 @@ func TestNamedAllOrNothing(t *testing.T) {
 
 // A sticky handle that names the address which it had last gets it once.
 func TestNamedAndSticky(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	a := want("h", 2, "vm")
 	a.Sticky = true
 	first := w.assign(a).V4
@@ -130,7 +130,7 @@ func TestNamedAndSticky(t *testing.T) {
 // other block can have it.
 func TestNamedAddressFromADrainingBlock(t *testing.T) {
 	p := poolOf("p", "10.0.0.0/26", 29)
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	w.assign(want("a", 1, "first"))
 	old := w.blocksOf("a")[0]
 	p.BlockBits = 30
@@ -141,11 +141,11 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 		t.Errorf("automatic: %+v", got)
 	}
 	at := record.LastAddr(old)
-	al, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "third"}})
+	al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "third"}})
 	if err != nil || al.Block != old {
 		t.Errorf("AssignIP: %+v, %v", al, err)
 	}
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: alloc.Claim{Handle: "fourth"}})
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: alloc.Claim{Handle: "fourth"}})
 	if err != nil || got.V4[0].Block != old {
 		t.Errorf("named: %+v, %v", got, err)
 	}

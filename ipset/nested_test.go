@@ -30,7 +30,7 @@ func (w *world) refuses(name string, err error, sentinel error, parts ...string)
 
 // TestNestedRefusals: an error names the pool in the way, and nothing changes.
 func TestNestedRefusals(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/16", 24), poolOf("mid", "10.0.8.0/22", 28), poolOf("in", "10.0.8.64/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/16", 24), poolOf("mid", "10.0.8.0/22", 28), poolOf("in", "10.0.8.64/26", 28))
 	before, _ := w.store.MarshalBinary()
 	w.refuses("same prefix", w.AddPool(bg, poolOf("x", "10.0.8.0/22", 26)), ipalloc.ErrExists, `"mid"`)
 	w.refuses("same prefix, by name before", w.AddPool(bg, poolOf("a", "10.0.8.0/22", 26)), ipalloc.ErrExists, `in "a"`, `by "mid"`)
@@ -50,11 +50,11 @@ func TestNestedRefusals(t *testing.T) {
 
 // TestNestedPoolServesItsAddresses: what is done by pool or by prefix keeps to the addresses that the pool serves.
 func TestNestedPoolServesItsAddresses(t *testing.T) {
-	for _, p := range [][2]Pool{
+	for _, p := range [][2]alloc.Pool{
 		{poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28)},
 		{poolOf("out", "fd00::/120", 122), poolOf("in", "fd00::40/122", 124)},
 	} {
-		w := newWorld(t, Config{}, p[0], p[1])
+		w := newWorld(t, alloc.Config{}, p[0], p[1])
 		six := p[0].Prefix.Addr().Is6()
 		from := func(name string, n int) []alloc.Allocation {
 			a := want("h-"+name, n, name)
@@ -63,7 +63,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 			}
 			got := w.assign(a)
 			for _, s := range got.Short {
-				if s.Reason != ReasonFull {
+				if s.Reason != alloc.ReasonFull {
 					t.Errorf("%s gave no more: %s", name, s.Reason)
 				}
 			}
@@ -85,7 +85,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 		if held, err := w.Operator().Drain(bg, "out"); err != nil || len(held) != 192 {
 			t.Errorf("drain lists %d, %v", len(held), err)
 		}
-		if blocks, err := w.DisownBlocks(bg, DisownArgs{Pool: "out"}); err != nil || len(blocks) != 3 {
+		if blocks, err := w.DisownBlocks(bg, alloc.DisownArgs{Pool: "out"}); err != nil || len(blocks) != 3 {
 			t.Errorf("released %v, %v", blocks, err)
 		}
 		if n := len(w.blocksOf("h-in")); n != 4 {
@@ -97,7 +97,7 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 
 // TestNestedClaim: a claim of a prefix is served by each pool for what it has there.
 func TestNestedClaim(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/24", 26), poolOf("in", "10.0.0.64/26", 28))
 	got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/24"), alloc.HostOwner("h"))
 	slices.SortFunc(got, record.ComparePrefix)
 	if err != nil || len(failed) > 0 || fmt.Sprint(got) != "[10.0.0.0/26 10.0.0.64/28 10.0.0.80/28 10.0.0.96/28 10.0.0.112/28 10.0.0.128/26 10.0.0.192/26]" {
@@ -111,7 +111,7 @@ func TestNestedClaim(t *testing.T) {
 
 // TestNestedDraining: a pool drains only the sizes of blocks that have its own addresses.
 func TestNestedDraining(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/24", 26))
 	w.assign(want("h", 256, "p"))
 	if err := w.AddPool(bg, poolOf("in", "10.0.0.64/26", 28)); err != nil {
 		t.Fatal(err)
@@ -136,8 +136,8 @@ func TestNestedDraining(t *testing.T) {
 		t.Errorf("%+v", us)
 	}
 	w.releaseHandle("p")
-	w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
-	w.assign(AssignArgs{Owner: alloc.HostOwner("g"), Num4: 64, Claim: alloc.Claim{Handle: "q"}, Pools: []string{"in"}})
+	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
+	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("g"), Num4: 64, Claim: alloc.Claim{Handle: "q"}, Pools: []string{"in"}})
 	// The outer pool had blocks of the nested one's size once; those that there are now are not its own.
 	for _, bits := range []int{28, 26} {
 		if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", bits)); err != nil {
@@ -166,7 +166,7 @@ func TestNestedDraining(t *testing.T) {
 // TestNestedPoolMeetsAClaim: an engine that puts a pool into another sees a block there that it did not know of.
 func TestNestedPoolMeetsAClaim(t *testing.T) {
 	for _, prefix := range []string{"10.0.0.0/24", "10.0.0.0/16"} { // of 64 blocks, and of more than a commit verifies
-		w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/8", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/8", 30))
 		in := poolOf("in", prefix, 31)
 		if err := w.AddPool(bg, in); err != nil { // the engine has the pages now
 			t.Fatal(err)
@@ -191,12 +191,12 @@ func TestNestedPoolMeetsAClaim(t *testing.T) {
 func TestNestedMerge(t *testing.T) {
 	in := poolOf("in", "10.0.0.64/26", 26)
 	in.Ranges = ranges("10.0.0.80/28").Ranges()
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26), in, poolOf("other", "10.0.0.128/26", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/24", 26), in, poolOf("other", "10.0.0.128/26", 26))
 	if err := w.Operator().MergePools(bg, "all", "in", "out"); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
-	got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 256, Partial: true, Pools: []string{"all"}})
+	got := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 256, Partial: true, Pools: []string{"all"}})
 	if len(got.V4) != 64+16+64 {
 		t.Errorf("%d addresses", len(got.V4))
 	}
@@ -206,7 +206,7 @@ func TestNestedMerge(t *testing.T) {
 // TestNestedPoolIsSeenAtOnce: an engine that has the outer pool's blocks in its cache takes nothing from a pool that another engine
 // has put there.
 func TestNestedPoolIsSeenAtOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/28", 30))
 	e := w.engine(w.store)
 	if _, err := e.AutoAssign(bg, want("h", 3, "p")); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestNestedPoolIsSeenAtOnce(t *testing.T) {
 
 // TestNestedInABlock: a block of the outer pool that has addresses of a nested one counts in each pool with what that pool serves.
 func TestNestedInABlock(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("out", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("out", "10.0.0.0/24", 26))
 	w.assign(want("h", 20, "p"))
 	if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", 28)); err != nil { // that block drains
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestNestedInABlock(t *testing.T) {
 
 // TestDrainingSizesAreRead: a read of the pages of any size that drains which fails ends the search for a new block.
 func TestDrainingSizesAreRead(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 26))
 	for _, bits := range []int{32, 28, 24} { // above and below the present size, near it and far from it
 		w.assign(want(fmt.Sprint("h", bits), 1, "p"))
 		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/20", bits)); err != nil {

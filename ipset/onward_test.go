@@ -17,10 +17,10 @@ import (
 func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	pool := poolOf("p", "10.0.0.0/26", 29)
 	pool.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.40")}
-	w := newWorld(t, Config{}, pool, poolOf("q", "10.0.1.0/30", 30))
+	w := newWorld(t, alloc.Config{}, pool, poolOf("q", "10.0.1.0/30", 30))
 	next := func(host, from string, n int, want ...string) {
 		t.Helper()
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: n, From: ip(from), Partial: true})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, From: ip(from), Partial: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,15 +42,15 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	next("c", "10.0.0.39", 3, "10.0.0.39", "10.0.0.40", "10.0.1.0") // on into the next pool
 	next("c", "10.0.1.3", 2, "10.0.1.3")
 	next("c", "10.0.1.3", 1)
-	got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("c"), Num4: 1, From: ip("10.0.1.3")})
-	if !errors.Is(err, ipalloc.ErrFull) || len(got.Short) != 2 || got.Short[0].Reason != ReasonBelowFrom || got.Short[1].Reason != ReasonBelowFrom {
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 1, From: ip("10.0.1.3")})
+	if !errors.Is(err, ipalloc.ErrFull) || len(got.Short) != 2 || got.Short[0].Reason != alloc.ReasonBelowFrom || got.Short[1].Reason != alloc.ReasonBelowFrom {
 		t.Errorf("%+v, %v", got.Short, err)
 	}
 	// The other family is as ever, and what a sticky handle had comes first.
 	if err := w.AddPool(bg, poolOf("six", "fd00::/124", 126)); err != nil {
 		t.Fatal(err)
 	}
-	a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Num6: 1, From: ip("10.0.0.30"), Sticky: true, Claim: alloc.Claim{Handle: "s", TTL: time.Minute}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Num6: 1, From: ip("10.0.0.30"), Sticky: true, Claim: alloc.Claim{Handle: "s", TTL: time.Minute}}
 	if got, err = w.AutoAssign(bg, a); err != nil || got.V4[0].Address != ip("10.0.0.30") || len(got.V6) != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -59,7 +59,7 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 	if got, err = w.AutoAssign(bg, a); err != nil || got.V4[0].Address != ip("10.0.0.30") {
 		t.Fatalf("%v, %v", got, err)
 	}
-	for _, a := range []AssignArgs{
+	for _, a := range []alloc.AssignArgs{
 		{From: netip.MustParseAddr("::ffff:10.0.0.1")}, {From: ip("10.0.0.9"), Contiguous: true}, {From: ip("10.0.0.9"), Wish: ip("10.0.0.9")},
 		{From: ip("10.0.0.9"), Addresses: []netip.Addr{ip("10.0.0.9")}},
 	} {
@@ -72,14 +72,14 @@ func TestFromGivesTheNextFreeAddress(t *testing.T) {
 
 // A block that is full of leases is in no index of room; the lowest address is found there as soon as its lease has ended.
 func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/29", 30))
-	a := AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, From: ip("10.0.0.0"), Claim: alloc.Claim{Handle: "x", TTL: 10 * time.Second}}
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/29", 30))
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, From: ip("10.0.0.0"), Claim: alloc.Claim{Handle: "x", TTL: 10 * time.Second}}
 	if _, err := w.AutoAssign(bg, a); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(11 * time.Second)
 	e := w.engine(w.store) // knows no block yet
-	got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
+	got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
 	if err != nil || got.V4[0].Address != ip("10.0.0.2") {
 		t.Errorf("%v, %v", got.V4, err)
 	}
@@ -88,13 +88,13 @@ func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
 // A store that fails while the search claims a block, beside blocks of a former size, is the error of the call, which takes nothing.
 func TestFromOnAFailingStore(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
-		w.assign(AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.0")})
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
+		w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.0")})
 		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 25)); err != nil {
 			t.Fatal(err)
 		}
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-		got, err := w.engine(f).AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, From: ip("10.0.0.0")})
+		got, err := w.engine(f).AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, From: ip("10.0.0.0")})
 		if w.check(); f.Counts().Calls() < k {
 			if k < 5 || err != nil || got.V4[0].Address != ip("10.0.0.128") {
 				t.Errorf("%v, %v, %d calls", got, err, k-1)
@@ -109,9 +109,9 @@ func TestFromOnAFailingStore(t *testing.T) {
 
 // Under strict affinity others' blocks are passed over, and at the limit a free block is; the shortage says so.
 func TestFromKeepsAffinityAndLimits(t *testing.T) {
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("p", "10.0.0.0/28", 30))
-	one := func(host, from string) (Assigned, error) {
-		return w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: 1, From: ip(from)})
+	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("p", "10.0.0.0/28", 30))
+	one := func(host, from string) (alloc.Assigned, error) {
+		return w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1, From: ip(from)})
 	}
 	for _, c := range []struct{ host, from, want string }{{"a", "10.0.0.1", "10.0.0.1"}, {"b", "10.0.0.0", "10.0.0.4"}, {"b", "10.0.0.0", "10.0.0.5"}} {
 		if got, err := one(c.host, c.from); err != nil || got.V4[0].Address != ip(c.want) {
@@ -119,11 +119,11 @@ func TestFromKeepsAffinityAndLimits(t *testing.T) {
 		}
 	}
 	got, err := one("a", "10.0.0.4")
-	if !errors.Is(err, ipalloc.ErrLimit) || got.Short[0].Reason != ReasonLimitReached || got.Short[0].Limit.Max != 1 {
+	if !errors.Is(err, ipalloc.ErrLimit) || got.Short[0].Reason != alloc.ReasonLimitReached || got.Short[0].Limit.Max != 1 {
 		t.Errorf("%+v, %v", got.Short, err)
 	}
 	// An orphan is adopted, and a block that has been idle for a minute is taken over.
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := one("c", "10.0.0.0"); err != nil || got.V4[0].Address != ip("10.0.0.0") {

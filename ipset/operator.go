@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/netip"
-	"time"
 
 	"go4.org/netipx"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 	core "github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
-	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
 // Operator has the calls for operating the pools: their configuration, the blocks as they are stored, check and repair, and the sweep
@@ -23,25 +20,15 @@ type Operator struct{ e *Engine }
 // Operator returns the operator's calls of the engine.
 func (e *Engine) Operator() Operator { return Operator{e} }
 
-// Config applies to all pools. The zero value is the default.
-type Config struct {
-	// Strict forbids taking addresses from blocks of others.
-	Strict bool
-	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
-	NoAutoBlocks bool
-	// MaxBlocksPerHost limits the blocks that one owner claims, over all pools; 0 is no limit.
-	MaxBlocksPerHost int
-}
-
 // Config returns the configuration.
-func (o Operator) Config(ctx context.Context) (Config, error) {
+func (o Operator) Config(ctx context.Context) (alloc.Config, error) {
 	c, err := o.e.admin.Config(ctx)
-	return Config(c), cause.Op("read", err)
+	return c, cause.Op("read", err)
 }
 
 // SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
-func (o Operator) SetConfig(ctx context.Context, cfg Config) error {
-	return o.e.admin.SetConfig(ctx, pool.Config(cfg))
+func (o Operator) SetConfig(ctx context.Context, cfg alloc.Config) error {
+	return o.e.admin.SetConfig(ctx, cfg)
 }
 
 // Reservations returns the addresses that automatic assignment never takes.
@@ -122,35 +109,6 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 	return o.e.admin.ImportBlock(ctx, (*core.Block)(b))
 }
 
-// SweepArgs says what [Operator.Sweep] returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
-// handles have a default age, because without one they would accumulate.
-type SweepArgs struct {
-	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
-	IdleAfter time.Duration
-	// Keep is the number of blocks that an owner keeps even if they are idle.
-	Keep int
-	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
-	Unselected bool
-	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
-	RequestsAfter time.Duration
-	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
-	// negative value keeps them.
-	StickyAfter time.Duration
-}
-
-// Swept reports what a sweep did.
-type Swept struct {
-	// Advanced is the number of blocks in which leases or cooldowns ended. Those without owner that are empty by it are deleted.
-	Advanced int
-	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
-	// them: [Engine.Changes] tells of all.
-	Ended []alloc.Allocation
-	// Returned are the blocks that were given back.
-	Returned []netip.Prefix
-	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
-	Requests, Sticky int
-}
-
 // Sweep ends leases and cooldowns in blocks that no other call touches, returns blocks that are idle or no longer selected, and
 // forgets old request keys and sticky handles. Call it every minute or so from one engine. Many blocks go into one commit, as many as
 // the store's limits allow; repeat a sweep that was interrupted.
@@ -158,7 +116,6 @@ type Swept struct {
 // Its cost follows what is due. The engine remembers the empty blocks, some 60 bytes each, and lists them again after IdleAfter;
 // a sweep with Unselected lists all of them, because their hosts' labels may have changed. Idle blocks that Keep leaves to their owners
 // cost two reads in 1,000.
-func (o Operator) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
-	s, err := o.e.release.Sweep(ctx, release.SweepArgs(a))
-	return Swept(s), err
+func (o Operator) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
+	return o.e.release.Sweep(ctx, a)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ordered returns a pool of one block with an order.
-func ordered(name, prefix string, bits int, o alloc.Order) Pool {
+func ordered(name, prefix string, bits int, o alloc.Order) alloc.Pool {
 	p := poolOf(name, prefix, bits)
 	p.Order = o
 	return p
@@ -19,7 +19,7 @@ func ordered(name, prefix string, bits int, o alloc.Order) Pool {
 
 // TestLowestFirst: released addresses go out again before higher ones, and blocks are claimed from the first of the pool on.
 func TestLowestFirst(t *testing.T) {
-	w := newWorld(t, Config{}, ordered("a", "10.0.0.0/26", 29, alloc.Lowest))
+	w := newWorld(t, alloc.Config{}, ordered("a", "10.0.0.0/26", 29, alloc.Lowest))
 	first := func(n int, handle string) (s []string) {
 		for _, al := range w.assign(want("h", n, handle)).V4 {
 			s = append(s, fmt.Sprint(al.Address))
@@ -47,7 +47,7 @@ func TestRandomFollowsFromState(t *testing.T) {
 	run := func(seed uint64) (got []string) {
 		p := ordered("a", "10.0.0.0/24", 24, alloc.Random)
 		p.Seed = seed
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		engines := []*Engine{w.Engine, w.engine(w.store)}
 		for i := range 60 {
 			e := engines[i%2]
@@ -78,7 +78,7 @@ func TestRandomFollowsFromState(t *testing.T) {
 
 // TestOrderChanges: the order of a pool can change at any time; its first-in first-out queue goes on where it was.
 func TestOrderChanges(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 6, "p"))
 	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.4")})
 	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.1")})

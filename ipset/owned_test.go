@@ -24,7 +24,7 @@ import (
 
 // TestClaimOfManyBlocksWritesNoMore: what a claim writes does not grow with the blocks that the owner has.
 func TestClaimOfManyBlocksWritesNoMore(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", 32))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 32))
 	s := faults.NewFaulty(w.store)
 	e := w.engine(s)
 	written := make(map[int]faults.Counts)
@@ -54,7 +54,7 @@ func TestLimitsOfManyBlocks(t *testing.T) {
 		for _, cold := range []bool{false, true} {
 			limited := poolOf("a", "10.0.0.0/24", 32)
 			limited.MaxBlocksPerHost = tt.limit
-			w := newWorld(t, Config{}, limited, poolOf("b", "10.0.1.0/24", 32), poolOf("c", "10.0.0.0/28", 32))
+			w := newWorld(t, alloc.Config{}, limited, poolOf("b", "10.0.1.0/24", 32), poolOf("c", "10.0.0.0/28", 32))
 			e := w.Engine
 			take := func(pool string) error {
 				if cold {
@@ -94,7 +94,7 @@ func TestLimitsOfManyBlocks(t *testing.T) {
 // TestManyBlocksBecomeFew: an owner gives up blocks, some in one commit, until few are left and none is, and gets others meanwhile.
 func TestManyBlocksBecomeFew(t *testing.T) {
 	for _, limits := range []store.Limits{{}, {Ops: 127}, {Ops: 24}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
 		e := w.engine(limitedStore{w.store, limits})
 		claim := func(p string) {
 			if _, failed, err := e.ClaimAffinity(bg, netip.MustParsePrefix(p), alloc.HostOwner("h")); err != nil || len(failed) > 0 {
@@ -105,7 +105,7 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 		left := 128
 		for _, give := range []string{"10.0.0.0/27", "10.0.0.32/28", "10.0.0.48/29", "10.0.0.56/30", "10.0.0.60/30", "10.0.0.64/32", "10.0.0.65/32", "10.0.0.66/31", "10.0.0.96/27"} {
 			p := netip.MustParsePrefix(give)
-			gone, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: p})
+			gone, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), Prefix: p})
 			left -= 1 << (32 - p.Bits())
 			if blocks := w.blocksOf("h"); err != nil || len(gone) != 1<<(32-p.Bits()) || len(blocks) != left {
 				t.Fatalf("%+v: gave up %v, %v; %d blocks are left, want %d", limits, gone, err, len(blocks), left)
@@ -113,7 +113,7 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 			w.check()
 		}
 		claim("10.0.0.0/25")
-		if _, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
+		if _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
 			t.Errorf("%+v: %v, %d records of owners are left", limits, err, w.records(record.KindOwner))
 		}
 		w.check()
@@ -132,7 +132,7 @@ func (s limitedStore) Limits() store.Limits { return s.limits }
 // to which blocks are listed. The limit of blocks is never passed, and the records are right after each round.
 func TestOwnersRaceAtTheLimit(t *testing.T) {
 	const limit = record.MaxListed + 2
-	w := newWorld(t, Config{MaxBlocksPerHost: limit}, poolOf("a", "10.0.0.0/25", 32))
+	w := newWorld(t, alloc.Config{MaxBlocksPerHost: limit}, poolOf("a", "10.0.0.0/25", 32))
 	engines := []*Engine{w.Engine, w.engine(w.store), w.engine(w.store)}
 	for round := range 30 {
 		var wg sync.WaitGroup
@@ -146,7 +146,7 @@ func TestOwnersRaceAtTheLimit(t *testing.T) {
 					if (round+i)%3 > 0 {
 						_, _, err = e.ClaimAffinity(bg, at, alloc.HostOwner("h"))
 					} else {
-						_, err = e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at})
+						_, err = e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at})
 					}
 					if err != nil && !errors.Is(err, ipalloc.ErrConflict) {
 						t.Error(err)
@@ -181,7 +181,7 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			"block had":         {store.Op{Kind: store.Put, Key: first, Value: record.IndexValue(1)}, audit.StaleIndex},
 			"block of another":  {store.Op{Kind: store.Put, Key: other}, audit.StaleIndex},
 		} {
-			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 32))
+			w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 32))
 			for i := range n {
 				if _, _, err := w.ClaimAffinity(bg, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32), alloc.HostOwner("h")); err != nil {
 					t.Fatal(err)
@@ -200,7 +200,7 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			if name == "later version" {
 				unread = ipalloc.ErrVersion
 			}
-			_, err = e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: netip.MustParsePrefix("10.0.0.2/32")})
+			_, err = e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), Prefix: netip.MustParsePrefix("10.0.0.2/32")})
 			if err != nil && !errors.Is(err, unread) {
 				t.Errorf("%d blocks, %s: %v", n, name, err)
 			}
@@ -221,7 +221,7 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 	h, first := alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/32")
 	for name, call := range map[string]func(e *Engine) error{
 		"take": func(e *Engine) error {
-			_, err := e.DisownBlocks(bg, DisownArgs{Owner: h, Prefix: first})
+			_, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h, Prefix: first})
 			return err
 		},
 		"limit": func(e *Engine) error {
@@ -242,7 +242,7 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 		limited := poolOf("a", "10.0.0.0/23", 32)
 		limited.MaxBlocksPerHost = record.MaxListed + 1
 		build := func() *world {
-			w := newWorld(t, Config{}, limited)
+			w := newWorld(t, alloc.Config{}, limited)
 			for i := range limited.MaxBlocksPerHost {
 				at := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)
 				if _, failed, err := w.ClaimAffinity(bg, at, h); err != nil || len(failed) > 0 {
@@ -296,9 +296,9 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 		"ReleaseAddressesOf":           {own, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, h); return err }},
 		"ReleaseAddressesOf, borrowed": {borrowed, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, h); return err }},
 		"ReleaseByHandle":              {held, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }},
-		"Release":                      {held, func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "p"}); return err }},
+		"Release":                      {held, func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "p"}); return err }},
 		"Renew":                        {held, func(e *Engine) error { _, err := e.Renew(bg, "p", time.Hour); return err }},
-		"DisownBlocks":                 {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, DisownArgs{Owner: h}); return err }},
+		"DisownBlocks":                 {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h}); return err }},
 		"AutoAssign, if it has one": {held, func(e *Engine) error {
 			a := want("h", 1, "p")
 			a.Existing = true
@@ -306,7 +306,7 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 			return err
 		}},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		a := want("h", 3, "p")
 		a.TTL = time.Hour
 		w.assign(a)
@@ -323,7 +323,7 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 // TestGivingUpABlockReadsLittle: the blocks of an owner are listed when they become few, and not while they are few or many.
 func TestGivingUpABlockReadsLittle(t *testing.T) {
 	for n, lists := range map[int]int{3: 0, record.MaxListed: 0, record.MaxListed + 1: 1, 100: 0} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
 		for i := range n {
 			at := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32)
 			if _, _, err := w.ClaimAffinity(bg, at, alloc.HostOwner("h")); err != nil {
@@ -337,7 +337,7 @@ func TestGivingUpABlockReadsLittle(t *testing.T) {
 			}
 			return faults.Outcome{}
 		})
-		gone, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at})
+		gone, err := w.engine(s).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), Prefix: at})
 		if err != nil || len(gone) != 1 || listed != lists {
 			t.Errorf("one of %d: %v, %v; all listed %d times, want %d", n, gone, err, listed, lists)
 		}
@@ -346,7 +346,7 @@ func TestGivingUpABlockReadsLittle(t *testing.T) {
 }
 
 func TestBlockLimitIsNotPerPool(t *testing.T) {
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 2}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "10.0.1.0/24", 30))
+	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 2}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "10.0.1.0/24", 30))
 	for _, name := range []string{"a", "b"} {
 		a := want("h", 16, "p")
 		a.Pools = []string{name}
@@ -355,7 +355,7 @@ func TestBlockLimitIsNotPerPool(t *testing.T) {
 	if n := len(w.blocksOf("h")); n != 2 {
 		t.Errorf("%d blocks, limit 2", n)
 	}
-	_, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.200"), Owner: alloc.HostOwner("h")})
+	_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.1.200"), Owner: alloc.HostOwner("h")})
 	if !errors.Is(err, cause.BlockLimit) {
 		t.Errorf("AssignIP beyond the limit: %v", err)
 	}
@@ -363,12 +363,12 @@ func TestBlockLimitIsNotPerPool(t *testing.T) {
 }
 
 func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
-	w := newWorld(t, Config{MaxBlocksPerHost: 20}, poolOf("a", "10.0.0.0/24", 32))
+	w := newWorld(t, alloc.Config{MaxBlocksPerHost: 20}, poolOf("a", "10.0.0.0/24", 32))
 	p := poolOf("b", "10.0.1.0/28", 28)
 	if err := w.AddPool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.1.0"), Owner: alloc.HostOwner("x")}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.1.0"), Owner: alloc.HostOwner("x")}); err != nil {
 		t.Fatal(err)
 	}
 	got := w.assign(want("h", 30, "p"))

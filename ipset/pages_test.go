@@ -29,8 +29,8 @@ func (n numbered) note(t *testing.T, als []alloc.Allocation) {
 // Hosts that came and went leave no pages, in a pool where each block has a page of its own and in one where they share theirs, nor do
 // pools that were removed: only the catalog and the floors of the block size are left, however many there were.
 func TestPagesGoWithTheirBlocks(t *testing.T) {
-	for _, p := range []Pool{poolOf("a", "fd00::/64", 122), poolOf("a", "10.0.0.0/12", 26), poolOf("a", "10.0.0.0/26", 32)} {
-		w := newWorld(t, Config{}, p)
+	for _, p := range []alloc.Pool{poolOf("a", "fd00::/64", 122), poolOf("a", "10.0.0.0/12", 26), poolOf("a", "10.0.0.0/26", 32)} {
+		w := newWorld(t, alloc.Config{}, p)
 		left := func() (floors, others int) {
 			for _, r := range w.list(store.Range{}) {
 				if id, ok := record.ParsePageKey(r.Key); ok && id.Level == record.FloorLevel {
@@ -62,7 +62,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 			}
 		}
 		w.clock.add(48 * time.Hour)
-		if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil { // what Assign remembers
+		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil { // what Assign remembers
 			t.Fatal(err)
 		}
 		if floors, others := left(); floors > 64 || others > 0 {
@@ -75,7 +75,7 @@ func TestPagesGoWithTheirBlocks(t *testing.T) {
 // A page of 64 blocks, the pages above it and their floor give every block that comes a number above all that its addresses had:
 // whatever comes and goes, from engines that do not know of one another, and however full the pages are.
 func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 31)) // two pages of level 0, one above
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 31)) // two pages of level 0, one above
 	engines := []*Engine{w.Engine, w.engine(w.store), w.engine(w.store)}
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := numbered{}
@@ -85,7 +85,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 		most := []int{2, 10, 127}[i/1000]
 		if len(hosts) < most && (len(hosts) == 0 || r.IntN(10) > 0) || r.IntN(2) == 0 && len(hosts) < 127 {
 			h := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(h), Num4: 1 + r.IntN(2), Claim: alloc.Claim{Handle: h}})
+			got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(h), Num4: 1 + r.IntN(2), Claim: alloc.Claim{Handle: h}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 // A page that comes and goes between the reading of an engine and its commit is seen: the block that the engine makes begins above
 // what was handed out meanwhile.
 func TestPageComesAndGoesUnseen(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 26))
 	other := func() []alloc.Allocation {
 		var als []alloc.Allocation
 		for range 3 {
@@ -155,7 +155,7 @@ func TestEmptyPagesAndFloorsAreRepaired(t *testing.T) {
 		{leaf.Floor().Key(), "?", 2},
 		{leaf.Floor().Key(), record.Page{Word: 1}.Encode(), 2},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 26))
 		seen := numbered{}
 		churn := func() {
 			seen.note(t, w.assign(want("h", 1024, "p")).V4)

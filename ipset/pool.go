@@ -1,114 +1,15 @@
 package ipset
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/netip"
-	"strings"
-	"time"
 
-	"go4.org/netipx"
-
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/admin"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
-	"github.com/ipalloc/ipalloc/selector"
 )
 
-// Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
-//
-// A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
-// enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
-type Pool struct {
-	Name   string       `json:"name"` // UTF-8
-	Prefix netip.Prefix `json:"prefix"`
-	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold up to
-	// 2^64 addresses. A call that changes the pool keeps it if it is 0, so a pool that grows gives all that it has: while addresses of
-	// an old block are held, no block of another size can be made where it is.
-	BlockBits int `json:"blockBits,omitempty"`
-	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
-	Nodes      selector.Selector `json:"nodes,omitempty"`
-	Namespaces selector.Selector `json:"namespaces,omitempty"`
-	// Uses are the uses that the pool's addresses may have; Workload and Tunnel by default.
-	Uses alloc.Use `json:"uses,omitempty"`
-	// Disabled stops assignment from the pool. Addresses that are held stay held.
-	Disabled bool `json:"disabled,omitempty"`
-	// Manual restricts the pool to calls that name it.
-	Manual bool `json:"manual,omitempty"`
-	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
-	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
-	// fixes, with Lowest from the first of the pool on. So Lowest and Random apply to the whole pool only if it is one block. Cost:
-	// see the package comment.
-	Order alloc.Order `json:"order,omitempty"`
-	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from [Options].Rand, so two
-	// stores do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
-	Seed uint64 `json:"seed,omitempty"`
-	// Index lists up to 8 keys of attributes by which [Engine.IPsByAttribute] finds the addresses of the pool. An assignment writes
-	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
-	// assigned from then on; [Operator.Reindex] applies it to the others.
-	Index []string `json:"index,omitempty"`
-	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
-	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
-	// then the pools in the order of their names.
-	Priority int `json:"priority,omitempty"`
-	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes. Where all of them lie outside of the prefix, as
-	// in a part of a split pool that has none of the ranges, it takes none; AssignIP gives them.
-	Ranges []netipx.IPRange `json:"ranges,omitempty"`
-	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
-	MaxBlocksPerHost int `json:"maxBlocksPerHost,omitempty"`
-	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
-	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
-	Subnet bool `json:"subnet,omitempty"`
-	// Cooldown is how long a released address is kept from others.
-	Cooldown time.Duration `json:"-"`
-	// Draining lists the block sizes that the pool had and that blocks may still have.
-	Draining []int `json:"draining,omitempty"`
-}
-
-// poolForm is a pool in JSON.
-type poolForm Pool
-
-// MarshalJSON writes a pool as a person does: uses by name, a cooldown such as "1h", and no field that has its zero value.
-func (p Pool) MarshalJSON() ([]byte, error) {
-	form := struct {
-		poolForm
-		Cooldown string `json:"cooldown,omitempty"`
-	}{poolForm: poolForm(p)}
-	if p.Cooldown != 0 {
-		form.Cooldown = strings.Replace(strings.Replace(p.Cooldown.String(), "m0s", "m", 1), "h0m", "h", 1)
-	}
-	return json.Marshal(form)
-}
-
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no pool can be, unknown fields among it.
-func (p *Pool) UnmarshalJSON(text []byte) error {
-	form := struct {
-		poolForm
-		Cooldown string `json:"cooldown"`
-	}{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(&form)
-	if err == nil && form.Cooldown != "" {
-		form.poolForm.Cooldown, err = time.ParseDuration(form.Cooldown)
-	}
-	if err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "read", Field: "Pool", Reason: err.Error(), Err: ipalloc.ErrInvalid})
-	}
-	*p = Pool(form.poolForm)
-	return nil
-}
-
 // Pools returns all pools, in the order in which they are tried.
-func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
-	found, err := e.admin.Pools(ctx)
-	var pools []Pool
-	for _, p := range found {
-		pools = append(pools, Pool(p))
-	}
+func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
+	pools, err := e.admin.Pools(ctx)
 	return pools, cause.Op("read", err)
 }
 
@@ -120,8 +21,8 @@ func (e *Engine) Pools(ctx context.Context) ([]Pool, error) {
 // It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for a
 // nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
 // error names, or its name, with the first field that differs in Field. Then nothing changes.
-func (e *Engine) AddPool(ctx context.Context, p Pool) error {
-	return cause.Op("add", e.admin.AddPool(ctx, pool.Pool(p)))
+func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
+	return cause.Op("add", e.admin.AddPool(ctx, p))
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
@@ -133,8 +34,8 @@ func (e *Engine) AddPool(ctx context.Context, p Pool) error {
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
 // one, or the errors of AddPool; then nothing changes.
-func (e *Engine) UpdatePool(ctx context.Context, p Pool) error {
-	return cause.Op("update", e.admin.UpdatePool(ctx, pool.Pool(p)))
+func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
+	return cause.Op("update", e.admin.UpdatePool(ctx, p))
 }
 
 // RemovePool removes a pool from the catalog even if addresses of it are held; [Operator.ChangePools] can refuse that. Its blocks stay
@@ -147,30 +48,11 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return e.admin.RemovePool(ctx, name)
 }
 
-// PoolChanges are changes of pools and reservations that are made together. Zero fields change nothing.
-type PoolChanges struct {
-	// Set are pools to add. One whose name exists takes its place as in [Engine.UpdatePool]; an equal one is left.
-	Set []Pool
-	// Remove are names of pools that go before those of Set come, so a pool may be made anew elsewhere. A name that no pool has is
-	// passed over.
-	Remove []string
-	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are
-	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
-	// It is refused in [store.Together], because others would not see that the pools are disabled.
-	IfEmpty bool
-	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
-	Reserve, Unreserve []netipx.IPRange
-}
-
 // ChangePools makes several changes of pools and reservations in one commit, so that a mirror of another system's pools has no state
 // between. If nothing differs, nothing is written.
 //
 // Errors, nothing changed: those of [Engine.AddPool] and [Engine.UpdatePool]; with IfEmpty [ipalloc.ErrInUse], with pool, address and
 // holder; [ipalloc.ErrInvalid] for a range that cannot be reserved; those of the store.
-func (o Operator) ChangePools(ctx context.Context, a PoolChanges) error {
-	c := admin.PoolChanges{Remove: a.Remove, IfEmpty: a.IfEmpty, Reserve: a.Reserve, Unreserve: a.Unreserve}
-	for _, p := range a.Set {
-		c.Set = append(c.Set, pool.Pool(p))
-	}
-	return cause.Op("change pools", o.e.admin.ChangePools(ctx, c))
+func (o Operator) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
+	return cause.Op("change pools", o.e.admin.ChangePools(ctx, a))
 }

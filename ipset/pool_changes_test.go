@@ -35,10 +35,10 @@ func names(t *testing.T, e *Engine) (all []string) {
 // TestChangePoolsInOneCommit: pools come, go, change and take another's place, and reservations come and go, in one commit; an equal
 // call writes nothing, and a wrong one changes nothing.
 func TestChangePoolsInOneCommit(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30), poolOf("c", "10.2.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30), poolOf("c", "10.2.0.0/28", 30))
 	e := w.Engine
-	changes := PoolChanges{
-		Set:     []Pool{poolOf("a", "10.0.0.0/28", 30), {Name: "c", Prefix: netip.MustParsePrefix("10.2.0.0/27"), BlockBits: 30, Cooldown: time.Hour}, poolOf("d", "10.1.0.0/28", 30)},
+	changes := alloc.PoolChanges{
+		Set:     []alloc.Pool{poolOf("a", "10.0.0.0/28", 30), {Name: "c", Prefix: netip.MustParsePrefix("10.2.0.0/27"), BlockBits: 30, Cooldown: time.Hour}, poolOf("d", "10.1.0.0/28", 30)},
 		Remove:  []string{"b", "none"},
 		Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.3")}, Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.3-10.0.0.9")},
 	}
@@ -53,14 +53,14 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 		t.Errorf("%v, %v, %v", got, reserved.Ranges(), err)
 	}
 	// A pool that is made anew may be elsewhere.
-	if err := e.Operator().ChangePools(bg, PoolChanges{Set: []Pool{poolOf("a", "10.9.0.0/28", 30)}, Remove: []string{"a"}}); err != nil {
+	if err := e.Operator().ChangePools(bg, alloc.PoolChanges{Set: []alloc.Pool{poolOf("a", "10.9.0.0/28", 30)}, Remove: []string{"a"}}); err != nil {
 		t.Error(err)
 	}
 	before := names(t, e)
-	for text, wrong := range map[string]PoolChanges{
-		"can grow and not shrink":      {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
-		"another pool has that prefix": {Set: []Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
-		"zero IPRange":                 {Set: []Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
+	for text, wrong := range map[string]alloc.PoolChanges{
+		"can grow and not shrink":      {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
+		"another pool has that prefix": {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
+		"zero IPRange":                 {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
 	} {
 		if err := e.Operator().ChangePools(bg, wrong); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
@@ -79,17 +79,17 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 		prefix string
 		sizes  []int // one call for each
 	}{{"10.0.0.0/26", []int{30}}, {"10.0.0.0/27", []int{30}}, {"10.0.0.0/26", []int{30, 30}}, {"10.0.0.0/26", []int{30, 28}}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
-		held, err := w.AssignIP(bg, AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "first"}})
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
+		held, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "first"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, size := range anew.sizes {
-			if err := w.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("a", anew.prefix, size)}}); err != nil {
+			if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a"}, Set: []alloc.Pool{poolOf("a", anew.prefix, size)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, err = w.AssignIP(bg, AssignIPArgs{Address: held.Address, Owner: alloc.HostOwner("i"), Claim: alloc.Claim{Handle: "second"}})
+		_, err = w.AssignIP(bg, alloc.AssignIPArgs{Address: held.Address, Owner: alloc.HostOwner("i"), Claim: alloc.Claim{Handle: "second"}})
 		if !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Errorf("%v: second holder: %v, want occupied", anew, err)
 		}
@@ -104,8 +104,8 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 // TestChangePoolsBeyondTheLimit: pools of which a commit of the store cannot verify that no block of a former size is left are not
 // changed, and the error says so.
 func TestChangePoolsBeyondTheLimit(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/20", 28)) // blocks of four pages, and the catalog
-	anew := PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("b", "10.0.0.0/20", 26)}}
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 28)) // blocks of four pages, and the catalog
+	anew := alloc.PoolChanges{Remove: []string{"a"}, Set: []alloc.Pool{poolOf("b", "10.0.0.0/20", 26)}}
 	err := w.engine(limited(w.store, 4)).Operator().ChangePools(bg, anew)
 	if got := names(t, w.Engine); !errors.Is(err, ipalloc.ErrLimit) || !slices.Equal(got, []string{"a 10.0.0.0/20"}) {
 		t.Errorf("%v, %v", got, err)
@@ -120,12 +120,12 @@ func TestChangePoolsBeyondTheLimit(t *testing.T) {
 // TestRemoveIfEmpty: a pool of which an address is held stays as it is, also if the address comes while the call is under way; an
 // empty one goes with its blocks.
 func TestRemoveIfEmpty(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
 	a := want("h", 1, "x")
 	a.Pools = []string{"b"}
 	held := w.assign(a).V4[0]
 	before, _ := w.store.MarshalBinary()
-	gone := PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}
+	gone := alloc.PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}
 	err := w.Operator().ChangePools(bg, gone)
 	if e := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInUse) || !errors.As(err, &e) || e.Name != "b" || e.Addr != held.Address || e.Holder != "x" {
 		t.Errorf("%v", err)
@@ -162,7 +162,7 @@ func TestRemoveIfEmpty(t *testing.T) {
 
 // TestRemoveIfEmptyBesideAnother: a refused call enables again what it has disabled, and not what another has disabled meanwhile.
 func TestRemoveIfEmptyBesideAnother(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
 	r := newRacing(w.store)
 	r.before = func([]store.Op) {
 		p := poolOf("a", "10.0.0.0/28", 30)
@@ -172,7 +172,7 @@ func TestRemoveIfEmptyBesideAnother(t *testing.T) {
 		}
 		w.assign(want("h", 1, "x"))
 	}
-	if err := w.engine(r).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}); !errors.Is(err, ipalloc.ErrInUse) {
+	if err := w.engine(r).Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a", "b"}, IfEmpty: true}); !errors.Is(err, ipalloc.ErrInUse) {
 		t.Error(err)
 	}
 	if pools, err := w.Pools(bg); err != nil || len(pools) != 2 || !pools[0].Disabled || pools[1].Disabled {
@@ -188,7 +188,7 @@ func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
 		kept := 0
 		for k, met := 1, true; met; k++ {
 			p := poolOf("a", "10.0.0.0/28", 30)
-			w := newWorld(t, Config{}, p)
+			w := newWorld(t, alloc.Config{}, p)
 			db := faults.NewLimited(w.store, store.Limits{})
 			e, late := w.engine(db), error(nil)
 			db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
@@ -206,7 +206,7 @@ func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
 				}
 				return faults.Outcome{}
 			})
-			err := e.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+			err := e.Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true})
 			if met = db.Counts().Calls() >= k; !met {
 				break
 			}
@@ -233,7 +233,7 @@ func TestRemoveIfEmptyBesideEnabling(t *testing.T) {
 func TestRemoveIfEmptyBesideImport(t *testing.T) {
 	kept := 0
 	for k, met := 1, true; met; k++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 		before := mustBlock(t, "10.0.0.8/30", block.Options{}) // after it the sequence numbers of b are none that change the catalog
 		if err := w.Operator().ImportBlock(bg, before); err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestRemoveIfEmptyBesideImport(t *testing.T) {
 			}
 			return faults.Outcome{}
 		})
-		err := w.engine(db).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+		err := w.engine(db).Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true})
 		if met = db.Counts().Calls() >= k; !met {
 			break
 		}
@@ -268,7 +268,7 @@ func TestRemoveIfEmptyBesideImport(t *testing.T) {
 // TestRemoveIfEmptyStaysDisabled: if a change is refused and its pools cannot be enabled again, one error says both and matches the
 // refusal alone.
 func TestRemoveIfEmptyStaysDisabled(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30))
 	db, disabled := faults.NewLimited(w.store, store.Limits{}), false
 	db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 		writes := slices.ContainsFunc(c.Ops, func(op store.Op) bool { return op.Kind == store.Put })
@@ -278,7 +278,7 @@ func TestRemoveIfEmptyStaysDisabled(t *testing.T) {
 		disabled = disabled || writes
 		return faults.Outcome{}
 	})
-	a := PoolChanges{Remove: []string{"a"}, IfEmpty: true, Set: []Pool{poolOf("c", "10.1.0.0/28", 30)}}
+	a := alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true, Set: []alloc.Pool{poolOf("c", "10.1.0.0/28", 30)}}
 	err := w.engine(db).Operator().ChangePools(bg, a)
 	if !errors.Is(err, ipalloc.ErrExists) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Errorf("%v", err)
@@ -295,9 +295,9 @@ func TestRemoveIfEmptyStaysDisabled(t *testing.T) {
 // TestRemoveIfEmptyOnAFailingStore: each failed call of the store is the error of the removal, and the pool stays as it was.
 func TestRemoveIfEmptyOnAFailingStore(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-		err := w.engine(f).Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, IfEmpty: true})
+		err := w.engine(f).Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true})
 		if f.Counts().Calls() < k {
 			if err != nil || k < 6 {
 				t.Errorf("%v, %d calls", err, k-1)
@@ -314,9 +314,9 @@ func TestRemoveIfEmptyOnAFailingStore(t *testing.T) {
 // completes it.
 func TestRemoveIfEmptyCutOff(t *testing.T) {
 	for _, made := range []bool{true, false} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 		e := w.engine(scripted(w.store, faults.AtCommit(2, faults.Unknown(made))))
-		gone := PoolChanges{Remove: []string{"a"}, IfEmpty: true}
+		gone := alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true}
 		err := e.Operator().ChangePools(bg, gone)
 		if pools, _ := w.Pools(bg); !errors.Is(err, ipalloc.ErrUnknownOutcome) || (len(pools) == 0) != made || !made && !pools[0].Disabled {
 			t.Errorf("made %v: %v, %+v", made, err, pools)
@@ -331,8 +331,8 @@ func TestRemoveIfEmptyCutOff(t *testing.T) {
 
 // TestSeedsOfPools: the seed of a random order is drawn when the pool is made, stays with it, and can be named.
 func TestSeedsOfPools(t *testing.T) {
-	first := func(draws uint64, p Pool) (order string, made Pool) {
-		w := newWorld(t, Config{})
+	first := func(draws uint64, p alloc.Pool) (order string, made alloc.Pool) {
+		w := newWorld(t, alloc.Config{})
 		e, err := New(w.store, Options{Rand: rand.NewPCG(draws, 1)})
 		if err != nil {
 			t.Fatal(err)
@@ -347,7 +347,7 @@ func TestSeedsOfPools(t *testing.T) {
 		if err := e.UpdatePool(bg, p); err != nil {
 			t.Fatal(err)
 		}
-		got, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 8})
+		got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 8})
 		if err != nil {
 			t.Fatal(err)
 		}

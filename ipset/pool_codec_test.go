@@ -23,14 +23,14 @@ func fullCatalog(t *testing.T) *pool.Catalog {
 	sel := func(z string) selector.Selector {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
-	full := pool.Pool{
+	full := pool.Pool{Pool: alloc.Pool{
 		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: alloc.LoadBalancer,
 		Disabled: true, Manual: true, Order: alloc.Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
 		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
-	}
+	}}
 	c := &pool.Catalog{
-		Generation: 77, Config: pool.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
-		Pools: []pool.Pool{full, pool.Pool(poolOf("plain", "10.0.0.0/24", 26)), pool.Pool(poolOf("nested", "10.0.0.64/26", 28))}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
+		Generation: 77, Config: alloc.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
+		Pools: []pool.Pool{full, pool.Pool{Pool: poolOf("plain", "10.0.0.0/24", 26)}, pool.Pool{Pool: poolOf("nested", "10.0.0.64/26", 28)}}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
 	}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestCatalogHalvesMustAgree(t *testing.T) {
 		"other pools":  {Kind: store.Put, Key: record.PoolsKey, Value: "\x02\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
 		"another root": {Kind: store.Put, Key: record.CatalogKey, Value: pool.RootOf(1, "x"), Expect: store.AnyRevision},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("h", 1, "p"))
 		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func (s poolReads) Get(ctx context.Context, dst []store.Record, keys ...string) 
 
 // TestPoolsAreReadOnce: an engine reads the record of the pools once for every change of it, and a query reads the root alone.
 func TestPoolsAreReadOnce(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	at := w.assign(want("h", 1, "p")).V4[0].Address
 	reads := 0
 	e := w.engine(poolReads{w.store, &reads})
@@ -139,7 +139,7 @@ func TestPoolsAreReadOnce(t *testing.T) {
 		if reads != i+1 {
 			t.Errorf("after %d changes the pools were read %d times", i, reads)
 		}
-		if err := w.Operator().SetConfig(bg, Config{MaxBlocksPerHost: 10 + i}); err != nil {
+		if err := w.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 10 + i}); err != nil {
 			t.Fatal(err)
 		}
 	}

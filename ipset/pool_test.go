@@ -28,12 +28,12 @@ func TestPoolNameUTF8(t *testing.T) {
 	ctx := t.Context()
 	for i, name := range []string{"a", "b", "π"} {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 24)
-		if err := e.AddPool(ctx, Pool{Name: name, Prefix: p}); err != nil {
+		if err := e.AddPool(ctx, alloc.Pool{Name: name, Prefix: p}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for what, err := range map[string]error{
-		"add":   e.AddPool(ctx, Pool{Name: "\xff", Prefix: netip.MustParsePrefix("10.1.0.0/24")}),
+		"add":   e.AddPool(ctx, alloc.Pool{Name: "\xff", Prefix: netip.MustParsePrefix("10.1.0.0/24")}),
 		"merge": e.Operator().MergePools(ctx, "\xff", "a", "b"),
 	} {
 		if got := new(ipalloc.Error); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &got) || got.Field != "Name" {
@@ -47,11 +47,11 @@ func TestPoolNameUTF8(t *testing.T) {
 
 // AddPool of a pool that is there writes nothing; the error for another one under its name says which field differs.
 func TestAddPoolAgain(t *testing.T) {
-	p := Pool{
+	p := alloc.Pool{
 		Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: alloc.Workload, Index: []string{"user"}, Priority: 3, Cooldown: time.Minute,
 		Ranges: ranges("10.0.0.64/26").Ranges(), Nodes: selector.Selector{{Labels: []selector.Requirement{{Key: "a", Op: selector.Exists}}}},
 	}
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	before, _ := w.store.MarshalBinary()
 	p.Draining = []int{28}
 	if err := w.AddPool(bg, p); err != nil {
@@ -60,14 +60,14 @@ func TestAddPoolAgain(t *testing.T) {
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("an equal pool is written")
 	}
-	for field, change := range map[string]func(p *Pool){
-		"Prefix": func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/23") }, "BlockBits": func(p *Pool) { p.BlockBits = 28 },
-		"Nodes": func(p *Pool) { p.Nodes = nil }, "Namespaces": func(p *Pool) { p.Namespaces = p.Nodes },
-		"Uses": func(p *Pool) { p.Uses = alloc.Tunnel }, "Disabled": func(p *Pool) { p.Disabled = true }, "Manual": func(p *Pool) { p.Manual = true },
-		"Order": func(p *Pool) { p.Order = alloc.Lowest }, "Index": func(p *Pool) { p.Index = nil }, "Priority": func(p *Pool) { p.Priority = 0 },
-		"Ranges": func(p *Pool) { p.Ranges = nil }, "MaxBlocksPerHost": func(p *Pool) { p.MaxBlocksPerHost = 1 },
-		"Subnet": func(p *Pool) { p.Subnet = true }, "Cooldown": func(p *Pool) { p.Cooldown = 0 },
-		"Seed": func(p *Pool) { p.Seed = 7 },
+	for field, change := range map[string]func(p *alloc.Pool){
+		"Prefix": func(p *alloc.Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/23") }, "BlockBits": func(p *alloc.Pool) { p.BlockBits = 28 },
+		"Nodes": func(p *alloc.Pool) { p.Nodes = nil }, "Namespaces": func(p *alloc.Pool) { p.Namespaces = p.Nodes },
+		"Uses": func(p *alloc.Pool) { p.Uses = alloc.Tunnel }, "Disabled": func(p *alloc.Pool) { p.Disabled = true }, "Manual": func(p *alloc.Pool) { p.Manual = true },
+		"Order": func(p *alloc.Pool) { p.Order = alloc.Lowest }, "Index": func(p *alloc.Pool) { p.Index = nil }, "Priority": func(p *alloc.Pool) { p.Priority = 0 },
+		"Ranges": func(p *alloc.Pool) { p.Ranges = nil }, "MaxBlocksPerHost": func(p *alloc.Pool) { p.MaxBlocksPerHost = 1 },
+		"Subnet": func(p *alloc.Pool) { p.Subnet = true }, "Cooldown": func(p *alloc.Pool) { p.Cooldown = 0 },
+		"Seed": func(p *alloc.Pool) { p.Seed = 7 },
 	} {
 		q := p
 		change(&q)
@@ -76,14 +76,14 @@ func TestAddPoolAgain(t *testing.T) {
 			t.Errorf("another %s: %v", field, err)
 		}
 	}
-	if n := reflect.TypeFor[Pool]().NumField(); n != 17 {
+	if n := reflect.TypeFor[alloc.Pool]().NumField(); n != 17 {
 		t.Errorf("Pool has %d fields, 15 of which, without Name and Draining, are compared here", n)
 	}
 }
 
 func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 	for _, sizes := range [][2]int{{26, 28}, {28, 26}, {28, 32}, {32, 28}, {25, 27}} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", sizes[0]))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/25", sizes[0]))
 		held := map[netip.Addr]bool{}
 		for i, al := range w.assign(want("old", 40, "p")).V4 {
 			if held[al.Address] = true; i%3 > 0 {
@@ -105,7 +105,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 		w.check()
 		// The old blocks drain: they give nothing out, and vanish when they are empty and given back.
 		w.releaseHandle("p")
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("old"), OnlyEmpty: true}); err != nil {
+		if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("old"), OnlyEmpty: true}); err != nil {
 			t.Fatal(err)
 		}
 		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
@@ -118,7 +118,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 }
 
 func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
-	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "10.0.1.0/31", 31), poolOf("c", "10.0.2.0/32", 32), poolOf("d", "10.0.3.0/24", 29))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "10.0.1.0/31", 31), poolOf("c", "10.0.2.0/32", 32), poolOf("d", "10.0.3.0/24", 29))
 	a := want("h", 2, "p")
 	a.Head, a.Tail = 3, 1
 	got := w.assign(a)
@@ -135,7 +135,7 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 }
 
 func TestClaimDoesNotLeaveThePool(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.1.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.1.0/24", 26))
 	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), alloc.HostOwner("h"))
 	if err != nil || len(claimed) != 4 || len(failed) != 0 {
 		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
@@ -150,8 +150,8 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) {
 }
 
 func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
-	a := AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Claim: alloc.Claim{Handle: "p"}, Pools: []string{"a"}}
+	w := newWorld(t, alloc.Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Claim: alloc.Claim{Handle: "p"}, Pools: []string{"a"}}
 	for range 5 {
 		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {
 			t.Fatalf("%+v", got)
@@ -174,7 +174,7 @@ func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 // TestGenerationIsUsedSparingly: a change of pools that brings in no address and no block size leaves the generation as it
 // is, and so does one where no block of another size ever was. One that changes nothing writes nothing.
 func TestGenerationIsUsedSparingly(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	generation := func() uint64 {
 		cat, err := w.core.ReadCatalog(bg)
 		if err != nil {
@@ -196,7 +196,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"split", func() error { return w.Operator().SplitPool(bg, "a", 1) }, false, true},
 		{"merge", func() error { return w.Operator().MergePools(bg, "a", "a-0", "a-1") }, false, true},
 		{"another block size", func() error { p.BlockBits = 27; return w.UpdatePool(bg, p) }, true, true},
-		{"the same configuration", func() error { return w.Operator().SetConfig(bg, Config{}) }, false, false},
+		{"the same configuration", func() error { return w.Operator().SetConfig(bg, alloc.Config{}) }, false, false},
 		{"remove", func() error { return w.RemovePool(bg, "a") }, false, true},
 		{"add", func() error { return w.AddPool(bg, p) }, false, true},
 		{"add another where all blocks are of its size", func() error {
@@ -206,7 +206,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 		{"add another where a block has another size", func() error { return w.AddPool(bg, poolOf("c", "10.2.0.0/24", 28)) }, true, true},
 		{"add another where such a block was", func() error {
 			w.releaseHandle("p")
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 				return err
 			}
 			return w.AddPool(bg, poolOf("d", "10.3.0.0/24", 28))
@@ -231,7 +231,7 @@ func TestGenerationIsUsedSparingly(t *testing.T) {
 func TestSplitPoolBounds(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.32-10.0.0.80"), netipx.MustParseIPRange("10.0.0.120-10.0.0.130")}
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	for _, bits := range []int{-1, 0, 9, math.MinInt, math.MaxInt} {
 		if err := w.Operator().SplitPool(bg, "a", bits); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%d bits: %v", bits, err)
@@ -261,13 +261,13 @@ func TestSplitAndMergeAreInverse(t *testing.T) {
 		}
 		return rs
 	}
-	for i, p := range []Pool{
+	for i, p := range []alloc.Pool{
 		{}, {Disabled: true}, {Manual: true, Priority: 3, Cooldown: time.Minute}, {Order: alloc.Lowest, Index: []string{"user"}},
 		{Ranges: r("10.0.0.16-10.0.0.31")}, {Ranges: r("10.0.0.250-10.0.0.255")}, {Ranges: r("10.0.0.3-10.0.0.3", "10.0.0.100-10.0.0.200")}, {Subnet: true},
 	} {
 		p.Name, p.Prefix, p.BlockBits = "p", netip.MustParsePrefix("10.0.0.0/24"), 28
-		w := newWorld(t, Config{}, p)
-		w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "x"}})
+		w := newWorld(t, alloc.Config{}, p)
+		w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "x"}})
 		look := func() (given, named, counts string) {
 			var us []alloc.Count
 			for from := ip("10.0.0.0"); p.Prefix.Contains(from); from = from.Next() {
@@ -277,11 +277,11 @@ func TestSplitAndMergeAreInverse(t *testing.T) {
 				for _, p := range pools {
 					names = append(names, p.Name)
 				}
-				got, err := dry.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, From: from, Pools: names})
+				got, err := dry.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, From: from, Pools: names})
 				if err == nil {
 					given += fmt.Sprint(got.V4[0].Address, " ")
 				}
-				_, err = w.DryRun().AssignIP(bg, AssignIPArgs{Address: from, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "y"}})
+				_, err = w.DryRun().AssignIP(bg, alloc.AssignIPArgs{Address: from, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "y"}})
 				named += fmt.Sprint(err == nil, " ")
 			}
 			use, err := w.Utilization(bg)
@@ -329,7 +329,7 @@ func TestSplitAndMergeAreInverse(t *testing.T) {
 // A pool that grows keeps its block size, so all of it can be assigned while addresses of the old part are held.
 func TestPoolThatGrowsGivesAll(t *testing.T) {
 	for _, tt := range []struct{ from, to string }{{"10.0.0.0/28", "10.0.0.0/27"}, {"10.0.0.0/27", "10.0.0.0/26"}, {"10.0.0.0/28", "10.0.0.0/24"}, {"10.0.0.16/28", "10.0.0.0/24"}} {
-		w := newWorld(t, Config{}, poolOf("p", tt.from, 0))
+		w := newWorld(t, alloc.Config{}, poolOf("p", tt.from, 0))
 		w.assign(want("h", 1, "first"))
 		grown := poolOf("p", tt.to, 0)
 		if err := w.UpdatePool(bg, grown); err != nil {

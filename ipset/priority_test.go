@@ -15,7 +15,7 @@ import (
 func TestPriorityBeforeOwnBlocks(t *testing.T) {
 	gold, other := poolOf("gold", "10.0.1.0/30", 31), poolOf("other", "10.0.2.0/24", 26)
 	gold.Priority = 1
-	w := newWorld(t, Config{}, poolOf("base", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("base", "10.0.0.0/24", 26))
 	in := func(al alloc.Allocation) string {
 		ps, err := w.Pools(bg)
 		if err != nil {
@@ -30,13 +30,13 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 	}
 	next := func(host, want string) {
 		t.Helper()
-		got := w.assign(AssignArgs{Owner: alloc.HostOwner(host), Num4: 1})
+		got := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1})
 		if name := in(got.V4[0]); name != want {
 			t.Errorf("%s got %s of pool %s, want one of %s", host, got.V4[0].Address, name, want)
 		}
 	}
 	next("h", "base")
-	for _, p := range []Pool{gold, other} {
+	for _, p := range []alloc.Pool{gold, other} {
 		if err := w.AddPool(bg, p); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("h", "other")
-	got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 70, Pools: []string{"base", "gold"}, Partial: true})
+	got := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 70, Pools: []string{"base", "gold"}, Partial: true})
 	if n := len(got.V4); n != 70 || in(got.V4[0]) != "base" {
 		t.Errorf("%d addresses, the first of %s", n, in(got.V4[0]))
 	}
@@ -62,13 +62,13 @@ func TestPriorityBeforeOwnBlocks(t *testing.T) {
 
 // One call takes what pools of several priorities have, in their order, and names all that fell short.
 func TestPriorityTiersOfOneCall(t *testing.T) {
-	var pools []Pool
+	var pools []alloc.Pool
 	for i := range 4 {
 		p := poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/30", i), 31)
 		p.Priority = []int{1, 3, 2, 3}[i]
 		pools = append(pools, p)
 	}
-	w := newWorld(t, Config{}, pools...)
+	w := newWorld(t, alloc.Config{}, pools...)
 	order := []string{"10.0.1.0/30", "10.0.3.0/30", "10.0.2.0/30", "10.0.0.0/30"}
 	got := w.assign(want("h", 17, "p"))
 	if len(got.V4) != 16 || len(got.Short) != 4 {
@@ -80,7 +80,7 @@ func TestPriorityTiersOfOneCall(t *testing.T) {
 		}
 	}
 	for i, s := range got.Short {
-		if want := []string{"p1", "p3", "p2", "p0"}[i]; s.Pool != want || s.Reason != ReasonFull {
+		if want := []string{"p1", "p3", "p2", "p0"}[i]; s.Pool != want || s.Reason != alloc.ReasonFull {
 			t.Errorf("shortage %d: %v, want %s", i, s, want)
 		}
 	}
@@ -106,9 +106,9 @@ func TestPriorityAndTime(t *testing.T) {
 	for _, cooldown := range []time.Duration{0, time.Second} {
 		hi := poolOf("hi", "10.0.0.0/30", 30)
 		hi.Priority, hi.Cooldown = 1, cooldown
-		w := newWorld(t, Config{}, hi, poolOf("lo", "10.0.1.0/24", 26))
+		w := newWorld(t, alloc.Config{}, hi, poolOf("lo", "10.0.1.0/24", 26))
 		for i := range 4 {
-			w.assign(AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Second}})
+			w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Second}})
 			if cooldown > 0 {
 				w.releaseHandle(fmt.Sprint("p", i))
 			}

@@ -27,7 +27,7 @@ func TestBytes(t *testing.T) {
 	if got.String() != string(file) {
 		t.Errorf("got\n%s\nwant\n%s", got.String(), file)
 	}
-	old := newWorld(t, Config{})
+	old := newWorld(t, alloc.Config{})
 	old.remove(record.CatalogKey, record.PoolsKey)
 	for line := range strings.Lines(string(file)) {
 		var key, value []byte
@@ -56,7 +56,7 @@ func scan(line string) (key, value []byte, err error) {
 // TestBoundsOfNames: names of the greatest length survive a round trip by another engine, and their records pass a check.
 func TestBoundsOfNames(t *testing.T) {
 	long := func(s string) string { return strings.Repeat(s, 1024) }
-	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 26))
 	a := want(long("o"), 1, long("h"))
 	a.Request = long("r")
 	got, err := w.AutoAssign(bg, a)

@@ -39,7 +39,7 @@ func TestLostCommitIsFenced(t *testing.T) {
 	} {
 		for how, ask := range ask {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 30))
+				w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 30))
 				before(w)
 				l := newLate(w.store, false)
 				e := w.engine(l)
@@ -71,7 +71,7 @@ func notFoundIsFine(err error) error {
 
 // TestLostCommitThatWasMade: the engine that lost it sees what it wrote.
 func TestLostCommitThatWasMade(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 30))
 	l := newLate(w.store, false)
 	e := w.engine(l)
 	l.armed = true
@@ -88,7 +88,7 @@ func TestLostCommitThatWasMade(t *testing.T) {
 // TestLostChangeOfPools: a change of the catalog is fenced, too, the first one included.
 func TestLostChangeOfPools(t *testing.T) {
 	for _, n := range []int{0, 1} {
-		w := newWorld(t, Config{})
+		w := newWorld(t, alloc.Config{})
 		for i := range n {
 			if err := w.AddPool(bg, poolOf(fmt.Sprint("p", i), fmt.Sprintf("10.0.%d.0/24", i), 26)); err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func TestCallerThatLeftIsFenced(t *testing.T) {
 // some of them late, and that do what the documentation says: release by handle on the same engine.
 func TestGivingUpCallersLeakNothing(t *testing.T) {
 	for seed := range seeds.Each(t, 3, 12) {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/23", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 28))
 		s := newLosing(w.store, rand.New(rand.NewPCG(seed, 7)))
 		e := w.engine(s)
 		var wg sync.WaitGroup
@@ -257,7 +257,7 @@ func (s *losing) quiet() {
 // TestHotCallFailsAlone: a call whose commits never succeed fails alone; the others of its batch are served, and before it has
 // used up its attempts.
 func TestHotCallFailsAlone(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	n, others := 0, 0 // conflicts, and those before the last commit of another call
 	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		if slices.ContainsFunc(ops, func(op store.Op) bool { return strings.HasPrefix(op.Key, record.KindHandle+"hot") }) {
@@ -424,11 +424,11 @@ func TestPanicOfAChangeOfPools(t *testing.T) {
 		"removed": func(e *Engine) error { return e.RemovePool(bg, "a") },
 		"size":    func(e *Engine) error { return e.UpdatePool(bg, poolOf("a", "10.0.0.0/26", 30)) },
 		"anew": func(e *Engine) error { // its commit has another record to fence
-			return e.Operator().ChangePools(bg, PoolChanges{Remove: []string{"a"}, Set: []Pool{poolOf("b", "10.0.0.0/26", 30)}})
+			return e.Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"a"}, Set: []alloc.Pool{poolOf("b", "10.0.0.0/26", 30)}})
 		},
 		"merged": func(e *Engine) error { return e.Operator().MergePools(bg, "b", "a") },
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("c", "10.0.0.64/26", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("c", "10.0.0.64/26", 28))
 		other := want("g", 1, "p")
 		other.Pools = []string{"c"}
 		w.assign(other)

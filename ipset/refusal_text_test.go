@@ -19,33 +19,33 @@ func TestRefusalTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := alloc.HostOwner("a")
-	add := func(name, prefix string, change func(*Pool)) error {
-		p := Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
+	add := func(name, prefix string, change func(*alloc.Pool)) error {
+		p := alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}
 		if change != nil {
 			change(&p)
 		}
 		return e.AddPool(bg, p)
 	}
-	if err := add("lan", "10.0.0.0/24", func(p *Pool) { p.Cooldown = time.Minute }); err != nil {
+	if err := add("lan", "10.0.0.0/24", func(p *alloc.Pool) { p.Cooldown = time.Minute }); err != nil {
 		t.Fatal(err)
 	}
-	assign := func(a AssignArgs) error { _, err := e.AutoAssign(bg, a); return err }
+	assign := func(a alloc.AssignArgs) error { _, err := e.AutoAssign(bg, a); return err }
 	newEngine := func(db store.Store, o Options) error { _, err := New(db, o); return err }
 	assignIP := func(a string) error {
-		_, err := e.AssignIP(bg, AssignIPArgs{Address: netip.MustParseAddr(a), Owner: host})
+		_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: host})
 		return err
 	}
 	offer := func() error {
-		_, err := e.Offer(bg, AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "x"}})
+		_, err := e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "x"}})
 		return err
 	}
 	renew := func() error { _, err := e.Renew(bg, "x", 0); return err }
 	renewIP := func() error { _, err := e.RenewIP(bg, netip.MustParseAddr("10.0.0.1"), alloc.Guard{}, -1); return err }
 	decline := func() error {
-		_, err := e.Decline(bg, DeclineArgs{Address: netip.MustParseAddr("10.0.0.1")})
+		_, err := e.Decline(bg, alloc.DeclineArgs{Address: netip.MustParseAddr("10.0.0.1")})
 		return err
 	}
-	row := func() error { return assign(AssignArgs{Owner: host, Num4: 3, Aligned: true}) }
+	row := func() error { return assign(alloc.AssignArgs{Owner: host, Num4: 3, Aligned: true}) }
 	for _, c := range []struct {
 		err         error
 		is          error
@@ -54,17 +54,17 @@ func TestRefusalTexts(t *testing.T) {
 		{newEngine(nil, Options{}), ipalloc.ErrInvalid, "store", "is nil"},
 		{newEngine(store.NewMemory(), Options{Skew: -1}), ipalloc.ErrInvalid, "Skew", "-1ns is negative"},
 		{add("", "10.1.0.0/24", nil), ipalloc.ErrInvalid, "Name", "it is empty"},
-		{add("b", "10.1.0.0/24", func(p *Pool) { p.BlockBits = 16 }), ipalloc.ErrInvalid, "BlockBits", "/16 is not from /24 to /32"},
-		{add("b", "fd00::/48", func(p *Pool) { p.BlockBits = 56 }), ipalloc.ErrInvalid, "BlockBits", "/56 is not from /64 to /128"},
-		{add("b", "10.1.0.0/24", func(p *Pool) { p.Cooldown = -1 }), ipalloc.ErrInvalid, "Cooldown", "-1ns is negative"},
-		{add("b", "10.1.0.0/24", func(p *Pool) { p.MaxBlocksPerHost = -1 }), ipalloc.ErrInvalid, "MaxBlocksPerHost", "-1 is negative"},
+		{add("b", "10.1.0.0/24", func(p *alloc.Pool) { p.BlockBits = 16 }), ipalloc.ErrInvalid, "BlockBits", "/16 is not from /24 to /32"},
+		{add("b", "fd00::/48", func(p *alloc.Pool) { p.BlockBits = 56 }), ipalloc.ErrInvalid, "BlockBits", "/56 is not from /64 to /128"},
+		{add("b", "10.1.0.0/24", func(p *alloc.Pool) { p.Cooldown = -1 }), ipalloc.ErrInvalid, "Cooldown", "-1ns is negative"},
+		{add("b", "10.1.0.0/24", func(p *alloc.Pool) { p.MaxBlocksPerHost = -1 }), ipalloc.ErrInvalid, "MaxBlocksPerHost", "-1 is negative"},
 		{add("b", "10.0.0.8/29", nil), ipalloc.ErrInvalid, "Prefix", "whole blocks (/26)"},
 		{add("b", "10.0.0.0/24", nil), ipalloc.ErrExists, "", "another pool has that prefix"},
 		{add("lan", "10.0.0.0/24", nil), ipalloc.ErrExists, "Cooldown", "with another Cooldown (1m0s)"},
-		{assign(AssignArgs{Num4: 1}), ipalloc.ErrInvalid, "Owner", "zero value; name a host"},
-		{assign(AssignArgs{Owner: alloc.Owner{Kind: 7, Name: "a"}, Num4: 1}), ipalloc.ErrInvalid, "Owner", "unknown kind 7"},
-		{assign(AssignArgs{Owner: host}), ipalloc.ErrInvalid, "Num4", "0 IPv4 and 0 IPv6 addresses asked for, want 1 to 4096"},
-		{assign(AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{TTL: -1}}), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
+		{assign(alloc.AssignArgs{Num4: 1}), ipalloc.ErrInvalid, "Owner", "zero value; name a host"},
+		{assign(alloc.AssignArgs{Owner: alloc.Owner{Kind: 7, Name: "a"}, Num4: 1}), ipalloc.ErrInvalid, "Owner", "unknown kind 7"},
+		{assign(alloc.AssignArgs{Owner: host}), ipalloc.ErrInvalid, "Num4", "0 IPv4 and 0 IPv6 addresses asked for, want 1 to 4096"},
+		{assign(alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{TTL: -1}}), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
 		{row(), ipalloc.ErrInvalid, "Aligned", "3 IPv4 and 0 IPv6 addresses: each number must be 0 or a power of two"},
 		{assignIP("10.9.0.1"), ipalloc.ErrNotFound, "", "no pool has the address"},
 		{offer(), ipalloc.ErrInvalid, "TTL", "0s is not above 0"},
@@ -91,13 +91,13 @@ func TestAssignSaysWhyNoPoolQualifies(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, two := range []bool{false, true} {
-			if err := e.AddPool(bg, Pool{Name: "x", Prefix: netip.MustParsePrefix(prefix), Manual: true}); err != nil {
+			if err := e.AddPool(bg, alloc.Pool{Name: "x", Prefix: netip.MustParsePrefix(prefix), Manual: true}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := e.Assign(bg, alloc.HostOwner("a"), "pod-1"); !errors.Is(err, ipalloc.ErrNotFound) || !strings.Contains(err.Error(), "only calls that name it") {
 				t.Errorf("%s, two %v: %v", prefix, two, err)
 			}
-			if err := e.AddPool(bg, Pool{Name: "y", Prefix: netip.MustParsePrefix(other), Manual: true}); err != nil {
+			if err := e.AddPool(bg, alloc.Pool{Name: "y", Prefix: netip.MustParsePrefix(other), Manual: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,19 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/release"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// ReleaseArgs are the arguments of [Engine.Release].
-type ReleaseArgs struct {
-	// Handle, if not empty, releases all of its addresses.
-	Handle string
-	// Addresses are released if their guards hold.
-	Addresses []alloc.Release
-	// Also are records of yours that are written in the same commit, as in [AssignArgs].
-	Also []store.Op
-}
 
 // Release gives addresses back in one commit, all or none, and writes records of the caller with it: the row of a machine goes with
 // its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling already
@@ -27,8 +15,8 @@ type ReleaseArgs struct {
 // Also is not at the revision that it expects, which [store.ConflictKey] names; [ipalloc.ErrLimit] if one commit cannot hold the
 // call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
 // does not suffice.
-func (e *Engine) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
-	return e.release.Release(ctx, release.ReleaseArgs{Handle: a.Handle, Addresses: a.Addresses, Also: a.Also})
+func (e *Engine) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr, error) {
+	return e.release.Release(ctx, a)
 }
 
 // ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses

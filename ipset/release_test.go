@@ -16,7 +16,7 @@ import (
 )
 
 func TestHandleIsIndexedForEachAddress(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30))
 	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(record.KindHandle) != 6 {
 		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(record.KindHandle))
 	}
@@ -29,11 +29,11 @@ func TestHandleIsIndexedForEachAddress(t *testing.T) {
 }
 
 func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
-	if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -44,7 +44,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 }
 
 func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 30))
 	var rs []alloc.Release
 	for i := range 16 {
 		for _, al := range w.assign(want(fmt.Sprint("h", i), 4, "p")).V4 {
@@ -63,7 +63,7 @@ func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
 }
 
 func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "2001:db8::/120", 126))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30), poolOf("b", "2001:db8::/120", 126))
 	a := want("h", 12, "p")
 	a.Num6 = 12
 	got := w.assign(a)
@@ -82,7 +82,7 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 }
 
 func TestSecondReleaseIsNoConflict(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	rel := alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}}
 	for i, wantOutcome := range []alloc.Outcome{alloc.Released, alloc.WasFree, alloc.WasFree} {
@@ -91,7 +91,7 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 			t.Errorf("release %d: %v, %v", i, res, err)
 		}
 	}
-	w.AssignIP(bg, AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "q"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "q"}})
 	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != alloc.OwnerChanged {
 		t.Errorf("after it got another owner: %v, %v", res, err)
 	}
@@ -101,7 +101,7 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 // TestReleaseInParts: addresses that a commit has no room for are released by the next, in the order of their names.
 func TestReleaseInParts(t *testing.T) {
 	for ops := 16; ops < 64; ops += 7 {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 		var rs []alloc.Release
 		for i := range 40 {
 			rs = append(rs, alloc.Release{Address: w.assign(want("h", 1, fmt.Sprint("p", i))).V4[0].Address})
@@ -129,7 +129,7 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 	for name, build := range map[string]func(w *world) netip.Addr{
 		"orphan": func(w *world) netip.Addr {
 			at := w.assign(want("h", 1, "p")).V4[0]
-			if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
 				t.Fatal(err)
 			}
 			return at.Address
@@ -142,7 +142,7 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 			}
 			als := w.assign(want("h", 4, "p")).V4
 			for i, d := range []time.Duration{time.Hour, time.Minute, 2 * time.Minute} { // the block knows the first and the last
-				if _, err := w.Decline(bg, DeclineArgs{Address: als[i].Address, Guard: alloc.Guard{Handle: "p"}, For: d}); err != nil {
+				if _, err := w.Decline(bg, alloc.DeclineArgs{Address: als[i].Address, Guard: alloc.Guard{Handle: "p"}, For: d}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -150,7 +150,7 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 		},
 	} {
 		for k := 1; ; k++ {
-			w := newWorld(t, Config{}, p)
+			w := newWorld(t, alloc.Config{}, p)
 			at := build(w)
 			rev := w.rev()
 			s := scripted(w.store, faults.At(k, faults.Fail(errDown)))
@@ -171,8 +171,8 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 
 // TestWholeReleaseOfManyBlocks: a release of all or none is one, in however many blocks its addresses are.
 func TestWholeReleaseOfManyBlocks(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 32))
-	var args ReleaseArgs
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
+	var args alloc.ReleaseArgs
 	for _, al := range w.assign(want("h", 150, "p")).V4 {
 		args.Addresses = append(args.Addresses, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p"}})
 	}
@@ -188,10 +188,10 @@ func TestWholeReleaseOfManyBlocks(t *testing.T) {
 // stays their former owner.
 func TestDisownReadsAddressesTogether(t *testing.T) {
 	for n, blocks := range map[int]int{1: 1, 120: 2} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("h", n, "p"))
 		s := faults.NewFaulty(w.store)
-		got, err := w.engine(s).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")})
+		got, err := w.engine(s).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")})
 		if err != nil || len(got) != blocks || w.former() != blocks || s.Counts().Gets > 5 {
 			t.Errorf("%v, %v, %d records of the former owner, %+v", got, err, w.former(), s.Counts())
 		}
@@ -202,16 +202,16 @@ func TestDisownReadsAddressesTogether(t *testing.T) {
 // TestDisownForgetsWhoHoldsNothing: a host that gives up a block in which one address is held, for another host, is no former owner.
 func TestDisownForgetsWhoHoldsNothing(t *testing.T) {
 	for _, guests := range []int{1, 2} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		first := w.assign(want("h", 1, "p")).V4[0]
 		for at := first.Address; guests > 0; guests-- {
 			at = at.Next()
-			if _, err := w.AssignIP(bg, AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.releaseHandle("p")
-		got, err := w.engine(w.store).DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")})
+		got, err := w.engine(w.store).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")})
 		if err != nil || len(got) != 1 || w.former() != 0 {
 			t.Errorf("%v, %v, %d records of the former owner", got, err, w.former())
 		}
@@ -223,9 +223,9 @@ func TestDisownForgetsWhoHoldsNothing(t *testing.T) {
 func TestOrphanThatCoolsIsKept(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Cooldown = 1
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	w.assign(want("h", 1, "p"))
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("p")
@@ -238,10 +238,10 @@ func TestOrphanThatCoolsIsKept(t *testing.T) {
 // TestReleaseReadsNoCoolingAddresses: a release does not read the addresses that cool if it knows that its own cools longest, or does
 // not cool at all.
 func TestReleaseReadsNoCoolingAddresses(t *testing.T) {
-	for name, change := range map[string]func(w *world, p Pool){
-		"later":            func(w *world, _ Pool) { w.clock.add(time.Second) },
-		"at the same time": func(*world, Pool) {},
-		"without cooldown": func(w *world, p Pool) {
+	for name, change := range map[string]func(w *world, p alloc.Pool){
+		"later":            func(w *world, _ alloc.Pool) { w.clock.add(time.Second) },
+		"at the same time": func(*world, alloc.Pool) {},
+		"without cooldown": func(w *world, p alloc.Pool) {
 			p.Cooldown = 0
 			if err := w.UpdatePool(bg, p); err != nil {
 				t.Fatal(err)
@@ -250,7 +250,7 @@ func TestReleaseReadsNoCoolingAddresses(t *testing.T) {
 	} {
 		p := poolOf("a", "10.0.0.0/24", 26)
 		p.Cooldown = time.Hour
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		w.assign(want("h", 40, "p"))
 		last := w.assign(want("h", 1, "q")).V4[0]
 		w.releaseHandle("p")

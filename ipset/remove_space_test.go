@@ -19,7 +19,7 @@ import (
 
 // A space is removed when nothing is in it, and every record of it with it.
 func TestRemoveSpace(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	red := inSpace(t, w.Engine, "red")
 	for _, e := range []*Engine{red, inSpace(t, w.Engine, "red2")} {
 		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
@@ -120,7 +120,7 @@ func TestRemoveSpaceFillsCommits(t *testing.T) {
 
 // TestRemoveSpaceOfManyHosts: the empty blocks of more hosts than are read at a time are given back.
 func TestRemoveSpaceOfManyHosts(t *testing.T) {
-	root := newWorld(t, Config{})
+	root := newWorld(t, alloc.Config{})
 	e, err := root.InSpace("many")
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 func TestRemoveSpaceKeepsForeign(t *testing.T) {
 	write := map[string]func(*Engine) error{
 		"with a release": func(e *Engine) error {
-			_, err := e.Release(bg, ReleaseArgs{Handle: "nobody", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}}})
+			_, err := e.Release(bg, alloc.ReleaseArgs{Handle: "nobody", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}}})
 			return err
 		},
 		"alone": func(e *Engine) error {
@@ -255,7 +255,7 @@ func TestRemoveSpaceThatWasCutOffRepeatsNoSequenceNumber(t *testing.T) {
 			if err := red.AddPool(bg, poolOf("p", "10.0.0.0/29", 29)); err != nil {
 				t.Fatal(err)
 			}
-			got, err := red.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h")})
+			got, err := red.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h")})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,7 +32,7 @@ func (w *world) remove(keys ...string) {
 func TestRepairFitsTheStore(t *testing.T) {
 	for _, limits := range []store.Limits{{Ops: 16}, {Ops: 127}, {Bytes: 2000}, {Ops: 40, Bytes: 1500}} {
 		for _, kind := range []string{record.KindBlock, record.KindAddress, record.KindOwner} {
-			w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/16", map[bool]int{true: 32, false: 24}[kind == record.KindOwner]))
+			w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", map[bool]int{true: 32, false: 24}[kind == record.KindOwner]))
 			for i := range 200 {
 				w.assign(want("h", 1, fmt.Sprint("p", i)))
 			}
@@ -69,7 +69,7 @@ func TestRepairFitsTheStore(t *testing.T) {
 
 // TestRepairGoesOn: a step that is refused is reported, and those that follow are done.
 func TestRepairGoesOn(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 1, "p"))
 	lost := w.list(record.HandleRange("p"))[0].Key
 	w.remove(lost)
@@ -101,7 +101,7 @@ func TestRepairGoesOnAfterARelease(t *testing.T) {
 	for i := range 8 {
 		p.Index, pairs = append(p.Index, fmt.Sprint("k", i)), append(pairs, fmt.Sprint("k", i), "v")
 	}
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	at := make(map[string]netip.Prefix)
 	for _, host := range []string{"large", "damaged", "later", "good"} {
 		a := want(host, 1, host)
@@ -136,7 +136,7 @@ func TestRepairGoesOnAfterARelease(t *testing.T) {
 
 // TestRepairEndsOnAFullDisk: a limit that no step exceeds is the store's, such as a full disk, and ends the repair at its first step.
 func TestRepairEndsOnAFullDisk(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	f := faults.NewFaulty(w.store)
 	e := w.engine(f)
 	step := audit.Step{Text: "small", Ops: []store.Op{{Kind: store.Put, Key: "A", Expect: 0}}}
@@ -162,7 +162,7 @@ func (e *Engine) mustFail(s audit.Step) error {
 // TestRepairOfUnknownOutcome: a step whose answer was lost is made before the engine's next answer or never.
 func TestRepairOfUnknownOutcome(t *testing.T) {
 	for _, what := range []string{"index", "release"} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if what == "index" {
 			w.remove(w.list(record.HandleRange("p"))[0].Key)
@@ -249,7 +249,7 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := poolOf("a", "10.0.0.0/26", 27)
-			w := newWorld(t, Config{}, p)
+			w := newWorld(t, alloc.Config{}, p)
 			p.BlockBits = 28 // raises the generation
 			if err := w.UpdatePool(bg, p); err != nil {
 				t.Fatal(err)
@@ -268,7 +268,7 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 				for range 5 {
 					note(w.assign(want("h", 64, "p")).V4)
 					w.releaseHandle("p")
-					if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
+					if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 						t.Fatal(err)
 					}
 				}

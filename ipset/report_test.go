@@ -14,7 +14,7 @@ import (
 func TestHosts(t *testing.T) {
 	small := poolOf("small", "10.0.1.0/30", 30)
 	small.MaxBlocksPerHost = 1
-	w := newWorld(t, Config{MaxBlocksPerHost: 3}, poolOf("big", "10.0.0.0/28", 30), small)
+	w := newWorld(t, alloc.Config{MaxBlocksPerHost: 3}, poolOf("big", "10.0.0.0/28", 30), small)
 	a := want("a", 9, "pa")
 	a.Pools = []string{"big"}
 	w.assign(a)                  // three blocks
@@ -42,7 +42,7 @@ func TestHosts(t *testing.T) {
 	if sum != (alloc.Count{Lo: 19}) || borrowed != 3 || lent != 3 {
 		t.Errorf("%s used, %d borrowed, %d lent", sum, borrowed, lent)
 	}
-	if !slices.IsSortedFunc(reports, func(x, y HostReport) int { return y.Used.Cmp(x.Used) }) || len(reports) != 4 {
+	if !slices.IsSortedFunc(reports, func(x, y alloc.HostReport) int { return y.Used.Cmp(x.Used) }) || len(reports) != 4 {
 		t.Errorf("%q", got)
 	}
 	for _, r := range reports {
@@ -56,14 +56,14 @@ func TestHosts(t *testing.T) {
 func TestShortageOutsideOfRanges(t *testing.T) {
 	p := poolOf("lan", "10.0.0.0/24", 24)
 	p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.100-10.0.0.103")}
-	for reserved, want := range map[string]Reason{
-		"":                      ReasonOutsideLeft,
-		"10.0.0.0-10.0.0.99":    ReasonOutsideLeft,
-		"10.0.0.104-10.0.0.110": ReasonOutsideLeft,
-		"10.0.0.99-10.0.0.100":  ReasonReservedLeft,
-		"10.0.0.103-10.0.0.200": ReasonReservedLeft,
+	for reserved, want := range map[string]alloc.Reason{
+		"":                      alloc.ReasonOutsideLeft,
+		"10.0.0.0-10.0.0.99":    alloc.ReasonOutsideLeft,
+		"10.0.0.104-10.0.0.110": alloc.ReasonOutsideLeft,
+		"10.0.0.99-10.0.0.100":  alloc.ReasonReservedLeft,
+		"10.0.0.103-10.0.0.200": alloc.ReasonReservedLeft,
 	} {
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		if reserved != "" {
 			var sb netipx.IPSetBuilder
 			sb.AddRange(netipx.MustParseIPRange(reserved))
@@ -72,7 +72,7 @@ func TestShortageOutsideOfRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got := w.assign(AssignArgs{Owner: alloc.HostOwner("h"), Num4: 5, Partial: true})
+		got := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 5, Partial: true})
 		if len(got.Short) != 1 || got.Short[0].Reason != want {
 			t.Errorf("reserved %q: %v, want %v", reserved, got.Short, want)
 		}

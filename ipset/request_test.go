@@ -14,23 +14,23 @@ import (
 
 // TestRequestKeyIsBoundToItsArguments: the same key with any other argument is refused, and nothing is assigned.
 func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	first := want("h", 2, "p")
 	first.Request, first.Pools, first.Namespace = "r", []string{"a"}, map[string]string{"k": "v"}
 	got := w.assign(first)
 	before, _ := w.store.MarshalBinary()
-	for name, change := range map[string]func(*AssignArgs){
-		"owner":      func(a *AssignArgs) { a.Owner = alloc.HostOwner("g") },
-		"number":     func(a *AssignArgs) { a.Num4 = 3 },
-		"family":     func(a *AssignArgs) { a.Num6 = 1 },
-		"handle":     func(a *AssignArgs) { a.Handle = "q" },
-		"attributes": func(a *AssignArgs) { a.Attributes, _ = alloc.NewAttributes(map[string]string{"a": "b"}) },
-		"time":       func(a *AssignArgs) { a.TTL = time.Hour },
-		"use":        func(a *AssignArgs) { a.Use = alloc.Tunnel },
-		"namespace":  func(a *AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
-		"pools":      func(a *AssignArgs) { a.Pools = nil },
-		"limit":      func(a *AssignArgs) { a.MaxBlocks = 4 },
-		"all":        func(a *AssignArgs) { a.Partial = false },
+	for name, change := range map[string]func(*alloc.AssignArgs){
+		"owner":      func(a *alloc.AssignArgs) { a.Owner = alloc.HostOwner("g") },
+		"number":     func(a *alloc.AssignArgs) { a.Num4 = 3 },
+		"family":     func(a *alloc.AssignArgs) { a.Num6 = 1 },
+		"handle":     func(a *alloc.AssignArgs) { a.Handle = "q" },
+		"attributes": func(a *alloc.AssignArgs) { a.Attributes, _ = alloc.NewAttributes(map[string]string{"a": "b"}) },
+		"time":       func(a *alloc.AssignArgs) { a.TTL = time.Hour },
+		"use":        func(a *alloc.AssignArgs) { a.Use = alloc.Tunnel },
+		"namespace":  func(a *alloc.AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
+		"pools":      func(a *alloc.AssignArgs) { a.Pools = nil },
+		"limit":      func(a *alloc.AssignArgs) { a.MaxBlocks = 4 },
+		"all":        func(a *alloc.AssignArgs) { a.Partial = false },
 	} {
 		a := first
 		change(&a)
@@ -40,7 +40,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: alloc.Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: alloc.Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -54,7 +54,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 // TestRequestKeyAnswersWithWhatIsHeld: what has been released is not given again under the key, whether or not another has it
 // now; what is missing is assigned anew, and the next repetition gets all of it.
 func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	a := want("h", 2, "pod")
 	a.Request = "r"
 	first := w.assign(a)
@@ -77,7 +77,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.releaseHandle("other")
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(time.Minute)
@@ -93,7 +93,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Errorf("holds %v", als)
 	}
 	// A named address the same.
-	named := AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "pod"}, Request: "named"}
+	named := alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "pod"}, Request: "named"}
 	if _, err := w.AssignIP(bg, named); !errors.Is(err, ipalloc.ErrOccupied) {
 		t.Error(err)
 	}
@@ -119,7 +119,7 @@ func TestRequestKeyTwiceInOneBatch(t *testing.T) {
 	go e.AutoAssign(bg, want("h", 1, "first"))
 	<-g.arrived
 	type answer struct {
-		got Assigned
+		got alloc.Assigned
 		err error
 	}
 	answers := make(chan answer, 5)
@@ -147,7 +147,7 @@ func TestRequestKeyTwiceInOneBatch(t *testing.T) {
 
 // TestAnswerBytes: every cut of an answer is refused, and so is a length that the bytes do not have.
 func TestAnswerBytes(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29), poolOf("b", "fd00::/125", 125))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29), poolOf("b", "fd00::/125", 125))
 	a := want("h", 2, "p")
 	a.Num6, a.Request = 1, "r"
 	w.assign(a)
@@ -173,12 +173,12 @@ func TestAnswerBytes(t *testing.T) {
 
 // Arguments that differ only in where an item of a list or map ends are other arguments.
 func TestRequestTellsListsApart(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 28), poolOf("b", "10.0.1.0/24", 28), poolOf("a b", "10.0.2.0/24", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28), poolOf("b", "10.0.1.0/24", 28), poolOf("a b", "10.0.2.0/24", 28))
 	attrs := func(m map[string]string) alloc.Attributes { a, _ := alloc.NewAttributes(m); return a }
-	for i, two := range [][2]func(a *AssignArgs){
-		{func(a *AssignArgs) { a.Pools = []string{"a b"} }, func(a *AssignArgs) { a.Pools = []string{"a", "b"} }},
-		{func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b c:d"} }, func(a *AssignArgs) { a.Namespace = map[string]string{"a": "b", "c": "d"} }},
-		{func(a *AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v w", "x": "y"}) }, func(a *AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v", "w x": "y"}) }},
+	for i, two := range [][2]func(a *alloc.AssignArgs){
+		{func(a *alloc.AssignArgs) { a.Pools = []string{"a b"} }, func(a *alloc.AssignArgs) { a.Pools = []string{"a", "b"} }},
+		{func(a *alloc.AssignArgs) { a.Namespace = map[string]string{"a": "b c:d"} }, func(a *alloc.AssignArgs) { a.Namespace = map[string]string{"a": "b", "c": "d"} }},
+		{func(a *alloc.AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v w", "x": "y"}) }, func(a *alloc.AssignArgs) { a.Attributes = attrs(map[string]string{"k": "v", "w x": "y"}) }},
 	} {
 		a := want("h", 1, fmt.Sprint("p", i))
 		a.Request = fmt.Sprint(i)

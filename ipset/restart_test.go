@@ -16,7 +16,7 @@ import (
 
 // cluster returns a store with n blocks, 100 of each host, made without an engine's help so that it is quick.
 func cluster(t *testing.T, n int) *world {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 	w.assign(want("host0", 1, "p"))
 	for first := ip("10.0.0.0"); n > 0; n -= 100 {
 		host := alloc.HostOwner(fmt.Sprint("host", n/100))
@@ -70,13 +70,13 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		{"all but the last block", []string{"10.0.0.0/9", "10.128.0.0/10", "10.192.0.0/11", "10.224.0.0/12", "10.240.0.0/13", "10.248.0.0/14", "10.252.0.0/15", "10.254.0.0/16", "10.255.0.0/17", "10.255.128.0/18", "10.255.192.0/19", "10.255.224.0/20", "10.255.240.0/21", "10.255.248.0/22", "10.255.252.0/23", "10.255.254.0/24", "10.255.255.0/25", "10.255.255.128/26"}, 8, 1},
 		{"two holes", []string{"10.0.0.0/10", "10.65.0.0/16", "10.128.0.0/9"}, 8, 1},
 	} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/8", 26))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 		if _, err := w.Operator().SetReservations(bg, ranges(tt.reserved...)); err != nil {
 			t.Fatal(err)
 		}
 		c := faults.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("h", 1, "p"))
-		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != ReasonReservedLeft {
+		if err != nil || len(got.V4) != tt.n || tt.n == 0 && got.Short[0].Reason != alloc.ReasonReservedLeft {
 			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
 		if c.Counts().Calls() > tt.calls || touched(c) > 40 {
@@ -89,7 +89,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 // TestReservedRoomIsNotWalkedThrough: the blocks of others have room, and all of it is reserved.
 func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/16", 26))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/16", 26))
 		for i := range 52 {
 			w.assign(want(fmt.Sprint("old", i), 20*64, "old"))
 		}
@@ -102,7 +102,7 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		}
 		c := faults.NewFaulty(w.store)
 		got, err := w.engine(c).AutoAssign(bg, want("new", 1, "p"))
-		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonReservedLeft {
+		if err != nil || len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonReservedLeft {
 			t.Errorf("strict %v: %+v, %v", strict, got, err)
 		}
 		if c.Counts().Calls() > 12 || touched(c) > 60 {
@@ -113,7 +113,7 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 
 // A store whose copy has been interrupted is refused with what to do, and serves once the copy is repeated.
 func TestInterruptedCopyIsRefused(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	w.assign(want("h", 20, "x"))
 	dst := store.NewMemory()
 	few := faults.NewFaulty(faults.NewLimited(dst, store.Limits{Ops: 4}))

@@ -11,7 +11,7 @@ import (
 )
 
 // row returns arguments of an assignment of n neighbours.
-func row(host string, n int, aligned bool, handle string) AssignArgs {
+func row(host string, n int, aligned bool, handle string) alloc.AssignArgs {
 	a := want(host, n, handle)
 	a.Partial, a.Contiguous, a.Aligned = false, true, aligned
 	return a
@@ -36,7 +36,7 @@ func TestContiguousLengths(t *testing.T) {
 				if aligned && n&(n-1) != 0 {
 					continue
 				}
-				w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/22", bits))
+				w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", bits))
 				w.assign(want("h", 1, "one"))
 				got, err := w.AutoAssign(bg, row("h", n, aligned, "row"))
 				if n > size {
@@ -74,11 +74,11 @@ func TestContiguousLeavesOut(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
 	p.Ranges = ranges("10.0.0.0/29", "10.0.0.8/30").Ranges() // without 12 to 15
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/32")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := w.AutoAssign(bg, row("h", 4, false, "q"))
@@ -106,7 +106,7 @@ func TestContiguousLeavesOut(t *testing.T) {
 
 // TestContiguousBothFamilies: each family has a row of its own, or there is none of either.
 func TestContiguousBothFamilies(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/124", 125))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/124", 125))
 	a := row("h", 8, true, "p")
 	a.Num6 = 4
 	got, err := w.AutoAssign(bg, a)
@@ -127,7 +127,7 @@ func TestContiguousBothFamilies(t *testing.T) {
 func TestContiguousLimit(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 29)
 	p.MaxBlocksPerHost = 1
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	w.assign(want("h", 3, "p"))
 	_, err := w.AutoAssign(bg, row("h", 8, false, "q"))
 	w.refuses("a block is free", err, ipalloc.ErrLimit, `in "a": not enough addresses: limit: 1 of 1 blocks`)
@@ -150,7 +150,7 @@ func TestContiguousLimit(t *testing.T) {
 
 // TestContiguousRequest: a repetition gives the row again, and fails if a part of it has been released.
 func TestContiguousRequest(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
 	a := row("h", 4, true, "p")
 	a.Request = "r"
 	first := w.assign(a)
@@ -164,9 +164,9 @@ func TestContiguousRequest(t *testing.T) {
 	if again := w.assign(a); len(again.V4) != 4 || !isRow(again.V4) {
 		t.Errorf("%v", again)
 	}
-	for name, change := range map[string]func(*AssignArgs){
-		"partial": func(a *AssignArgs) { a.Partial = true }, "sticky": func(a *AssignArgs) { a.Sticky = true },
-		"3 aligned": func(a *AssignArgs) { a.Num4 = 3 }, "12 aligned": func(a *AssignArgs) { a.Num6 = 12 },
+	for name, change := range map[string]func(*alloc.AssignArgs){
+		"partial": func(a *alloc.AssignArgs) { a.Partial = true }, "sticky": func(a *alloc.AssignArgs) { a.Sticky = true },
+		"3 aligned": func(a *alloc.AssignArgs) { a.Num4 = 3 }, "12 aligned": func(a *alloc.AssignArgs) { a.Num6 = 12 },
 	} {
 		bad := row("h", 4, true, "p")
 		change(&bad)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("h", 8, "p"))
 	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.7")}, alloc.Release{Address: ip("10.0.0.1")}, alloc.Release{Address: ip("10.0.0.4")}); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 	for _, prefix := range prefixes {
 		w := full(t, prefix)
 		w.check()
-		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != ReasonFull {
+		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonFull {
 			t.Fatalf("%s: %+v", prefix, got)
 		}
 		block := w.blocksOf("old2")[7]
@@ -46,7 +46,7 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 			rs = append(rs, alloc.Release{Address: a})
 		}
 		w.ReleaseIPs(bg, rs...)
-		if rel, err := w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
+		if rel, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: block, Owner: alloc.HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
 			t.Fatalf("%s: released %v, %v", prefix, rel, err)
 		}
 		if got := w.assign(want("new", 64, "p")); len(got.V4) != 64 || got.V4[0].Block != block {
@@ -57,28 +57,28 @@ func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
 }
 
 func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or none
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
 	grown := false
 	c := w.Operator().NewCollector(time.Minute)
-	als, err := c.Collect(bg, func(alloc.Allocation) Liveness {
+	als, err := c.Collect(bg, func(alloc.Allocation) alloc.Liveness {
 		if !grown {
 			grown = true
 			w.assign(want("other", 1, "p"))
 		}
-		return Gone
+		return alloc.Gone
 	})
 	if err != nil || len(als) != 0 {
 		t.Errorf("%v, %v", als, err)
 	}
-	if als, err := c.Collect(bg, func(alloc.Allocation) Liveness { return Gone }); err != nil || len(als) != 3 {
+	if als, err := c.Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Gone }); err != nil || len(als) != 3 {
 		t.Errorf("next time: %v, %v", als, err)
 	}
 }
 
 func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 28))
 		a := want("h", 1, "vm")
 		a.Sticky = true
 		first := w.assign(a).V4[0].Address
@@ -93,7 +93,7 @@ func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
 
 // TestStickyAddressIsNotLostInATakeOver: the block of the address that the handle had is empty, and another's.
 func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	a := want("old", 1, "vm")
 	a.Sticky = true
 	w.assign(a)
@@ -115,7 +115,7 @@ func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
 }
 
 func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30))
 	g := newGate(onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
 		n := 0
 		for _, op := range ops {
@@ -170,10 +170,10 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		w := full(t, prefix)
 		s := faults.NewFaulty(w.store)
 		e := w.engine(s)
-		cost := func(what string, calls, records int, a AssignArgs, n int) {
+		cost := func(what string, calls, records int, a alloc.AssignArgs, n int) {
 			t.Helper()
 			forgetAll(e)
-			if _, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload}); !errors.Is(err, cause.NoPool) {
+			if _, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload}); !errors.Is(err, cause.NoPool) {
 				t.Fatal(err) // it has read the catalog
 			}
 			s.Reset()
@@ -193,7 +193,7 @@ func TestWorkDoesNotGrowWithTheCluster(t *testing.T) {
 		for a := block.Addr(); block.Contains(a); a = a.Next() {
 			w.ReleaseIPs(bg, alloc.Release{Address: a})
 		}
-		w.DisownBlocks(bg, DisownArgs{Prefix: block, Owner: alloc.HostOwner("old0"), OnlyEmpty: true})
+		w.DisownBlocks(bg, alloc.DisownArgs{Prefix: block, Owner: alloc.HostOwner("old0"), OnlyEmpty: true})
 		cost("first block", 5, 20, want("new", 1, "p"), 1)
 		w.check()
 	}

@@ -20,13 +20,13 @@ import (
 )
 
 func TestConfigContradictions(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for _, tt := range []struct {
-		cfg Config
+		cfg alloc.Config
 		ok  bool
 	}{
-		{Config{}, true}, {Config{Strict: true}, true}, {Config{Strict: true, NoAutoBlocks: true}, true}, {Config{NoAutoBlocks: true}, false},
-		{Config{MaxBlocksPerHost: 3}, true}, {Config{MaxBlocksPerHost: 3, Strict: true}, true}, {Config{}, true}, {Config{MaxBlocksPerHost: -1}, false},
+		{alloc.Config{}, true}, {alloc.Config{Strict: true}, true}, {alloc.Config{Strict: true, NoAutoBlocks: true}, true}, {alloc.Config{NoAutoBlocks: true}, false},
+		{alloc.Config{MaxBlocksPerHost: 3}, true}, {alloc.Config{MaxBlocksPerHost: 3, Strict: true}, true}, {alloc.Config{}, true}, {alloc.Config{MaxBlocksPerHost: -1}, false},
 	} {
 		err := w.Operator().SetConfig(bg, tt.cfg)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrInvalid) {
@@ -39,32 +39,32 @@ func TestConfigContradictions(t *testing.T) {
 }
 
 func TestBadPools(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
-	bad := func(change func(*Pool)) Pool {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+	bad := func(change func(*alloc.Pool)) alloc.Pool {
 		p := poolOf("b", "10.1.0.0/24", 26)
 		change(&p)
 		return p
 	}
 	for name, tt := range map[string]struct {
-		p    Pool
+		p    alloc.Pool
 		want error
 	}{
-		"no name":       {bad(func(p *Pool) { p.Name = "" }), ipalloc.ErrInvalid},
-		"same name":     {bad(func(p *Pool) { p.Name = "a" }), cause.PoolExists},
-		"no prefix":     {bad(func(p *Pool) { p.Prefix = netip.Prefix{} }), ipalloc.ErrInvalid},
-		"not masked":    {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ipalloc.ErrInvalid},
-		"4 in 6":        {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ipalloc.ErrInvalid},
-		"same prefix":   {bad(func(p *Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), cause.Overlap},
-		"around a part": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.0/16"), 20 }), badField("Prefix")},
-		"part of block": {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.64/27"), 27 }), badField("Prefix")},
-		"large blocks":  {bad(func(p *Pool) { p.BlockBits = 23 }), badField("BlockBits")},
-		"too long":      {bad(func(p *Pool) { p.BlockBits = 33 }), badField("BlockBits")},
-		"huge blocks":   {bad(func(p *Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), badField("BlockBits")},
-		"unknown use":   {bad(func(p *Pool) { p.Uses = 64 }), badField("Uses")},
-		"negative":      {bad(func(p *Pool) { p.Cooldown = -1 }), ipalloc.ErrInvalid},
-		"range outside": {bad(func(p *Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), badField("Ranges")},
-		"empty term":    {bad(func(p *Pool) { p.Nodes = selector.Selector{{}} }), ipalloc.ErrInvalid},
-		"unknown op": {bad(func(p *Pool) {
+		"no name":       {bad(func(p *alloc.Pool) { p.Name = "" }), ipalloc.ErrInvalid},
+		"same name":     {bad(func(p *alloc.Pool) { p.Name = "a" }), cause.PoolExists},
+		"no prefix":     {bad(func(p *alloc.Pool) { p.Prefix = netip.Prefix{} }), ipalloc.ErrInvalid},
+		"not masked":    {bad(func(p *alloc.Pool) { p.Prefix = netip.MustParsePrefix("10.1.0.1/24") }), ipalloc.ErrInvalid},
+		"4 in 6":        {bad(func(p *alloc.Pool) { p.Prefix = netip.MustParsePrefix("::ffff:10.1.0.0/120") }), ipalloc.ErrInvalid},
+		"same prefix":   {bad(func(p *alloc.Pool) { p.Prefix = netip.MustParsePrefix("10.0.0.0/24") }), cause.Overlap},
+		"around a part": {bad(func(p *alloc.Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.0/16"), 20 }), badField("Prefix")},
+		"part of block": {bad(func(p *alloc.Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("10.0.0.64/27"), 27 }), badField("Prefix")},
+		"large blocks":  {bad(func(p *alloc.Pool) { p.BlockBits = 23 }), badField("BlockBits")},
+		"too long":      {bad(func(p *alloc.Pool) { p.BlockBits = 33 }), badField("BlockBits")},
+		"huge blocks":   {bad(func(p *alloc.Pool) { p.Prefix, p.BlockBits = netip.MustParsePrefix("2001:db8::/48"), 63 }), badField("BlockBits")},
+		"unknown use":   {bad(func(p *alloc.Pool) { p.Uses = 64 }), badField("Uses")},
+		"negative":      {bad(func(p *alloc.Pool) { p.Cooldown = -1 }), ipalloc.ErrInvalid},
+		"range outside": {bad(func(p *alloc.Pool) { p.Ranges = ranges("10.2.0.0/24").Ranges() }), badField("Ranges")},
+		"empty term":    {bad(func(p *alloc.Pool) { p.Nodes = selector.Selector{{}} }), ipalloc.ErrInvalid},
+		"unknown op": {bad(func(p *alloc.Pool) {
 			p.Namespaces = selector.Selector{{Labels: []selector.Requirement{{Key: "a", Op: "Like"}}}}
 		}), ipalloc.ErrInvalid},
 	} {
@@ -100,7 +100,8 @@ func TestChoose(t *testing.T) {
 	zone := func(z string) selector.Selector {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
-	c := &pool.Catalog{Version: pool.CatalogVersion, Pools: []pool.Pool{
+	c := &pool.Catalog{Version: pool.CatalogVersion}
+	for _, p := range []alloc.Pool{
 		{Name: "any", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
 		{Name: "east", Prefix: netip.MustParsePrefix("10.0.1.0/24"), Nodes: zone("east"), Priority: 5},
 		{Name: "tenant", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Namespaces: zone("x"), Priority: 9},
@@ -109,7 +110,9 @@ func TestChoose(t *testing.T) {
 		{Name: "lb", Prefix: netip.MustParsePrefix("10.0.5.0/24"), Uses: alloc.LoadBalancer},
 		{Name: "six", Prefix: netip.MustParsePrefix("2001:db8::/64")},
 		{Name: "n1", Prefix: netip.MustParsePrefix("10.0.6.0/24"), Nodes: selector.Selector{{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.In, Values: []string{"n1"}}}}}},
-	}}
+	} {
+		c.Pools = append(c.Pools, pool.Pool{Pool: p})
+	}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +171,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
-	reason := func(w *world, a AssignArgs) Reason {
+	reason := func(w *world, a alloc.AssignArgs) alloc.Reason {
 		t.Helper()
 		got := w.assign(a)
 		if len(got.Short) != 1 {
@@ -176,40 +179,40 @@ func TestReasons(t *testing.T) {
 		}
 		return got.Short[0].Reason
 	}
-	fill := func(cfg Config, p Pool) *world {
+	fill := func(cfg alloc.Config, p alloc.Pool) *world {
 		w := newWorld(t, cfg, p)
 		w.assign(want("x", 8, "x"))
 		return w
 	}
-	if r := reason(fill(Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != ReasonFull {
+	if r := reason(fill(alloc.Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != alloc.ReasonFull {
 		t.Errorf("full pool: %v", r)
 	}
-	w := fill(Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
-	if r := reason(w, want("h", 1, "p")); r != ReasonForeignLeft {
+	w := fill(alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
+	if r := reason(w, want("h", 1, "p")); r != alloc.ReasonForeignLeft {
 		t.Errorf("room in another's block: %v", r)
 	}
-	w = newWorld(t, Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 5, "p")); r != ReasonLimitReached {
+	w = newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("a", "10.0.0.0/28", 30))
+	if r := reason(w, want("h", 5, "p")); r != alloc.ReasonLimitReached {
 		t.Errorf("limit: %v", r)
 	}
-	w = newWorld(t, Config{Strict: true, NoAutoBlocks: true}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 1, "p")); r != ReasonLimitReached {
+	w = newWorld(t, alloc.Config{Strict: true, NoAutoBlocks: true}, poolOf("a", "10.0.0.0/28", 30))
+	if r := reason(w, want("h", 1, "p")); r != alloc.ReasonLimitReached {
 		t.Errorf("no automatic blocks: %v", r)
 	}
-	w = newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w = newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.Operator().SetReservations(bg, ranges("10.0.0.0/30"))
-	if r := reason(w, want("h", 5, "p")); r != ReasonReservedLeft {
+	if r := reason(w, want("h", 5, "p")); r != alloc.ReasonReservedLeft {
 		t.Errorf("reserved: %v", r)
 	}
 	p := poolOf("a", "10.0.0.0/29", 29)
 	p.Cooldown = time.Hour
-	w = newWorld(t, Config{}, p)
+	w = newWorld(t, alloc.Config{}, p)
 	w.assign(want("h", 8, "p"))
 	w.releaseHandle("p")
-	if r := reason(w, want("h", 1, "q")); r != ReasonCoolingLeft {
+	if r := reason(w, want("h", 1, "q")); r != alloc.ReasonCoolingLeft {
 		t.Errorf("cooling, own block: %v", r)
 	}
-	if r := reason(w, want("other", 1, "q")); r != ReasonCoolingLeft {
+	if r := reason(w, want("other", 1, "q")); r != alloc.ReasonCoolingLeft {
 		t.Errorf("cooling, another's block: %v", r)
 	}
 	w.check()
@@ -217,7 +220,7 @@ func TestReasons(t *testing.T) {
 
 func TestTakeOver(t *testing.T) { // an empty block of another host, after a minute
 	for _, strict := range []bool{false, true} {
-		w := newWorld(t, Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 28))
+		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 28))
 		w.assign(want("old", 1, "p"))
 		w.clock.add(time.Hour)
 		w.releaseHandle("p")
@@ -242,7 +245,7 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 // TestTakeOverOfSeveral: one call takes over as many empty blocks as it needs, and not more than the owner may have.
 func TestTakeOverOfSeveral(t *testing.T) {
 	for most, want4 := range map[int]int{0: 8, 1: 4} {
-		w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
 		w.assign(want("old", 16, "p"))
 		w.releaseHandle("p")
 		w.clock.add(time.Hour)
@@ -258,7 +261,7 @@ func TestTakeOverOfSeveral(t *testing.T) {
 // TestTakeOverFails: a store that fails at a call of a take-over, whichever, is no shortage.
 func TestTakeOverFails(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
+		w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
 		w.assign(want("old", 16, "p"))
 		w.releaseHandle("p")
 		w.clock.add(time.Hour)
@@ -277,7 +280,7 @@ func TestTakeOverFails(t *testing.T) {
 }
 
 func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while another takes the block over
-	w := newWorld(t, Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
 	w.assign(want("old", 1, "p"))
 	w.releaseHandle("p")
 	w.clock.add(time.Hour)
@@ -285,20 +288,20 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("old", 1, "r")) }
 	got, err := e.AutoAssign(bg, want("new", 1, "q"))
-	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != ReasonForeignLeft {
+	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonForeignLeft {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.check()
 }
 
 func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28))
 	al := w.assign(want("h", 1, "p")).V4[0]
 	w.releaseHandle("p")
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "q")) }
-	if rel, err := e.DisownBlocks(bg, DisownArgs{Prefix: al.Block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
+	if rel, err := e.DisownBlocks(bg, alloc.DisownArgs{Prefix: al.Block, Owner: alloc.HostOwner("h"), OnlyEmpty: true}); !errors.Is(err, cause.NotEmpty) || len(rel) != 0 {
 		t.Errorf("%v, %v", rel, err)
 	}
 	if als, _ := w.IPsByHandle(bg, "q"); len(als) != 1 {
@@ -308,7 +311,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	// The other way round: the block goes while the host's next address is on its way.
 	w.releaseHandle("q")
 	r.before = func([]store.Op) {
-		if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
+		if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -320,7 +323,7 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 }
 
 func TestSequenceNumbersNeverRepeat(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 30))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 	type key struct {
 		a   netip.Addr
 		seq uint64
@@ -340,7 +343,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 			w.releaseHandle("p")
 		}
 		if i%5 == 0 {
-			w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner(h)})
+			w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(h)})
 		}
 		if i%11 == 0 {
 			if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
@@ -358,7 +361,7 @@ func TestSequenceNumbersNeverRepeat(t *testing.T) {
 }
 
 func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/27", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/27", 29))
 	live := w.assign(want("x", 1, "x")).V4[0]
 	held, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
 	if err != nil || len(held) != 1 || held[0].Address != live.Address {
@@ -379,7 +382,7 @@ func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 	if got := w.assign(want("x", 1, "y")); len(got.V4) != 0 {
 		t.Errorf("from its reserved block: %v", got.V4)
 	}
-	if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "named"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "named"}}); err != nil {
 		t.Errorf("by name: %v", err)
 	}
 	w.check()
@@ -388,7 +391,7 @@ func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
 func TestRangesOfAPool(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/26", 28)
 	p.Ranges = append(ranges("10.0.0.16/30").Ranges(), ranges("10.0.0.40/31").Ranges()...)
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	got := w.assign(want("h", 10, "p"))
 	var as []string
 	for _, al := range got.V4 {
@@ -408,7 +411,7 @@ func TestRangesOfAPool(t *testing.T) {
 func TestUtilizationAddsUp(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/26", 28)
 	p.Cooldown = time.Hour
-	w := newWorld(t, Config{Strict: true}, p)
+	w := newWorld(t, alloc.Config{Strict: true}, p)
 	w.Operator().SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
 	a := want("h", 20, "p")
 	a.Head, a.Tail = 3, 1
@@ -435,7 +438,7 @@ func TestUtilizationAddsUp(t *testing.T) {
 func TestTakeOverOfWhatHasCooled(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/28", 28)
 	p.Cooldown = 30 * time.Second
-	w := newWorld(t, Config{Strict: true}, p)
+	w := newWorld(t, alloc.Config{Strict: true}, p)
 	w.assign(want("old", 2, "p"))
 	w.releaseHandle("p")
 	for _, tt := range []struct {

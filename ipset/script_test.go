@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -60,7 +61,7 @@ func newGate(s store.Store) *gated {
 
 // newGated returns a world, and an engine on a gate before its store.
 func newGated(t *testing.T) (*world, *gated, *Engine) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(w.store)
 	return w, g, w.engine(g)
 }

@@ -33,7 +33,7 @@ var settling = map[string]func(e *Engine) error{
 	"Allocations": func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
 	"Assign":      func(e *Engine) error { _, err := e.Assign(bg, alloc.HostOwner("z"), "z"); return err },
 	"AssignIP": func(e *Engine) error {
-		_, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.200"), Owner: alloc.HostOwner("z")})
+		_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.200"), Owner: alloc.HostOwner("z")})
 		return err
 	},
 	"AutoAssign": func(e *Engine) error { _, err := e.AutoAssign(bg, want("z", 1, "z")); return err },
@@ -48,7 +48,7 @@ var settling = map[string]func(e *Engine) error{
 		return err
 	},
 	"ChangePools": func(e *Engine) error {
-		return e.Operator().ChangePools(bg, PoolChanges{Set: []Pool{poolOf("q", "10.1.0.0/24", 28)}})
+		return e.Operator().ChangePools(bg, alloc.PoolChanges{Set: []alloc.Pool{poolOf("q", "10.1.0.0/24", 28)}})
 	},
 	"Check": func(e *Engine) error { _, err := e.Operator().Check(bg, nil); return err },
 	"ClaimAffinity": func(e *Engine) error {
@@ -57,11 +57,11 @@ var settling = map[string]func(e *Engine) error{
 	},
 	"Config": func(e *Engine) error { _, err := e.Operator().Config(bg); return err },
 	"Decline": func(e *Engine) error {
-		_, err := e.Decline(bg, DeclineArgs{Address: ip("10.0.0.9"), For: time.Hour})
+		_, err := e.Decline(bg, alloc.DeclineArgs{Address: ip("10.0.0.9"), For: time.Hour})
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
 	"DisownBlocks": func(e *Engine) error {
-		_, err := e.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("z")})
+		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("z")})
 		return err
 	},
 	"Drain":          func(e *Engine) error { _, err := e.Operator().Drain(bg, "p"); return err },
@@ -87,22 +87,22 @@ var settling = map[string]func(e *Engine) error{
 	"Lookup":     func(e *Engine) error { _, err := e.Lookup(bg, ip("10.0.0.1")); return ignore(err, ipalloc.ErrNotHeld) },
 	"MergePools": func(e *Engine) error { return e.Operator().MergePools(bg, "r", "p") },
 	"NewCollector": func(e *Engine) error {
-		_, err := e.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) Liveness { return Alive })
+		_, err := e.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Alive })
 		return err
 	},
 	"Offer":              func(e *Engine) error { a := want("z", 1, "z"); a.TTL = time.Hour; _, err := e.Offer(bg, a); return err },
 	"Pools":              func(e *Engine) error { _, err := e.Pools(bg); return err },
 	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
-	"Release":            func(e *Engine) error { _, err := e.Release(bg, ReleaseArgs{Handle: "z"}); return err },
+	"Release":            func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "z"}); return err },
 	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("z")); return err },
 	"DisownBlocks of a prefix": func(e *Engine) error {
-		_, err := e.DisownBlocks(bg, DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: alloc.HostOwner("z")})
+		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: alloc.HostOwner("z")})
 		return err
 	},
 	"ReleaseByHandle": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "z"); return err },
 	"ReleaseIPs":      func(e *Engine) error { _, err := e.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.1")}); return err },
 	"ReleasePool": func(e *Engine) error {
-		_, err := e.DisownBlocks(bg, DisownArgs{Pool: "p", OnlyEmpty: true})
+		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Pool: "p", OnlyEmpty: true})
 		return err
 	},
 	"RemoveHost":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, alloc.HostOwner("z")); return err },
@@ -116,13 +116,13 @@ var settling = map[string]func(e *Engine) error{
 	"Repair":       func(e *Engine) error { _, err := e.Operator().Repair(bg, nil); return err },
 	"Reservations": func(e *Engine) error { _, err := e.Operator().Reservations(bg); return err },
 	"SetAttributes": func(e *Engine) error {
-		return ignore(e.SetAttributes(bg, SetOwnerArgs{Address: ip("10.0.0.9")}), ipalloc.ErrNotHeld)
+		return ignore(e.SetAttributes(bg, alloc.SetOwnerArgs{Address: ip("10.0.0.9")}), ipalloc.ErrNotHeld)
 	},
-	"SetConfig":       func(e *Engine) error { return e.Operator().SetConfig(bg, Config{}) },
+	"SetConfig":       func(e *Engine) error { return e.Operator().SetConfig(bg, alloc.Config{}) },
 	"SetReservations": func(e *Engine) error { _, err := e.Operator().SetReservations(bg, nil); return err },
 	"Spaces":          func(e *Engine) error { return last(e.spaces.root.Operator().Spaces(bg)) },
 	"SplitPool":       func(e *Engine) error { return e.Operator().SplitPool(bg, "p", 1) },
-	"Sweep":           func(e *Engine) error { _, err := e.Operator().Sweep(bg, SweepArgs{}); return err },
+	"Sweep":           func(e *Engine) error { _, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); return err },
 	"UpdatePool":      func(e *Engine) error { return e.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 28)) },
 	"Utilization":     func(e *Engine) error { _, err := e.Utilization(bg); return err },
 }

@@ -13,7 +13,7 @@ import (
 func TestSince(t *testing.T) {
 	p := poolOf("p", "10.0.0.0/28", 28)
 	p.Cooldown = time.Hour
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	start := w.clock.now().Truncate(time.Second)
 	since := func(what string, al alloc.Allocation, after time.Duration) {
 		t.Helper()
@@ -23,7 +23,7 @@ func TestSince(t *testing.T) {
 	}
 	look := func(a string) alloc.Allocation { al, _ := w.Lookup(bg, ip(a)); return al }
 	w.clock.add(1500 * time.Millisecond)
-	lease := AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "lease", TTL: time.Minute}}
+	lease := alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "lease", TTL: time.Minute}}
 	al, err := w.AssignIP(bg, lease)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestSince(t *testing.T) {
 	}
 	since("renewed", al, time.Second)
 	active, to := attributes(t, "k", "v"), alloc.HostOwner("other")
-	if err := w.SetAttributes(bg, SetOwnerArgs{Address: al.Address, Active: &active, Host: &to}); err != nil {
+	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Active: &active, Host: &to}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := w.IPsByHandle(bg, "lease")
@@ -50,7 +50,7 @@ func TestSince(t *testing.T) {
 	}
 	web := alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"one", "two"} { // at 21 and 31 seconds
-		if _, err := w.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.2"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle, Share: web}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.2"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle, Share: web}}); err != nil {
 			t.Fatal(err)
 		}
 		held, _ := w.IPsByHandle(bg, handle)
@@ -65,7 +65,7 @@ func TestSince(t *testing.T) {
 	since("cools", look("10.0.0.2"), 41*time.Second)
 	w.clock.add(2 * time.Minute)
 	since("its lease has ended", look("10.0.0.1"), 81*time.Second)
-	if _, err := w.Operator().Sweep(bg, SweepArgs{}); err != nil {
+	if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
 		t.Fatal(err)
 	}
 	since("and that is written", look("10.0.0.1"), 81*time.Second)
@@ -74,13 +74,13 @@ func TestSince(t *testing.T) {
 
 // An address that is brought from elsewhere is held since when it was there, and since now if that is to come or before 1970.
 func TestSinceOfAnImport(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/28", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/28", 28))
 	now := w.clock.now().Truncate(time.Second)
 	for at, want := range map[time.Time]time.Time{
 		now.Add(-time.Hour): now.Add(-time.Hour), now.Add(time.Hour): now, time.Unix(-5, 0): now, {}: now,
 		time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC): now,
 	} {
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Since: at}})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Since: at}})
 		if err != nil || !got.V4[0].Since.Equal(want) {
 			t.Errorf("since %v: %v, %v", at, got.V4, err)
 			continue

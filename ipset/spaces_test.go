@@ -50,7 +50,7 @@ func keysOutside(t testing.TB, db store.Store, name string) []store.Record {
 // Everything that is done in one space leaves every record of the others as it was, and is seen in that space alone, by two
 // engines on one store whose spaces have the same pools, hosts, handles and request keys.
 func TestSpacesNothingCrosses(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	engines := []*Engine{w.Engine, w.engine(w.store)}
 	for n, name := range spaceNames {
 		e := inSpace(t, engines[n%2], name)
@@ -61,7 +61,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Operator().SetConfig(bg, Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
+		if err := e.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.Operator().SetReservations(bg, ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))); err != nil {
@@ -72,7 +72,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if _, err := e.AutoAssign(bg, a); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.AssignIP(bg, AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h2"), Claim: alloc.Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
+		if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h2"), Claim: alloc.Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		if after := keysOutside(t, w.store, name); !slices.Equal(before, after) {
@@ -150,7 +150,7 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 
 // A sticky handle gets its last address back in its space, and is unknown in another.
 func TestSpacesSticky(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	last := make(map[string]netip.Addr)
 	assign := func(name string) netip.Addr {
 		a := want("h", 1, "vm")
@@ -186,7 +186,7 @@ func TestSpacesSticky(t *testing.T) {
 // Damage in one space is found by its check, whose repair writes to that space alone; checks of the others see nothing of it.
 func TestSpacesCheck(t *testing.T) {
 	for _, damaged := range spaceNames {
-		w := newWorld(t, Config{})
+		w := newWorld(t, alloc.Config{})
 		for _, name := range spaceNames {
 			e := inSpace(t, w.Engine, name)
 			if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
@@ -263,7 +263,7 @@ func TestSpacesUnknownOutcome(t *testing.T) {
 
 // Follow drops what another engine changes in the same space, and hears nothing of others.
 func TestSpacesFollow(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	f := faults.NewFaulty(w.store)
 	mine, err := New(f, Options{})
 	if err != nil {
@@ -307,7 +307,7 @@ func TestSpacesFollow(t *testing.T) {
 
 // Records of other programs are left alone in every space, by Check and by everything else.
 func TestSpacesForeign(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	for _, name := range spaceNames {
 		e := inSpace(t, w.Engine, name)
 		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
@@ -333,7 +333,7 @@ func TestSpacesForeign(t *testing.T) {
 
 // The engine of a space is one, beside those of other spaces, with the options of the first; a bad name is refused.
 func TestInSpace(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	red := inSpace(t, w.Engine, "red")
 	if inSpace(t, w.Engine, "red") != red || inSpace(t, red, "red") != red || inSpace(t, w.Engine, "blue") == red {
 		t.Error("several engines of one space")
@@ -352,7 +352,7 @@ func TestInSpace(t *testing.T) {
 // An engine of a space takes at most 4 kB until it is used.
 func TestManySpacesAreSmall(t *testing.T) {
 	const n = 10_000
-	w := newWorld(t, Config{})
+	w := newWorld(t, alloc.Config{})
 	before := liveHeap()
 	for i := range n {
 		inSpace(t, w.Engine, fmt.Sprint("tenant ", i))

@@ -18,7 +18,7 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 		if n%2 == 1 {
 			sizes = [2]int{31, 29}
 		}
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/26", sizes[0]))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", sizes[0]))
 		e := w.engine(w.store)
 		for a := ip("10.0.0.0"); a != ip("10.0.0.64"); a = a.Next() {
 			if res, err := e.ReleaseIPs(bg, alloc.Release{Address: a}); err != nil || res[0].Outcome != alloc.WasFree {
@@ -38,12 +38,12 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 
 // TestPoolInsideALargeBlock: a pool that was removed left a block larger than the pool that takes its place.
 func TestPoolInsideALargeBlock(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("old", "10.0.0.0/24", 24))
+	w := newWorld(t, alloc.Config{}, poolOf("old", "10.0.0.0/24", 24))
 	held := w.assign(want("a", 20, "p")).V4
 	if err := w.RemovePool(bg, "old"); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Pool{poolOf("first", "10.0.0.0/28", 28), poolOf("second", "10.0.0.16/28", 30)} {
+	for _, p := range []alloc.Pool{poolOf("first", "10.0.0.0/28", 28), poolOf("second", "10.0.0.16/28", 30)} {
 		if err := w.AddPool(bg, p); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestPoolInsideALargeBlock(t *testing.T) {
 	}
 	w.check()
 	w.releaseHandle("p")
-	if _, err := w.DisownBlocks(bg, DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}); err != nil {
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {
@@ -68,7 +68,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 28)
 	p.Cooldown = time.Minute
 	newStale := func(t *testing.T) (*world, *Engine) {
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		e := w.engine(w.store)
 		if _, err := e.AutoAssign(bg, want("a", 1, "p")); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		w, e := newStale(t)
 		w.releaseHandle("p")
 		w.clock.add(2 * time.Minute)
-		if s, err := e.Operator().Sweep(bg, SweepArgs{}); err != nil || s.Advanced != 1 {
+		if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Advanced != 1 {
 			t.Fatalf("%+v, %v", s, err)
 		}
 		if n := w.records(record.KindDue); n != 0 {
@@ -101,7 +101,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		w.releaseHandle("p")
 		w.releaseHandle("q")
 		w.clock.add(time.Hour)
-		s, err := e.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+		s, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute, Keep: 1})
 		if err != nil || len(s.Returned) != 2 || len(w.blocksOf("a")) != 1 {
 			t.Errorf("gave back %v, %v, left %v", s.Returned, err, w.blocksOf("a"))
 		}
@@ -124,7 +124,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 
 // TestStaleRoomIsNoShortage: an engine remembers that a block of another had two free addresses, and there are three.
 func TestStaleRoomIsNoShortage(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	w.assign(want("a", 5, "p"))
 	held := w.assign(want("a", 1, "q")).V4
 	e := w.engine(w.store)
@@ -149,7 +149,7 @@ func TestStaleRoomIsNoShortage(t *testing.T) {
 // TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
 // them; that is not an answer.
 func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
-	w := newWorld(t, Config{Strict: true, MaxBlocksPerHost: 0}, poolOf("a", "10.0.0.0/25", 32))
+	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 0}, poolOf("a", "10.0.0.0/25", 32))
 	e := w.engine(w.store)
 	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
 		t.Fatal(len(got.V4), err)
@@ -169,7 +169,7 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 	var first string
 	for _, keep := range []int{1, 2, 3, 7, 64, 0} {
-		w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/25", 28), poolOf("b", "10.1.0.0/26", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/25", 28), poolOf("b", "10.1.0.0/26", 30))
 		e, err := New(w.store, Options{Now: w.clock.now, Cache: keep, Retry: Retry{Sleep: noSleep}})
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 // TestConflictFoundByReading: while it looks for a block to borrow from, the engine reads that its own one, which it passed
 // over as full, has room. It plans anew without the commit that would tell it the same.
 func TestConflictFoundByReading(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/29", 29))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
 	db := faults.NewFaulty(w.store)
 	e := w.engine(db)
 	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
@@ -223,9 +223,9 @@ func TestConflictFoundByReading(t *testing.T) {
 func TestStaleOwnBlocksCostWhatOneCosts(t *testing.T) {
 	var one faults.Counts
 	for _, n := range []int{2, 16, 60} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/16", 30))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/16", 30))
 		lease := func(e *Engine, handle string, k int) error {
-			_, err := e.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("a"), Num4: k, Claim: alloc.Claim{Handle: handle, TTL: time.Minute}})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: k, Claim: alloc.Claim{Handle: handle, TTL: time.Minute}})
 			return err
 		}
 		for i := range n {

@@ -21,7 +21,7 @@ func TestStickyAtRandom(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		p := poolOf("a", "10.0.0.0/28", 30)
 		p.Cooldown = time.Duration(seed%2) * 30 * time.Second
-		w := newWorld(t, Config{Strict: seed%4 >= 2}, p, poolOf("b", "2001:db8::/125", 127))
+		w := newWorld(t, alloc.Config{Strict: seed%4 >= 2}, p, poolOf("b", "2001:db8::/125", 127))
 		held := map[netip.Addr]string{}
 		for range 120 {
 			handle := fmt.Sprint("vm", r.IntN(4))
@@ -42,10 +42,10 @@ func TestStickyAtRandom(t *testing.T) {
 					delete(held, x)
 				}
 			case 4:
-				w.DisownBlocks(bg, DisownArgs{Owner: a.Owner, OnlyEmpty: r.IntN(2) == 0})
+				w.DisownBlocks(bg, alloc.DisownArgs{Owner: a.Owner, OnlyEmpty: r.IntN(2) == 0})
 			case 5:
 				w.clock.add(time.Duration(r.IntN(90)) * time.Second)
-				w.Operator().Sweep(bg, SweepArgs{IdleAfter: time.Minute, Keep: 1})
+				w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute, Keep: 1})
 			}
 			w.check()
 			n := 0
@@ -69,8 +69,8 @@ func TestStickyAtRandom(t *testing.T) {
 
 // TestStickyKeepsTheOtherFamily: a call for one family leaves what the handle had of the other.
 func TestStickyKeepsTheOtherFamily(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
-	ask := func(handle string, num4, num6 int) Assigned {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
+	ask := func(handle string, num4, num6 int) alloc.Assigned {
 		a := want("h", num4, handle)
 		a.Num6, a.Sticky = num6, handle == "vm"
 		return w.assign(a)
@@ -97,7 +97,7 @@ func TestStickyKeepsTheOtherFamily(t *testing.T) {
 
 // A sticky call that finds an address already held and no other writes nothing: it has reserved no room for records.
 func TestStickyWithoutPicksWritesNothing(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/31", 31))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/31", 31))
 	held := w.assign(want("h", 1, "p")).V4[0]
 	w.assign(want("h", 1, "q"))
 	before := w.rev()
@@ -114,7 +114,7 @@ func TestStickyWithoutPicksWritesNothing(t *testing.T) {
 
 // TestStickyOfTwoEngines: two engines that serve one sticky handle at the same time leave one entry by age.
 func TestStickyOfTwoEngines(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("h", 1, "vm")
 	a.Sticky = true
 	w.assign(a)

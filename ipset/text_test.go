@@ -51,13 +51,13 @@ func TestJSONLosesNothing(t *testing.T) {
 		}
 		return a
 	}
-	w := newWorld(t, Config{}, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 24, Uses: AllUses(), Cooldown: time.Hour})
+	w := newWorld(t, alloc.Config{}, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 24, Uses: AllUses(), Cooldown: time.Hour})
 	for i := range 300 {
 		roundTrip(t, attributes())
 		o := alloc.Owner{Kind: alloc.OwnerKind(1 + r.IntN(2)), Name: someText(r)}
 		roundTrip(t, o)
 		roundTrip(t, alloc.Use(r.IntN(8)))
-		a := AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Claim: alloc.Claim{Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}}
+		a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Claim: alloc.Claim{Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}}
 		a.TTL = time.Duration(r.IntN(2)) * time.Hour
 		a.Share.Max = 3 * r.IntN(2)
 		al, err := w.AssignIP(bg, a)
@@ -83,12 +83,12 @@ func TestJSONLosesNothing(t *testing.T) {
 		}
 		roundTrip(t, al)
 	}
-	for _, p := range []Pool{{}, {Name: "p", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Uses: alloc.Workload | alloc.LoadBalancer, Disabled: true, Manual: true, Order: alloc.Random, Seed: 7,
+	for _, p := range []alloc.Pool{{}, {Name: "p", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Uses: alloc.Workload | alloc.LoadBalancer, Disabled: true, Manual: true, Order: alloc.Random, Seed: 7,
 		Index: []string{"tenant"}, Priority: -3, Ranges: []netipx.IPRange{netipx.MustParseIPRange("fd00::1-fd00::9")}, MaxBlocksPerHost: 2, Subnet: true, Cooldown: 90 * time.Minute, Draining: []int{120}}} {
 		roundTrip(t, p)
 	}
 	want := `{"name":"p","prefix":"10.0.0.0/24","uses":["workload"],"cooldown":"1h"}`
-	if got := roundTrip(t, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: alloc.Workload, Cooldown: time.Hour}); got != want {
+	if got := roundTrip(t, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Uses: alloc.Workload, Cooldown: time.Hour}); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	tenant, _ := alloc.NewAttributes(map[string]string{"tenant": "acme"})
@@ -110,7 +110,7 @@ func TestJSONRefusesWhatCannotBe(t *testing.T) {
 		{new(alloc.Owner), []string{`"a"`, `"host:"`, `"host:\"a"`, `7`}},
 		{new(alloc.Attributes), []string{`"%%"`, `"AQ=="`, `""`, `{"a":1}`, `[]`}},
 		{new(alloc.Allocation), []string{`7`, `{"handle":"\"a"}`, `{"share":"%"}`, `{"share":"AA=="}`, `{"share":"AQBh"}`, `{"host":"x"}`}},
-		{new(Pool), []string{`{"cooldown":"soon"}`, `{"uses":["none"]}`, `{"name":"p","colour":"red"}`, `{"prefix":"10.0.0.1"}`}},
+		{new(alloc.Pool), []string{`{"cooldown":"soon"}`, `{"uses":["none"]}`, `{"name":"p","colour":"red"}`, `{"prefix":"10.0.0.1"}`}},
 	} {
 		for _, text := range c.bad {
 			err := json.Unmarshal([]byte(text), c.into)

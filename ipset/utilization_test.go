@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // Blocks in which a cooldown has ended are read 64 at a time, not each by itself, and count as what they are by now.
 func TestUtilizationReadsDueBlocksTogether(t *testing.T) {
 	p := poolOf("p", "10.0.0.0/20", 28)
 	p.Cooldown = time.Minute
-	w := newWorld(t, Config{}, p)
+	w := newWorld(t, alloc.Config{}, p)
 	const blocks = 200
 	for i := range blocks {
 		host, handle := fmt.Sprint("h", i), fmt.Sprint("p", i)

@@ -15,15 +15,15 @@ import (
 
 // TestWish: an address that a client asks for is given where automatic assignment could give it, else another is, and never an error.
 func TestWish(t *testing.T) {
-	pool := Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 29, MaxBlocksPerHost: 3, Cooldown: time.Hour,
+	pool := alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 29, MaxBlocksPerHost: 3, Cooldown: time.Hour,
 		Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.47")}}
-	w := newWorld(t, Config{}, pool, Pool{Name: "m", Prefix: netip.MustParsePrefix("10.1.0.0/28"), Manual: true})
-	if err := w.Operator().ChangePools(bg, PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.20-10.0.0.21")}}); err != nil {
+	w := newWorld(t, alloc.Config{}, pool, alloc.Pool{Name: "m", Prefix: netip.MustParsePrefix("10.1.0.0/28"), Manual: true})
+	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.20-10.0.0.21")}}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(host, handle, wish string, n int) []alloc.Allocation {
 		t.Helper()
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}, Wish: ip(wish)})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}, Wish: ip(wish)})
 		if err != nil || len(got.V4) != n {
 			t.Fatalf("%s for %s: %v, %v", wish, handle, got, err)
 		}
@@ -63,7 +63,7 @@ func TestWish(t *testing.T) {
 	if got := ask("g", "other", "10.0.0.38", 1)[0].Address; got == ip("10.0.0.38") {
 		t.Error("the address cools")
 	}
-	for _, a := range []AssignArgs{{Wish: netip.MustParseAddr("::ffff:10.0.0.1")}, {Wish: ip("10.0.0.9"), Contiguous: true}} {
+	for _, a := range []alloc.AssignArgs{{Wish: netip.MustParseAddr("::ffff:10.0.0.1")}, {Wish: ip("10.0.0.9"), Contiguous: true}} {
 		a.Owner, a.Num4 = alloc.HostOwner("h"), 1
 		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", a, err)
@@ -75,8 +75,8 @@ func TestWish(t *testing.T) {
 // handle holds all that it was given.
 func TestWishInTheBlockOfNamedAddresses(t *testing.T) {
 	for wish, want := range map[string]bool{"10.0.0.6": true, "10.0.0.5": false, "10.0.0.1": false, "10.0.0.9": true} {
-		w := newWorld(t, Config{}, Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.14")}})
-		got, err := w.AutoAssign(bg, AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: alloc.Claim{Handle: "a"}, Wish: ip(wish)})
+		w := newWorld(t, alloc.Config{}, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.14")}})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: alloc.Claim{Handle: "a"}, Wish: ip(wish)})
 		if err != nil || len(got.V4) != 4 {
 			t.Fatalf("wish %s: %v, %v", wish, got, err)
 		}
@@ -99,29 +99,29 @@ func TestStickyRemembersNamedAddresses(t *testing.T) {
 	h := alloc.HostOwner("dhcp")
 	for name, give := range map[string]func(e *Engine, c alloc.Claim) error{
 		"AssignIP": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AssignIP(bg, AssignIPArgs{Owner: h, Address: ip("10.0.0.77"), Claim: c, Sticky: true})
+			_, err := e.AssignIP(bg, alloc.AssignIPArgs{Owner: h, Address: ip("10.0.0.77"), Claim: c, Sticky: true})
 			return err
 		},
 		"Addresses": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c, Sticky: true})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c, Sticky: true})
 			return err
 		},
 		"Offer": func(e *Engine, c alloc.Claim) error {
 			c.TTL = time.Minute
-			_, err := e.Offer(bg, AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c})
+			_, err := e.Offer(bg, alloc.AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c})
 			return err
 		},
 		"Wish": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AutoAssign(bg, AssignArgs{Owner: h, Num4: 1, Wish: ip("10.0.0.77"), Claim: c, Sticky: true})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: h, Num4: 1, Wish: ip("10.0.0.77"), Claim: c, Sticky: true})
 			return err
 		},
 	} {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 24))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 24))
 		if err := give(w.Engine, alloc.Claim{Handle: "c"}); err != nil {
 			t.Fatal(name, err)
 		}
 		w.releaseHandle("c")
-		got, err := w.Offer(bg, AssignArgs{Owner: h, Num4: 1, Claim: alloc.Claim{Handle: "c", TTL: time.Minute}})
+		got, err := w.Offer(bg, alloc.AssignArgs{Owner: h, Num4: 1, Claim: alloc.Claim{Handle: "c", TTL: time.Minute}})
 		if err != nil || got.V4[0].Address != ip("10.0.0.77") {
 			t.Errorf("%s: had 10.0.0.77, and is offered %v, %v", name, got.V4, err)
 		}
@@ -133,7 +133,7 @@ func TestStickyRemembersNamedAddresses(t *testing.T) {
 // and assigns nothing.
 func TestWishWhoseStoreFails(t *testing.T) {
 	for k := 1; ; k++ {
-		w := newWorld(t, Config{}, poolOf("p", "10.0.0.0/24", 28))
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
 		w.assign(want("other", 1, "q"))
 		if err := w.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 26)); err != nil { // blocks of the former size are looked for
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestWishWhoseStoreFails(t *testing.T) {
 			wish = ip("10.0.0.77")
 		}
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-		got, err := w.engine(f).AutoAssign(bg, AssignArgs{
+		got, err := w.engine(f).AutoAssign(bg, alloc.AssignArgs{
 			Owner: alloc.HostOwner("h"), Num4: 1, Wish: wish, Claim: alloc.Claim{Handle: "c"}, Partial: true,
 		})
 		held, lookErr := w.IPsByHandle(bg, "c")

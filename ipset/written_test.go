@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // What an assignment writes does not grow with what its block holds: at most 400 bytes of values and a few records with handles of
@@ -14,7 +15,7 @@ func TestAssignmentWritesLittle(t *testing.T) {
 	for _, cooldown := range []time.Duration{0, time.Minute} {
 		p := poolOf("a", "10.0.0.0/26", 26)
 		p.Cooldown = cooldown
-		w := newWorld(t, Config{}, p)
+		w := newWorld(t, alloc.Config{}, p)
 		db := faults.NewFaulty(w.store)
 		e := w.engine(db)
 		const host = "node-with-a-name-of-32-characters"
@@ -48,7 +49,7 @@ func TestAssignmentWritesLittle(t *testing.T) {
 // An owner of 2,000 blocks costs what an owner of one does: an assignment is one call of the store, and one that finds all blocks
 // full reads the index once, and the page where it claims the next.
 func TestOwnerOf2000BlocksReadsLittle(t *testing.T) {
-	w := newWorld(t, Config{}, poolOf("a", "10.0.0.0/12", 28))
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/12", 28))
 	for range 2000 {
 		w.assign(want("h", 16, ""))
 	}

@@ -18,11 +18,11 @@ func BenchmarkScrape(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := e.AddPool(b.Context(), ipset.Pool{Name: "pods", Prefix: prefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(b.Context(), alloc.Pool{Name: "pods", Prefix: prefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
 		b.Fatal(err)
 	}
 	for i := range 100_000 {
-		if _, err := e.AutoAssign(b.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 10,
+		if _, err := e.AutoAssign(b.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 10,
 			Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}); err != nil {
 			b.Fatal(err)
 		}

@@ -76,7 +76,7 @@ type view struct {
 
 type poolView struct {
 	name string
-	use  ipset.Utilization // without blocks
+	use  alloc.Utilization // without blocks
 	by   [4]int            // blocks by state
 	free int               // length of the largest prefix without blocks, -1 for none
 	// borrowed is the number of borrowed addresses, if they are counted.
@@ -91,7 +91,7 @@ type hostView struct {
 type shortage struct {
 	pool   string
 	family int
-	reason ipset.Reason
+	reason alloc.Reason
 }
 
 // NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless MaxAge of the options lets
@@ -125,7 +125,7 @@ var reasons = []struct {
 
 // Observe counts what an assignment was short of, or why it failed. Call it with what [ipset.Engine.AutoAssign] returned; for
 // Assign and AssignIP, with an empty result and the error.
-func (e *Engine) Observe(a ipset.Assigned, err error) {
+func (e *Engine) Observe(a alloc.Assigned, err error) {
 	if err == nil && len(a.Short) == 0 {
 		return
 	}
@@ -202,7 +202,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 		if p.use.Prefix.Addr().Is4() {
 			family = 4
 		}
-		for r := ipset.ReasonFull; r <= ipset.ReasonCommitFull; r++ {
+		for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ {
 			if s := (shortage{p.name, family, r}); e.short[s] == 0 {
 				e.short[s] = 0
 			}
@@ -266,7 +266,7 @@ func (v *view) settings(ctx context.Context, e *ipset.Engine) error {
 }
 
 // borrowings counts the borrowed addresses of each pool.
-func (v *view) borrowings(all iter.Seq2[ipset.Borrowing, error]) error {
+func (v *view) borrowings(all iter.Seq2[alloc.Borrowing, error]) error {
 	var order []int // pools by address; those outside every pool have no prefix
 	for i := range v.pools {
 		if v.pools[i].use.Prefix.IsValid() {
@@ -297,7 +297,7 @@ func (v *view) borrowings(all iter.Seq2[ipset.Borrowing, error]) error {
 // blockStates are the values of the label "state" of blocks.
 var blockStates = [4]string{"orphan", "empty", "partial", "full"}
 
-func blockState(b *ipset.Utilization) int {
+func blockState(b *alloc.Utilization) int {
 	switch {
 	case b.Owner == alloc.Owner{}:
 		return 0
@@ -309,7 +309,7 @@ func blockState(b *ipset.Utilization) int {
 	return 3
 }
 
-func (v *view) summarize(us []ipset.Utilization, hosts int) {
+func (v *view) summarize(us []alloc.Utilization, hosts int) {
 	var places map[alloc.Owner]int // in v.hosts
 	if hosts > 0 {
 		places = make(map[alloc.Owner]int)

@@ -29,7 +29,7 @@ func Example() {
 	}
 	registry.MustRegister(db, metrics.NewEngine("pods", engine, metrics.EngineOptions{Hosts: 20}))
 
-	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
+	err = engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -69,11 +69,11 @@ func ExampleNewLeaks() {
 	prometheus.NewRegistry().MustRegister(leaks)
 
 	running := map[string]bool{"pod-1": true} // what the API server knows
-	released, err := leaks.Run(ctx, func(a alloc.Allocation) ipset.Liveness {
+	released, err := leaks.Run(ctx, func(a alloc.Allocation) alloc.Liveness {
 		if running[a.Handle] {
-			return ipset.Alive
+			return alloc.Alive
 		}
-		return ipset.Leaked
+		return alloc.Leaked
 	})
 	fmt.Println(len(released), err)
 	// Output: 0 <nil>

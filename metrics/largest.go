@@ -7,13 +7,13 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // largestFree returns the length of the largest prefix of a pool in which there is no block and nothing that is kept back, as
 // addrmap.KeptBack says, -1 if there is none. O(n log n) in the blocks; a gap is only asked whether it has a larger prefix than the gaps
 // before it.
-func largestFree(u *ipset.Utilization, kept []netipx.IPRange) int {
+func largestFree(u *alloc.Utilization, kept []netipx.IPRange) int {
 	if !u.Prefix.IsValid() {
 		return -1 // blocks outside every pool
 	}

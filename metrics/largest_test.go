@@ -8,14 +8,14 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // The largest prefix without blocks, beside the complement that netipx computes.
 func TestLargestFree(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, pool := range []string{"10.0.0.0/24", "0.0.0.0/0", "255.255.255.0/24", "10.0.0.7/32", "::/0", "2001:db8::/32", "ffff:ffff:ffff:ffff::/64"} {
-		u := ipset.Utilization{Prefix: netip.MustParsePrefix(pool)}
+		u := alloc.Utilization{Prefix: netip.MustParsePrefix(pool)}
 		width := u.Prefix.Addr().BitLen()
 		for n := range 40 {
 			var set netipx.IPSetBuilder
@@ -48,7 +48,7 @@ func TestLargestFree(t *testing.T) {
 					kept = append(kept, netipx.RangeOfPrefix(p))
 					continue
 				}
-				u.Blocks = append(u.Blocks, ipset.Utilization{Prefix: p})
+				u.Blocks = append(u.Blocks, alloc.Utilization{Prefix: p})
 			}
 			free, err := set.IPSet()
 			if err != nil {
@@ -65,7 +65,7 @@ func TestLargestFree(t *testing.T) {
 			}
 		}
 	}
-	if got := largestFree(&ipset.Utilization{Blocks: []ipset.Utilization{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, nil); got != -1 {
+	if got := largestFree(&alloc.Utilization{Blocks: []alloc.Utilization{{Prefix: netip.MustParsePrefix("10.0.0.0/24")}}}, nil); got != -1 {
 		t.Errorf("blocks outside every pool: %d", got)
 	}
 }

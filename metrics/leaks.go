@@ -56,13 +56,13 @@ func NewLeaks(name string, c *ipset.Collector, now func() time.Time) *Leaks {
 }
 
 // Run calls [ipset.Collector.Collect], and counts. Calls run one after the other. It remembers the candidates.
-func (l *Leaks) Run(ctx context.Context, live func(alloc.Allocation) ipset.Liveness) ([]alloc.Allocation, error) {
+func (l *Leaks) Run(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	l.running.Lock()
 	defer l.running.Unlock()
 	now, seen := l.now(), make(map[allocation]time.Time)
-	done, err := l.collector.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
+	done, err := l.collector.Collect(ctx, func(a alloc.Allocation) alloc.Liveness {
 		found, key := live(a), allocation{a.Address, a.Seq}
-		if found == ipset.Alive {
+		if found == alloc.Alive {
 			delete(seen, key)
 		} else if first, known := l.since[key]; known {
 			seen[key] = first

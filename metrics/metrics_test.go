@@ -232,7 +232,7 @@ func newEngine(t *testing.T, s store.Store, pool string) (*ipset.Engine, *metric
 	t.Helper()
 	db := metrics.NewStore("pods", s)
 	e := must(ipset.New(db, ipset.Options{Retry: db.Retry(ipset.Retry{Base: time.Nanosecond})}))(t)
-	if err := e.AddPool(t.Context(), ipset.Pool{Name: "pods", Prefix: prefix(pool), BlockBits: 26, Cooldown: time.Hour}); err != nil {
+	if err := e.AddPool(t.Context(), alloc.Pool{Name: "pods", Prefix: prefix(pool), BlockBits: 26, Cooldown: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	return e, db
@@ -241,8 +241,8 @@ func newEngine(t *testing.T, s store.Store, pool string) (*ipset.Engine, *metric
 func TestEngine(t *testing.T) {
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	ctx := t.Context()
-	assign := func(host string, n int, handle string) ipset.Assigned {
-		return must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}}))(t)
+	assign := func(host string, n int, handle string) alloc.Assigned {
+		return must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}}))(t)
 	}
 	assign("a", 64, "full")
 	assign("b", 2, "some")
@@ -262,16 +262,16 @@ func TestEngine(t *testing.T) {
 	}
 	sums(t, got)
 
-	must(e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner("a")}))(t)
-	res := must(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Claim: alloc.Claim{Handle: "many"}}))(t)
+	must(e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("a")}))(t)
+	res := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Claim: alloc.Claim{Handle: "many"}}))(t)
 	c.Observe(res, nil)
-	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
-	c.Observe(ipset.Assigned{}, err)
-	c.Observe(ipset.Assigned{}, errors.New("of the caller"))
+	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
+	c.Observe(alloc.Assigned{}, err)
+	c.Observe(alloc.Assigned{}, errors.New("of the caller"))
 	got = scrape(t, c)
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 1, "pool=pods,state=empty": 0, "pool=pods,state=partial": 0, "pool=pods,state=full": 3})
 	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1}
-	for r := ipset.ReasonFull; r <= ipset.ReasonCommitFull; r++ { // born at 0, so the first one is an increase
+	for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ { // born at 0, so the first one is an increase
 		if at := "family=4,pool=pods,reason=" + r.String(); short[at] == 0 {
 			short[at] = 0
 		}
@@ -283,8 +283,8 @@ func TestEngine(t *testing.T) {
 	sums(t, got)
 }
 
-func must2claim(t *testing.T) func([]netip.Prefix, []ipset.ClaimFailure, error) {
-	return func(_ []netip.Prefix, _ []ipset.ClaimFailure, err error) {
+func must2claim(t *testing.T) func([]netip.Prefix, []alloc.ClaimFailure, error) {
+	return func(_ []netip.Prefix, _ []alloc.ClaimFailure, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -297,11 +297,11 @@ func TestSpaces(t *testing.T) {
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
 	red := must(e.InSpace("red"))(t)
 	for _, in := range []*ipset.Engine{e, red} {
-		if err := in.AddPool(t.Context(), ipset.Pool{Name: "net", Prefix: prefix("10.0.0.0/26")}); err != nil {
+		if err := in.AddPool(t.Context(), alloc.Pool{Name: "net", Prefix: prefix("10.0.0.0/26")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(red.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "h"}}))(t)
+	must(red.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "h"}}))(t)
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(metrics.NewEngine("pods", e, metrics.EngineOptions{}), metrics.NewEngine("pods", red, metrics.EngineOptions{}),
 		metrics.NewSet("pods", must(cidrset.New(prefix("10.0.0.0/16"), 24))(t)))
@@ -320,12 +320,12 @@ func TestSpaces(t *testing.T) {
 func TestBorrowed(t *testing.T) {
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
 	for i, p := range []string{"10.0.8.0/26", "10.0.0.0/26", "fd00::/122"} {
-		if err := e.AddPool(t.Context(), ipset.Pool{Name: fmt.Sprint(i), Prefix: prefix(p)}); err != nil {
+		if err := e.AddPool(t.Context(), alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix(p)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, host := range []string{"a", "b"} { // a gets the three blocks, so b borrows
-		must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: 30, Num6: 3, Claim: alloc.Claim{Handle: host}}))(t)
+		must(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 30, Num6: 3, Claim: alloc.Claim{Handle: host}}))(t)
 		if host == "a" {
 			must2claim(t)(e.ClaimAffinity(t.Context(), prefix("10.0.0.0/26"), alloc.HostOwner("a")))
 		}
@@ -341,7 +341,7 @@ func TestBorrowed(t *testing.T) {
 // An IPv6 pool of more than 2^64 addresses is counted without overflow.
 func TestEngineWide(t *testing.T) {
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
-	if err := e.AddPool(t.Context(), ipset.Pool{Name: "v6", Prefix: prefix("2001:db8::/32")}); err != nil {
+	if err := e.AddPool(t.Context(), alloc.Pool{Name: "v6", Prefix: prefix("2001:db8::/32")}); err != nil {
 		t.Fatal(err)
 	}
 	must(e.Assign(t.Context(), alloc.HostOwner("a"), "h"))(t)
@@ -383,7 +383,7 @@ func TestLeaks(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e := must(ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return now }}))(t)
 	ctx := t.Context()
-	if err := e.AddPool(ctx, ipset.Pool{Name: "p", Prefix: prefix("10.0.0.0/24")}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: prefix("10.0.0.0/24")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range []string{"a", "b"} {
@@ -391,11 +391,11 @@ func TestLeaks(t *testing.T) {
 	}
 	l := metrics.NewLeaks("p", e.Operator().NewCollector(time.Hour), func() time.Time { return now })
 	want(t, scrape(t, l), "leak_last_run_timestamp_seconds", map[string]float64{"": 0})
-	leaked := func(a alloc.Allocation) ipset.Liveness {
+	leaked := func(a alloc.Allocation) alloc.Liveness {
 		if a.Handle == "a" {
-			return ipset.Leaked
+			return alloc.Leaked
 		}
-		return ipset.Alive
+		return alloc.Alive
 	}
 	must(l.Run(ctx, leaked))(t)
 	now = now.Add(time.Minute)
@@ -526,7 +526,7 @@ func everything(t *testing.T) []prometheus.Collector {
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	must(e.Assign(ctx, alloc.HostOwner("a"), "h"))(t)
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1, Borrowed: true})
-	pods.Observe(ipset.Assigned{Short: []ipset.Shortage{{Family: 4, Pool: "p"}}}, ipalloc.ErrFull)
+	pods.Observe(alloc.Assigned{Short: []alloc.Shortage{{Family: 4, Pool: "p"}}}, ipalloc.ErrFull)
 	return []prometheus.Collector{metrics.NewSet("all", s), metrics.NewNodes("all", a), services, pods, db,
 		metrics.NewLeaks("all", e.Operator().NewCollector(0), nil), metrics.NewBackups("all"),
 		metrics.NewFile("all", func() metrics.FileStats { return metrics.FileStats{} }, 1)}
@@ -538,7 +538,7 @@ func TestScrapeAllocations(t *testing.T) {
 	cost := func(held int) uint64 {
 		e, _ := newEngine(t, store.NewMemory(), "10.0.0.0/16")
 		for i := range n {
-			must(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: held,
+			must(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: held,
 				Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}))(t)
 		}
 		c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 10})

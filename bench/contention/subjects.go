@@ -113,9 +113,9 @@ func engines(n int) func(g int) []func() {
 		for range n {
 			all = append(all, must(ipset.New(db, ipset.Options{})))
 		}
-		must(0, all[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12")}))
+		must(0, all[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12")}))
 		for i := range g {
-			e, args := all[i%n], ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host-", i)), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("pod-", i)}}
+			e, args := all[i%n], alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host-", i)), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("pod-", i)}}
 			out = append(out, turning(func() netip.Addr {
 				return must(e.AutoAssign(ctx, args)).V4[0].Address
 			}, func(a netip.Addr) {

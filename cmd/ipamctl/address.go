@@ -97,7 +97,7 @@ func borrowed(al alloc.Allocation, owner alloc.Owner) bool {
 }
 
 // poolAt returns the name of the smallest pool that contains an address, empty for none.
-func poolAt(all []ipset.Pool, a netip.Addr) string {
+func poolAt(all []alloc.Pool, a netip.Addr) string {
 	name, bits := "", -1
 	for _, p := range all {
 		if p.Prefix.Contains(a) && p.Prefix.Bits() > bits {
@@ -173,7 +173,7 @@ func (a *app) showAddresses(ctx context.Context, e *ipset.Engine, args []string)
 }
 
 // lookup says what an address is: of one with several holders, what each has.
-func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Addr) ([]addressView, error) {
+func lookup(ctx context.Context, e *ipset.Engine, all []alloc.Pool, ip netip.Addr) ([]addressView, error) {
 	v := addressView{Address: ip.String(), State: stateNoBlock, Pool: poolAt(all, ip)}
 	b, err := e.Operator().BlockOf(ctx, ip)
 	if err != nil {
@@ -206,8 +206,8 @@ func lookup(ctx context.Context, e *ipset.Engine, all []ipset.Pool, ip netip.Add
 }
 
 // avoids reports whether a pool's ranges, or its being a subnet, keep an address from automatic assignment.
-func avoids(all []ipset.Pool, pool string, ip netip.Addr) bool {
-	i := slices.IndexFunc(all, func(p ipset.Pool) bool { return p.Name == pool })
+func avoids(all []alloc.Pool, pool string, ip netip.Addr) bool {
+	i := slices.IndexFunc(all, func(p alloc.Pool) bool { return p.Name == pool })
 	if i < 0 {
 		return false
 	}
@@ -292,7 +292,7 @@ func (a *app) writeInUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) e
 }
 
 // addAllocations adds the allocations of a block that want accepts.
-func addAllocations(l *listing, b *block.Block, all []ipset.Pool, want func(alloc.Allocation) bool) {
+func addAllocations(l *listing, b *block.Block, all []alloc.Pool, want func(alloc.Allocation) bool) {
 	pool := poolAt(all, b.Prefix().Addr())
 	for al := range b.All() {
 		for h := range al.Holders() {

@@ -82,7 +82,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 			if err != nil {
 				return err
 			}
-			al, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: claim, Use: use, Request: f.request})
+			al, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim, Use: use, Request: f.request})
 			if err != nil {
 				return a.after(ctx, e, l, als, err)
 			}
@@ -98,7 +98,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 			return err
 		}
 	}
-	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: owner, Num4: f.num4, Num6: f.num6, Claim: claim, Use: use, Pools: f.pools,
 		Partial: f.partial, Existing: f.existing, Sticky: f.sticky, Request: f.request,
 	})

@@ -34,7 +34,7 @@ func large(b *testing.B, blocks, held int) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
 		b.Fatal(err)
 	}
 	base := addr.FromAddr(netip.MustParseAddr("10.0.0.0"))

@@ -94,7 +94,7 @@ func (a *app) showBlock(ctx context.Context, e *ipset.Engine, p netip.Prefix) er
 }
 
 // blockUse returns the use of one block.
-func blockUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) (ipset.Utilization, error) {
+func blockUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) (alloc.Utilization, error) {
 	use, err := e.Utilization(ctx)
 	for _, pool := range use {
 		for _, b := range pool.Blocks {
@@ -103,7 +103,7 @@ func blockUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) (ipset.Utili
 			}
 		}
 	}
-	return ipset.Utilization{}, errors.Join(err, fail(exitNotFound, "block %v has gone", p))
+	return alloc.Utilization{}, errors.Join(err, fail(exitNotFound, "block %v has gone", p))
 }
 
 // blockFilter says which blocks are listed.
@@ -113,18 +113,18 @@ type blockFilter struct {
 }
 
 // of reports whether a block is of the host that was asked for.
-func (f *blockFilter) of(b *ipset.Utilization) bool {
+func (f *blockFilter) of(b *alloc.Utilization) bool {
 	return b.Owner.Name == strings.TrimPrefix(f.host, "host:") || b.Owner.String() == f.host
 }
 
 // addBlock adds a block to a list.
-func addBlock(l *listing, b *ipset.Utilization) {
+func addBlock(l *listing, b *alloc.Utilization) {
 	v := blockView{Block: b.Prefix.String(), Pool: b.Pool, Owner: b.Owner.String(), Counts: countsOf(b)}
 	l.add(v.Block, v, v.Block, v.Pool, ownerText(b.Owner), v.Counts.Used.String(), v.Counts.Cooling.String(),
 		v.Counts.Reserved.String(), v.Counts.Available.String())
 }
 
-func (f *blockFilter) accepts(pool string, b *ipset.Utilization) bool {
+func (f *blockFilter) accepts(pool string, b *alloc.Utilization) bool {
 	return (f.pool == "" || f.pool == pool) &&
 		(f.host == "" || f.of(b)) &&
 		(!f.orphans || b.Owner.Kind == alloc.Nobody) &&

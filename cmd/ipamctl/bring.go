@@ -28,7 +28,7 @@ type importing struct {
 	refused []string
 	// final are the pools that this import has added, with the settings that they get at the end: a disabled pool, or one with
 	// limits, would refuse what was assigned before.
-	final []ipset.Pool
+	final []alloc.Pool
 	fresh bool        // there was no pool, so no address is there that this import has not brought
 	mu    *sync.Mutex // guards done while entries are brought
 }
@@ -68,7 +68,7 @@ func (i *importing) pools(ctx context.Context) error {
 	i.fresh = len(there) == 0
 	for _, entry := range i.inv.Pools {
 		p, err := entry.pool()
-		at := slices.IndexFunc(there, func(q ipset.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix })
+		at := slices.IndexFunc(there, func(q alloc.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix })
 		switch {
 		case err != nil:
 		case at >= 0 && (i.inv.noDetails || len(differing(entryOf(there[at]), entry.withDefaults())) == 0):
@@ -94,7 +94,7 @@ func (i *importing) pools(ctx context.Context) error {
 }
 
 // add adds a pool. Blocks of another size than the pool's, and what is held in them, are imported while the pool has that size.
-func (i *importing) add(ctx context.Context, p ipset.Pool, draining []int) error {
+func (i *importing) add(ctx context.Context, p alloc.Pool, draining []int) error {
 	first := p
 	if len(draining) > 0 {
 		first.BlockBits = draining[0]
@@ -260,7 +260,7 @@ func (i *importing) addresses(ctx context.Context) error {
 	for _, p := range orphans {
 		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
 		if err == nil && b != nil {
-			_, err = i.e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: b.Owner()})
+			_, err = i.e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: p, Owner: b.Owner()})
 		}
 		if err != nil {
 			return err
@@ -359,7 +359,7 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 	if entry.Share != nil {
 		claim.Share = alloc.Share{Max: entry.Share.Max, Key: entry.Share.Key}
 	}
-	if _, err = i.e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
+	if _, err = i.e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
 		return err
 	}
 	if i.count(&i.done.Addresses); entry.Cooling {
@@ -367,7 +367,7 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 		if reason == "" {
 			reason = "imported while it was cooling"
 		}
-		_, err = i.e.Decline(ctx, ipset.DeclineArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, For: ttl, Reason: reason})
+		_, err = i.e.Decline(ctx, alloc.DeclineArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, For: ttl, Reason: reason})
 		return err
 	}
 	if len(entry.Alternate) > 0 {
@@ -375,7 +375,7 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 		if err != nil {
 			return err
 		}
-		return i.e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, Alternate: &alternate})
+		return i.e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, Alternate: &alternate})
 	}
 	return nil
 }
@@ -426,11 +426,11 @@ func (i *importing) settings(ctx context.Context) error {
 		return err
 	}
 	is, err := i.e.Operator().Config(ctx)
-	want := ipset.Config(*i.inv.Config)
+	want := alloc.Config(*i.inv.Config)
 	switch {
 	case err != nil || is == want:
 		return err
-	case is != ipset.Config{}:
+	case is != alloc.Config{}:
 		return i.refuse("configuration", fail(exitConflict, "it is %+v, not %+v", is, want))
 	}
 	return i.e.Operator().SetConfig(ctx, want)

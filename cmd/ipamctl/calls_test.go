@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -51,7 +50,7 @@ func TestPoolListAsksLittle(t *testing.T) {
 		e := newEngine(t, db)
 		cluster(t)(e)
 		for range held / 16 {
-			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 16, Claim: alloc.Claim{Handle: "h"}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 16, Claim: alloc.Claim{Handle: "h"}}))
 		}
 		l := &listed{Store: db}
 		if _, err := pools(t.Context(), newEngine(t, l)); err != nil {

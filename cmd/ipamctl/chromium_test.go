@@ -82,7 +82,7 @@ func TestMapInChromium(t *testing.T) {
 		if _, err := e.Operator().SetReservations(ctx, reserving(t, "10.1.0.64/28")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner("b")}); err != nil {
+		if _, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("b")}); err != nil {
 			t.Fatal(err)
 		}
 	})

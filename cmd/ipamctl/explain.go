@@ -83,7 +83,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use all
 	}
 	l := &listing{columns: []string{"HOST", "POOL", "GIVES", "REASON", "SELECTS", "STATE", "USES", "BLOCKS", "LIMIT", "AVAILABLE", "COOLING", "RESERVED"},
 		empty: "there is no pool, or no host has a block of it"}
-	args := ipset.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: alloc.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
+	args := alloc.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: alloc.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
 	for _, p := range all {
 		args.Pools = append(args.Pools, p.Name)
 	}
@@ -121,7 +121,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use all
 }
 
 // poolVerdict says in words what the engine says of a pool for an owner.
-func (a *app) poolVerdict(p *poolUse, o alloc.Owner, x ipset.Explanation, cfg ipset.Config) verdictView {
+func (a *app) poolVerdict(p *poolUse, o alloc.Owner, x alloc.Explanation, cfg alloc.Config) verdictView {
 	v := verdictView{Pool: p.Name, Selects: "yes", State: stateOf(p.Pool), Uses: strings.Join(usesOf(p.Uses), ","), Limit: p.MaxBlocksPerHost,
 		Available: count{p.Utilization.Available}, Cooling: count{p.Utilization.Cooling}, Reserved: count{p.Utilization.Reserved}}
 	if v.Limit == 0 || cfg.MaxBlocksPerHost > 0 && cfg.MaxBlocksPerHost < v.Limit {
@@ -134,21 +134,21 @@ func (a *app) poolVerdict(p *poolUse, o alloc.Owner, x ipset.Explanation, cfg ip
 	}
 	if len(x.Gives) > 0 {
 		if v.Gives = x.Gives[0].String(); p.Manual {
-			v.Reason = ipset.ReasonNotNamed.String()
+			v.Reason = alloc.ReasonNotNamed.String()
 		}
 		return v
 	}
 	switch v.Reason = x.Reason.String(); x.Reason {
-	case ipset.ReasonDisabled, ipset.ReasonOtherUse:
+	case alloc.ReasonDisabled, alloc.ReasonOtherUse:
 		v.Selects = "-" // not looked at
-	case ipset.ReasonNotOfHost:
+	case alloc.ReasonNotOfHost:
 		v.Selects, v.Reason = "no", "its selector is "+selectorText(p.Nodes)
 		if a.labelsOf() == nil && byLabels(p.Pool) {
 			v.Selects, v.Reason = "unknown", v.Reason+", and the labels of the host are not known: name them with --labels"
 		}
-	case ipset.ReasonCoolingLeft:
+	case alloc.ReasonCoolingLeft:
 		v.Reason += " until " + timeText(x.Until)
-	case ipset.ReasonLimitReached:
+	case alloc.ReasonLimitReached:
 		v.Reason += fmt.Sprintf(": %d of %d blocks", x.Limit.Blocks, x.Limit.Max)
 	}
 	return v

@@ -20,7 +20,7 @@ func TestExplain(t *testing.T) {
 	}
 	name := newBolt(t, func(e *ipset.Engine) {
 		cluster(t)(e)
-		for i, p := range []ipset.Pool{
+		for i, p := range []alloc.Pool{
 			{Name: "zoned", Nodes: zone}, {Name: "disabled", Disabled: true}, {Name: "limited", MaxBlocksPerHost: 1, BlockBits: 29}, {Name: "reserved"}, {Name: "manual", Manual: true},
 			{Name: "ranged", Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.45.0.9-10.45.0.9")}},
 		} {
@@ -29,12 +29,12 @@ func TestExplain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := e.Operator().SetConfig(t.Context(), ipset.Config{Strict: true}); err != nil {
+		if err := e.Operator().SetConfig(t.Context(), alloc.Config{Strict: true}); err != nil {
 			t.Fatal(err)
 		}
 		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.43.0.0/24", "10.1.0.16/28")))
 		for pool, n := range map[string]int{"limited": 8, "ranged": 1} {
-			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Claim: alloc.Claim{Handle: pool}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Claim: alloc.Claim{Handle: pool}}))
 		}
 	})
 	labels := t.TempDir() + "/labels"

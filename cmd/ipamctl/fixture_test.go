@@ -70,7 +70,7 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 	return func(e *ipset.Engine) {
 		t.Helper()
 		ctx := context.Background()
-		for _, p := range []ipset.Pool{
+		for _, p := range []alloc.Pool{
 			{Name: "pods", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Cooldown: time.Hour},
 			{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:10::/64"), BlockBits: 122},
 			{Name: "lb", Prefix: netip.MustParsePrefix("192.0.2.0/27"), BlockBits: 29, Manual: true, Uses: alloc.LoadBalancer},
@@ -79,16 +79,16 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 				t.Fatal(err)
 			}
 		}
-		assign := must[ipset.Assigned](t)
+		assign := must[alloc.Assigned](t)
 		for _, c := range []struct {
 			host, handle string
 			n4, n6, most int
 		}{{"a", "web-0", 1, 1, 0}, {"a", "batch", 18, 0, 0}, {"b", "db-0", 1, 0, 0}, {"b", "old", 1, 0, 0}, {"c", "first", 13, 0, 1}} {
 			attrs := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"namespace": "default"}))
-			assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
+			assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
 				Claim: alloc.Claim{Handle: c.handle, Attributes: attrs}}))
 		}
-		assign(e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: alloc.Claim{Handle: "guest"}}))
+		assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: alloc.Claim{Handle: "guest"}}))
 		must[[]netip.Addr](t)(e.ReleaseByHandle(ctx, "old"))
 	}
 }

@@ -54,7 +54,7 @@ type coverage struct {
 
 	list []audit.InUse
 	at   time.Time    // the moment of the list
-	in   []ipset.Pool // all pools
+	in   []alloc.Pool // all pools
 }
 
 // flags gives a command the flags of a list.
@@ -83,7 +83,7 @@ func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error
 		return err
 	}
 	for _, name := range v.pools {
-		if !slices.ContainsFunc(v.in, func(p ipset.Pool) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(v.in, func(p alloc.Pool) bool { return p.Name == name }) {
 			return fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
@@ -137,7 +137,7 @@ func (v *coverage) covers(at netip.Addr) bool {
 	if v.all {
 		return true
 	}
-	var of *ipset.Pool
+	var of *alloc.Pool
 	for i, p := range v.in {
 		if p.Prefix.Contains(at) && (of == nil || p.Prefix.Bits() > of.Prefix.Bits()) {
 			of = &v.in[i]

@@ -153,7 +153,7 @@ func (inv *inventory) keep(in netip.Prefix) {
 	})
 }
 
-func entryOf(p ipset.Pool) poolEntry {
+func entryOf(p alloc.Pool) poolEntry {
 	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Manual: p.Manual,
 		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Seed: p.Seed, Index: p.Index, Draining: p.Draining}
 	for _, r := range p.Ranges {
@@ -166,8 +166,8 @@ func entryOf(p ipset.Pool) poolEntry {
 }
 
 // pool returns the pool that an entry says.
-func (e poolEntry) pool() (p ipset.Pool, err error) {
-	p = ipset.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
+func (e poolEntry) pool() (p alloc.Pool, err error) {
+	p = alloc.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}

@@ -165,6 +165,6 @@ func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use, on
 }
 
 // byLabels reports whether a pool selects hosts by labels, not by their names alone.
-func byLabels(p ipset.Pool) bool {
+func byLabels(p alloc.Pool) bool {
 	return slices.ContainsFunc(p.Nodes, func(t selector.Term) bool { return len(t.Labels) > 0 })
 }

@@ -122,7 +122,7 @@ func (a *app) repair(ctx context.Context, e *ipset.Engine) error {
 }
 
 func (a *app) sweepCommand() *cobra.Command {
-	var args ipset.SweepArgs
+	var args alloc.SweepArgs
 	c := &cobra.Command{
 		Use: "sweep", Args: cobra.NoArgs,
 		Short: "End leases and cooldowns, give back idle blocks, forget old request keys",
@@ -334,9 +334,9 @@ func newLeaks(v *coverage, before []candidate, now time.Time, grace time.Duratio
 }
 
 // live tells a collector what to do with an allocation.
-func (l *leaks) live(al alloc.Allocation) ipset.Liveness {
+func (l *leaks) live(al alloc.Allocation) alloc.Liveness {
 	if l.inUse[al.Address] || !l.covers(al.Address) || l.young(al) {
-		return ipset.Alive
+		return alloc.Alive
 	}
 	k := holder{al.Address, al.Seq}
 	if _, known := l.seen[k]; !known {
@@ -348,9 +348,9 @@ func (l *leaks) live(al alloc.Allocation) ipset.Liveness {
 		l.order = append(l.order, k)
 	}
 	if l.now.Sub(l.seen[k].Since) >= l.grace {
-		return ipset.Gone
+		return alloc.Gone
 	}
-	return ipset.Leaked
+	return alloc.Leaked
 }
 
 // tooMany returns an error if more than the limit allows would be released.
@@ -370,7 +370,7 @@ func (l *leaks) tooMany(ctx context.Context, e *ipset.Engine, limit func(held in
 			continue
 		}
 		for h := range al.Holders() {
-			if held++; h.Handle != "" && l.live(h) == ipset.Gone {
+			if held++; h.Handle != "" && l.live(h) == alloc.Gone {
 				gone++
 			}
 		}

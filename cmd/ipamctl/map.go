@@ -180,7 +180,7 @@ func (a *app) compareWith(ctx context.Context, other string, s *surveyor, spaces
 		return err
 	}
 	for i, after := range spaces {
-		p := ipset.Pool{Name: after.Name, Prefix: after.Pool, BlockBits: after.Pool.Addr().BitLen()}
+		p := alloc.Pool{Name: after.Name, Prefix: after.Pool, BlockBits: after.Pool.Addr().BitLen()}
 		if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
 			return err
 		}

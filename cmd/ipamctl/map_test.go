@@ -48,7 +48,7 @@ func TestMap(t *testing.T) {
 // largest of which the map has a place, and no place is in another pool or kept back.
 func TestFreeSpaceHasOneTruth(t *testing.T) {
 	name := newBolt(t, func(e *ipset.Engine) {
-		for _, p := range []ipset.Pool{
+		for _, p := range []alloc.Pool{
 			{Name: "outer", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28},
 			{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.128/25"), BlockBits: 28},
 			{Name: "ranged", Prefix: netip.MustParsePrefix("10.1.0.0/24"), BlockBits: 28, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.1.0.200-10.1.0.207")}},
@@ -61,7 +61,7 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 		}
 		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
 		for _, pool := range []string{"outer", "inner", "claimed"} {
-			must[ipset.Assigned](t)(e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: alloc.Claim{Handle: "h"}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Claim: alloc.Claim{Handle: "h"}}))
 		}
 	})
 	env := map[string]string{"IPAMCTL_STORE": name}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
@@ -28,7 +27,7 @@ func TestBesideTheOwner(t *testing.T) {
 	stop, done := make(chan struct{}), make(chan error)
 	go func() {
 		for {
-			_, err := e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner("d"), Num6: 1, Claim: alloc.Claim{Handle: "writer"}})
+			_, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("d"), Num6: 1, Claim: alloc.Claim{Handle: "writer"}})
 			select {
 			case <-stop:
 				done <- err

@@ -55,14 +55,14 @@ type countsView struct {
 	Available count `json:"available"`
 }
 
-func countsOf(u *ipset.Utilization) countsView {
+func countsOf(u *alloc.Utilization) countsView {
 	return countsView{count{u.Capacity}, count{u.Used}, count{u.Cooling}, count{u.Reserved}, count{u.Available}}
 }
 
 // poolUse is a pool with its use.
 type poolUse struct {
-	ipset.Pool
-	ipset.Utilization
+	alloc.Pool
+	alloc.Utilization
 	largest netip.Prefix // not valid if every block is taken
 }
 
@@ -82,7 +82,7 @@ func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
 	}
 	out := make([]poolUse, 0, len(all))
 	for _, p := range all {
-		i := slices.IndexFunc(use, func(u ipset.Utilization) bool { return u.Pool == p.Name })
+		i := slices.IndexFunc(use, func(u alloc.Utilization) bool { return u.Pool == p.Name })
 		if i < 0 {
 			continue // added after the list was read
 		}
@@ -92,7 +92,7 @@ func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
 }
 
 // largestFree returns the largest prefix of a pool outside of every block and of what is kept back, as the map shows it.
-func largestFree(u *ipset.Utilization, kept []netipx.IPRange) netip.Prefix {
+func largestFree(u *alloc.Utilization, kept []netipx.IPRange) netip.Prefix {
 	var taken []netip.Prefix
 	for _, r := range kept {
 		taken = r.AppendPrefixes(taken)
@@ -108,7 +108,7 @@ func largestFree(u *ipset.Utilization, kept []netipx.IPRange) netip.Prefix {
 }
 
 // stateOf says in a word what a pool does.
-func stateOf(p ipset.Pool) string {
+func stateOf(p alloc.Pool) string {
 	switch {
 	case p.Disabled:
 		return "disabled"
@@ -189,7 +189,7 @@ func sortPools(all []poolUse, by string) {
 
 // onePool returns the pool of a name, and an error that suggests those with a similar one.
 func onePool(all []poolUse, name string) (*poolUse, error) {
-	pools := make([]ipset.Pool, len(all))
+	pools := make([]alloc.Pool, len(all))
 	for i := range all {
 		if all[i].Name == name {
 			return &all[i], nil
@@ -200,7 +200,7 @@ func onePool(all []poolUse, name string) (*poolUse, error) {
 }
 
 // noPool is the error of a name that no pool has.
-func noPool(all []ipset.Pool, name string) error {
+func noPool(all []alloc.Pool, name string) error {
 	if len(all) == 0 {
 		return fail(exitNotFound, "there is no pool %q: the store has no pools", name)
 	}
@@ -334,7 +334,7 @@ func treeOf(all []poolUse) []treeNode {
 }
 
 // hostsOf returns the owners of blocks, the one without name last.
-func hostsOf(blocks []ipset.Utilization) (hosts []treeHost) {
+func hostsOf(blocks []alloc.Utilization) (hosts []treeHost) {
 	at := map[string]int{}
 	for _, b := range blocks {
 		name := b.Owner.String()

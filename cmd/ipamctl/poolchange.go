@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // poolFlags are the settings of a pool.
@@ -41,7 +42,7 @@ func (f *poolFlags) register(flags *pflag.FlagSet) {
 }
 
 // apply sets in p what the flags that were given say.
-func (f *poolFlags) apply(flags *pflag.FlagSet, p *ipset.Pool) (err error) {
+func (f *poolFlags) apply(flags *pflag.FlagSet, p *alloc.Pool) (err error) {
 	if flags.Changed("use") {
 		if p.Uses, err = parseUses(f.uses); err != nil {
 			return err
@@ -120,7 +121,7 @@ func (a *app) poolAddCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := ipset.Pool{Name: args[0], Prefix: prefix, BlockBits: f.blockBits}
+			p := alloc.Pool{Name: args[0], Prefix: prefix, BlockBits: f.blockBits}
 			if err := f.apply(cmd.Flags(), &p); err != nil {
 				return err
 			}
@@ -142,15 +143,15 @@ func (a *app) poolAddCommand() *cobra.Command {
 }
 
 // confirmTaking asks before a pool takes over blocks of the pool around it: removing it does not give them back.
-func (a *app) confirmTaking(ctx context.Context, e *ipset.Engine, p ipset.Pool) error {
+func (a *app) confirmTaking(ctx context.Context, e *ipset.Engine, p alloc.Pool) error {
 	if err := e.DryRun().AddPool(ctx, p); err != nil {
 		return err
 	}
 	all, err := e.Pools(ctx)
-	if err != nil || slices.ContainsFunc(all, func(q ipset.Pool) bool { return q.Name == p.Name }) {
+	if err != nil || slices.ContainsFunc(all, func(q alloc.Pool) bool { return q.Name == p.Name }) {
 		return err // the same pool is there
 	}
-	from := poolAt(slices.DeleteFunc(slices.Clone(all), func(q ipset.Pool) bool { return q.Prefix.Bits() > p.Prefix.Bits() }), p.Prefix.Addr())
+	from := poolAt(slices.DeleteFunc(slices.Clone(all), func(q alloc.Pool) bool { return q.Prefix.Bits() > p.Prefix.Bits() }), p.Prefix.Addr())
 	if from == "" {
 		return nil
 	}
@@ -174,13 +175,13 @@ func (a *app) confirmTaking(ctx context.Context, e *ipset.Engine, p ipset.Pool) 
 }
 
 // updatePool changes a pool with edit.
-func (a *app) updatePool(ctx context.Context, name string, edit func(p *ipset.Pool) error) error {
+func (a *app) updatePool(ctx context.Context, name string, edit func(p *alloc.Pool) error) error {
 	return a.edit(ctx, writing, func(ctx context.Context, e *ipset.Engine) error {
 		all, err := e.Pools(ctx)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(all, func(p ipset.Pool) bool { return p.Name == name })
+		i := slices.IndexFunc(all, func(p alloc.Pool) bool { return p.Name == name })
 		if i < 0 {
 			return noPool(all, name)
 		}
@@ -197,7 +198,7 @@ func (a *app) poolSetCommand() *cobra.Command {
 		Use: "set NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Short: "Change settings of a pool; those without a flag stay as they are",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.updatePool(cmd.Context(), args[0], func(p *ipset.Pool) error { return f.apply(cmd.Flags(), p) })
+			return a.updatePool(cmd.Context(), args[0], func(p *alloc.Pool) error { return f.apply(cmd.Flags(), p) })
 		},
 	}
 	f.register(c.Flags())
@@ -216,7 +217,7 @@ func (a *app) poolResizeCommand() *cobra.Command {
 			if prefix == "" && bits == 0 {
 				return fail(exitUsage, "resize needs --prefix or --block-bits")
 			}
-			return a.updatePool(cmd.Context(), args[0], func(p *ipset.Pool) (err error) {
+			return a.updatePool(cmd.Context(), args[0], func(p *alloc.Pool) (err error) {
 				if prefix != "" {
 					p.Prefix, err = parsePrefix(prefix)
 				}
@@ -335,8 +336,8 @@ func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, forc
 		return refused(plural(len(held), "address") + " of the pool, which is disabled now, are")
 	}
 	if !force { // also if another caller enables the pool meanwhile
-		err = e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
-	} else if _, err = e.DisownBlocks(ctx, ipset.DisownArgs{Pool: name}); err == nil {
+		err = e.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{name}, IfEmpty: true})
+	} else if _, err = e.DisownBlocks(ctx, alloc.DisownArgs{Pool: name}); err == nil {
 		err = e.RemovePool(ctx, name)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 func (a *app) reserveCommand() *cobra.Command {
@@ -20,13 +21,13 @@ func (a *app) reserveCommand() *cobra.Command {
 		},
 	}, a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed",
 		func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
-			if err := e.Operator().ChangePools(ctx, ipset.PoolChanges{Reserve: ranges}); err != nil {
+			if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Reserve: ranges}); err != nil {
 				return err
 			}
 			return a.noteInUse(ctx, e, ranges)
 		}),
 		a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
-			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Unreserve: ranges})
+			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: ranges})
 		}))
 	return c
 }
@@ -105,7 +106,7 @@ type configView struct {
 }
 
 func (a *app) configCommand() *cobra.Command {
-	var want ipset.Config
+	var want alloc.Config
 	setting := &cobra.Command{
 		Use: "set", Args: cobra.NoArgs,
 		Short: "Change the configuration; settings without a flag stay as they are",

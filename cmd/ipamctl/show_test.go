@@ -125,12 +125,12 @@ func TestDeclinedIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "lan", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "lan", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
 	al, err := e.Assign(ctx, alloc.HostOwner("dhcp"), "c1")
 	if err == nil {
-		al, err = e.Decline(ctx, ipset.DeclineArgs{Address: al.Address, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour, Reason: "duplicate"})
+		al, err = e.Decline(ctx, alloc.DeclineArgs{Address: al.Address, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour, Reason: "duplicate"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -148,12 +148,12 @@ func TestHoldersAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "vips", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "vips", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
 	at := netip.MustParseAddr("10.0.0.5")
 	for _, service := range []string{"http", "https"} {
-		a := ipset.AssignIPArgs{Address: at, Owner: alloc.HostOwner(service), Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2}}}
+		a := alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner(service), Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2}}}
 		if _, err := e.AssignIP(ctx, a); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ type surveyor struct {
 	handles  bool        // labels are handles, and every address that is held is Used: for a comparison
 	leaked   map[netip.Addr]uint64
 	reserved *netipx.IPSet
-	pools    []ipset.Pool
+	pools    []alloc.Pool
 }
 
 // spaces reads the pools with the given names, all if there are none, in address order.
@@ -32,7 +32,7 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 		return nil, err
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(all, func(p ipset.Pool) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(all, func(p alloc.Pool) bool { return p.Name == name }) {
 			return nil, fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
@@ -56,7 +56,7 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 }
 
 // space reads a pool.
-func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p ipset.Pool) (*addrmap.Space, error) {
+func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p alloc.Pool) (*addrmap.Space, error) {
 	w := spanWriter{space: &addrmap.Space{Name: p.Name, Pool: p.Prefix, Finest: finestOf(p)}, reserved: s.reservedIn(p)}
 	at, end := addrmap.Of(p.Prefix)
 	full, inner := false, s.inner(p)
@@ -83,7 +83,7 @@ func (s *surveyor) space(ctx context.Context, e *ipset.Engine, p ipset.Pool) (*a
 var one = addr.U128{Lo: 1}
 
 // finestOf returns the length of the smallest cells: that of a block, or of an address in a small pool.
-func finestOf(p ipset.Pool) int {
+func finestOf(p alloc.Pool) int {
 	if width := p.Prefix.Addr().BitLen(); width-p.Prefix.Bits() <= 12 {
 		return width
 	}
@@ -153,12 +153,12 @@ func (s *surveyor) label(b *block.Block, holder alloc.Owner, handle string) stri
 }
 
 // reservedIn returns what automatic assignment never takes of a pool.
-func (s *surveyor) reservedIn(p ipset.Pool) []netipx.IPRange {
+func (s *surveyor) reservedIn(p alloc.Pool) []netipx.IPRange {
 	return addrmap.KeptBack(p.Prefix, p.Ranges, p.Subnet, s.reserved, s.inner(p))
 }
 
 // inner returns the pools that lie in a pool.
-func (s *surveyor) inner(p ipset.Pool) (inner []netip.Prefix) {
+func (s *surveyor) inner(p alloc.Pool) (inner []netip.Prefix) {
 	for _, q := range s.pools {
 		if q.Prefix.Bits() > p.Prefix.Bits() && p.Prefix.Contains(q.Prefix.Addr()) {
 			inner = append(inner, q.Prefix)

@@ -113,7 +113,7 @@ func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(chan
 				if err := tell(changeOf(c.Rev, ch)); err != nil {
 					return err
 				}
-			case ch.Kind == ipset.AddressAssigned:
+			case ch.Kind == alloc.AddressAssigned:
 				addresses++
 			case ch.Block.IsValid():
 				blocks++
@@ -127,7 +127,7 @@ func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(chan
 }
 
 // changeOf describes a change.
-func changeOf(rev uint64, c ipset.Change) changeView {
+func changeOf(rev uint64, c alloc.Change) changeView {
 	v := changeView{Rev: rev, Change: c.Kind.String()}
 	holder := func(al alloc.Allocation) (text string) {
 		if !al.Address.IsValid() {
@@ -137,9 +137,9 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 			text += " on " + al.Host.String()
 		}
 		switch {
-		case c.Kind == ipset.LeaseChanged || al.Cooling:
+		case c.Kind == alloc.LeaseChanged || al.Cooling:
 			text += " until " + timeText(al.Until)
-		case c.Kind == ipset.AttributesChanged:
+		case c.Kind == alloc.AttributesChanged:
 			text += fmt.Sprint(" ", al.Attributes.Map(), al.Alternate.Map())
 		}
 		return text
@@ -148,7 +148,7 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 	if c.FormerPool != nil && c.Pool != nil {
 		names = differing(entryOf(*c.FormerPool), entryOf(*c.Pool))
 	}
-	pool := func(p *ipset.Pool) string {
+	pool := func(p *alloc.Pool) string {
 		if p == nil {
 			return ""
 		}
@@ -162,7 +162,7 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 		}
 		return strings.Join(all, ", ")
 	}
-	settings := func(c *ipset.Config) string {
+	settings := func(c *alloc.Config) string {
 		if c == nil {
 			return ""
 		}
@@ -179,9 +179,9 @@ func changeOf(rev uint64, c ipset.Change) changeView {
 		if c.Owner.Kind != alloc.Nobody {
 			v.After = c.Owner.String()
 		}
-	case c.Kind == ipset.ReservationsChanged:
+	case c.Kind == alloc.ReservationsChanged:
 		v.Before, v.After = ranges(c.FormerReserved), ranges(c.Reserved)
-	case c.Kind == ipset.ConfigChanged:
+	case c.Kind == alloc.ConfigChanged:
 		v.Before, v.After = settings(c.FormerConfig), settings(c.Config)
 	default:
 		v.Before, v.After = pool(c.FormerPool), pool(c.Pool)

@@ -22,7 +22,7 @@ import (
 // network hands out the addresses of pods, and keeps an account of its own.
 type network struct {
 	engine *ipset.Engine
-	pools  []ipset.Pool
+	pools  []alloc.Pool
 	clock  atomic.Int64 // seconds of the trace
 
 	holder map[netip.Addr]string   // the pod that each address was given to
@@ -40,7 +40,7 @@ const idle = time.Hour
 // its 40 nodes, so some nodes borrow.
 func newNetwork(ctx context.Context, builtin bool) (*network, error) {
 	n := &network{holder: map[netip.Addr]string{}, held: map[string][]netip.Addr{}}
-	n.pools = []ipset.Pool{
+	n.pools = []alloc.Pool{
 		{Name: "IPv4", Prefix: netip.MustParsePrefix("10.244.0.0/16"), BlockBits: 26},
 		{Name: "IPv6", Prefix: netip.MustParsePrefix("fd00:10:244::/64"), BlockBits: 122},
 	}
@@ -126,7 +126,7 @@ func (n *network) run(ctx context.Context, nodes []node, pods []pod) error {
 // add gives a pod an address of each family, or none at all.
 func (n *network) add(ctx context.Context, host, pod string) error {
 	owner := alloc.HostOwner(host)
-	got, err := n.engine.AutoAssign(ctx, ipset.AssignArgs{Owner: owner, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: pod}})
+	got, err := n.engine.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: pod}})
 	if err != nil {
 		return fmt.Errorf("pod %q on node %q: %w", pod, host, err)
 	}
@@ -169,7 +169,7 @@ func (n *network) tidy(ctx context.Context, until uint64) error {
 	at := (uint64(n.clock.Load())/every + 1) * every
 	for round := 0; round < 2 && at <= until; round++ {
 		n.clock.Store(int64(at))
-		swept, err := n.engine.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: idle})
+		swept, err := n.engine.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: idle})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
-// Package alloc has the values with which package ipset describes an address: its host and handle, its attributes, the condition of its
-// release and the outcome of that. They are a package of their own because the engine, the packages below it, and blocks that a program
-// keeps itself share them.
+// Package alloc declares what the calls of package ipset take and return: pools and settings, the arguments and results of each call,
+// and the reasons of a shortage. They are a package of their own because the engine, the packages below it, and blocks that a
+// program keeps itself share them.
 //
 //	alloc.HostOwner("node-a")               the host that an address is for, or the owner of a block
 //	alloc.Claim{Handle: "pod-1"}            what a caller asks for, with attributes, lease and sharing

@@ -53,6 +53,11 @@ func TestRefusals(t *testing.T) {
 	add("Count.UnmarshalText", "no number", "read", invalid, "count", new(Count).UnmarshalText([]byte("x")))
 	_, err = Count{}.MarshalText()
 	add("Count.MarshalText", "", "", nil, "", err)
+	var p Pool
+	_, err = p.MarshalJSON()
+	add("Pool.MarshalJSON", "", "", nil, "", err)
+	add("Pool.UnmarshalJSON", "no object", "read", invalid, "Pool", p.UnmarshalJSON([]byte("7")))
+	add("Pool.UnmarshalJSON", "no time", "read", invalid, "Pool", p.UnmarshalJSON([]byte(`{"cooldown":"soon"}`)))
 	refusal.Check(t, "ipset", rows)
 	if !errors.Is(al.UnmarshalJSON([]byte(`{"address":"","share":"AgAH"}`)), invalid) {
 		t.Error("half a holder is taken")

@@ -28,10 +28,10 @@ func Example() {
 			return
 		}
 		engine, _ := ipset.New(s, ipset.Options{})
-		if err := engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26}); err != nil {
+		if err := engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26}); err != nil {
 			fmt.Println(err)
 		}
-		got, _ := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod"}})
+		got, _ := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod"}})
 		fmt.Println(len(got.V4), s.Close())
 	}
 	// Output:
@@ -47,7 +47,7 @@ func Example_move() {
 
 	memory := store.NewMemory()
 	engine, _ := ipset.New(memory, ipset.Options{})
-	_ = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26})
+	_ = engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26})
 
 	file, _ := boltstore.Open(ctx, filepath.Join(dir, "store.db"), boltstore.Options{})
 	defer file.Close()

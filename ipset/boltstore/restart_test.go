@@ -26,7 +26,7 @@ func manyBlocks(tb testing.TB, path string, n int) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := e.AddPool(context.Background(), ipset.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(context.Background(), alloc.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/8"), BlockBits: 26}); err != nil {
 		tb.Fatal(err)
 	}
 	done := make(chan error)
@@ -35,7 +35,7 @@ func manyBlocks(tb testing.TB, path string, n int) {
 		go func() {
 			var err error
 			for i := w; i < n/20 && err == nil; i += workers {
-				_, err = e.AutoAssign(context.Background(), ipset.AssignArgs{
+				_, err = e.AutoAssign(context.Background(), alloc.AssignArgs{
 					Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 19*64 + 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)},
 				})
 			}
@@ -64,7 +64,7 @@ func firstAllocation(tb testing.TB, path string, opts boltstore.Options) (calls,
 		tb.Fatal(err)
 	}
 	f.Reset()
-	got, err := e.AutoAssign(context.Background(), ipset.AssignArgs{Owner: alloc.HostOwner("host0"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "new"}})
+	got, err := e.AutoAssign(context.Background(), alloc.AssignArgs{Owner: alloc.HostOwner("host0"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "new"}})
 	if err != nil || len(got.V4) != 1 {
 		tb.Fatalf("%v, %v", got, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
 )
 
@@ -21,7 +21,7 @@ func testChanges(t *testing.T, open storetest.Open) {
 	e := newEngine(t, open(t), &clock{t: start})
 	setUp(t, e)
 	type follower struct {
-		next func() (ipset.Commit, error, bool)
+		next func() (alloc.Commit, error, bool)
 		held map[netip.Addr]string
 	}
 	var followers []follower
@@ -51,9 +51,9 @@ func testChanges(t *testing.T, open storetest.Open) {
 				rev = c.Rev
 				for _, ch := range c.Changes {
 					switch ch.Kind {
-					case ipset.AddressAssigned:
+					case alloc.AddressAssigned:
 						f.held[ch.Address] = ch.Is.Handle
-					case ipset.AddressReleased:
+					case alloc.AddressReleased:
 						delete(f.held, ch.Address)
 					}
 				}

@@ -20,11 +20,11 @@ func copySource(t *testing.T) *store.Memory {
 	s := store.NewMemory()
 	e, err := ipset.New(s, ipset.Options{})
 	if err == nil {
-		err = e.AddPool(t.Context(), ipset.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
+		err = e.AddPool(t.Context(), alloc.Pool{Name: "pool", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 29})
 	}
 	for i := range 40 {
 		if err == nil {
-			_, err = e.AutoAssign(t.Context(), ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%5)), Num4: 2, Use: alloc.Workload,
+			_, err = e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%5)), Num4: 2, Use: alloc.Workload,
 				Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}, Request: fmt.Sprint("request", i)})
 		}
 	}
@@ -134,7 +134,7 @@ func refused(t *testing.T, db store.Store) bool {
 		t.Fatal(err)
 	}
 	_, assigned := e.Assign(t.Context(), alloc.HostOwner("h"), "somebody")
-	added := e.AddPool(t.Context(), ipset.Pool{Name: "new", Prefix: netip.MustParsePrefix("10.77.0.0/24")})
+	added := e.AddPool(t.Context(), alloc.Pool{Name: "new", Prefix: netip.MustParsePrefix("10.77.0.0/24")})
 	_, listed := e.Pools(t.Context())
 	return errors.Is(store.Complete(t.Context(), db), ipalloc.ErrInUse) && assigned != nil && added != nil && listed != nil
 }

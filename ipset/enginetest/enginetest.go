@@ -83,7 +83,7 @@ type step struct {
 // assign gives a handle n4 + n6 addresses; the request key makes it repeatable.
 func assign(host string, n4, n6 int, handle string) step {
 	return step{"assign " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-		got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+		got, err := e.AutoAssign(ctx, alloc.AssignArgs{
 			Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
 		})
 		if err != nil {
@@ -126,7 +126,7 @@ func history() []step {
 	}
 	named := func(host, a, handle string) step {
 		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle}, Request: "named " + a})
+			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle}, Request: "named " + a})
 			if errors.Is(err, ipalloc.ErrOccupied) {
 				return nil
 			}
@@ -138,7 +138,7 @@ func history() []step {
 	}
 	disown := func(host string) step {
 		return step{"remove " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			_, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: alloc.HostOwner(host)})
+			_, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner(host)})
 			return err
 		}}
 	}
@@ -154,7 +154,7 @@ func setUp(t *testing.T, e *ipset.Engine) {
 	t.Helper()
 	for name, p := range map[string]string{"four": "10.0.0.0/27", "six": "2001:db8::/124"} {
 		prefix := netip.MustParsePrefix(p)
-		if err := e.AddPool(context.Background(), ipset.Pool{Name: name, Prefix: prefix, BlockBits: prefix.Addr().BitLen() - 2}); err != nil {
+		if err := e.AddPool(context.Background(), alloc.Pool{Name: name, Prefix: prefix, BlockBits: prefix.Addr().BitLen() - 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,7 +260,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		held := make(map[netip.Addr]string)
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 			for _, al := range got.V4 { // also beside an error: verify misses them in the store then
 				held[al.Address] = handle
 			}
@@ -348,7 +348,7 @@ func many(t *testing.T, open storetest.Open, engines int) {
 		es = append(es, newEngine(t, s, c))
 	}
 	prefix := netip.MustParsePrefix("10.0.0.0/22")
-	if err := es[0].AddPool(context.Background(), ipset.Pool{Name: "p", Prefix: prefix, BlockBits: 29}); err != nil {
+	if err := es[0].AddPool(context.Background(), alloc.Pool{Name: "p", Prefix: prefix, BlockBits: 29}); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -406,7 +406,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	}
 	plain := func(handle string) step {
 		return step{handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			got, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 			if err == nil {
 				held[got.V4[0].Address] = handle
 			}

@@ -36,7 +36,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 
-	args := ipset.AssignArgs{
+	args := alloc.AssignArgs{
 		Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod-7"},
 		Request: "the same for every attempt",
 	}

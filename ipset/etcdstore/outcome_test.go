@@ -280,7 +280,7 @@ func TestDeadlines(t *testing.T) {
 
 // assign asks an engine for an address with a request key.
 func assign(ctx context.Context, e *ipset.Engine, handle string) (netip.Addr, error) {
-	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
 	})
 	if err != nil {
@@ -299,7 +299,7 @@ func TestLostAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.AddPool(limited(t), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}); err != nil {
+		if err := e.AddPool(limited(t), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}); err != nil {
 			t.Fatal(err)
 		}
 		held := make(map[netip.Addr]string)

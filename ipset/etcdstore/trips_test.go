@@ -27,7 +27,7 @@ func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = e.AddPool(limited(t), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix(pool), BlockBits: 26})
+	err = e.AddPool(limited(t), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix(pool), BlockBits: 26})
 	if err != nil && !errors.Is(err, ipalloc.ErrExists) {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 // auto gives a host one address.
 func auto(t testing.TB, e *ipset.Engine, host, handle, request string) netip.Addr {
 	t.Helper()
-	got, err := e.AutoAssign(limited(t), ipset.AssignArgs{
+	got, err := e.AutoAssign(limited(t), alloc.AssignArgs{
 		Owner: alloc.HostOwner(host), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: request,
 	})
 	if err != nil {

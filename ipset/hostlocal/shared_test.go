@@ -25,7 +25,7 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.2.0/24"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.1.2.0/24"), BlockBits: 26}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Assign(ctx, alloc.HostOwner("node"), "pod"); err != nil {

@@ -28,11 +28,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = engine.AddPool(ctx, ipset.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
+	err = engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16")})
 	if err != nil { // a pool that another replica has added is no error
 		log.Fatal(err)
 	}
-	got, err := engine.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("host1"), Num4: 1, Claim: alloc.Claim{Handle: "pod1"}})
+	got, err := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("host1"), Num4: 1, Claim: alloc.Claim{Handle: "pod1"}})
 	if err != nil {
 		log.Fatal(err)
 	}

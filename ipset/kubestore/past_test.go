@@ -62,7 +62,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.AddPool(limited(t), ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24")})
+		err = e.AddPool(limited(t), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24")})
 		if err != nil && !errors.Is(err, ipalloc.ErrExists) {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func writer(env string) error {
 		fmt.Printf("try %s\n", handle)
 		var got netip.Addr
 		err := settled(func() error {
-			a, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner("host" + part[2][:1]), Num4: 1,
+			a, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("host" + part[2][:1]), Num4: 1,
 				Claim: alloc.Claim{Handle: handle}, Request: handle})
 			if err == nil {
 				got = a.V4[0].Address
@@ -159,7 +159,7 @@ func TestStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 28}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
 	st := &storm{held: map[string]netip.Addr{}, holder: map[netip.Addr]string{}, open: map[string]bool{}, gone: map[string]bool{}}
@@ -273,11 +273,11 @@ func TestCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/20"), BlockBits: 26}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if _, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}}); err != nil {
+		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

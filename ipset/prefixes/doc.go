@@ -51,14 +51,14 @@
 // To take both back, first remove the pool by itself, because that takes several commits. Then
 // release the holding, in a commit that verifies that the pool has not come back:
 //
-//	err := engine.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true})
+//	err := engine.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{name}, IfEmpty: true})
 //	if err != nil {
 //		return err // such as ErrInUse: an address is held, and both stay
 //	}
 //	return store.Together(ctx, db, func(tx store.Store) error {
 //		allocator, engine := ... // of prefixes and of ipset, on tx
 //		pools, err := engine.Pools(ctx)
-//		if err != nil || slices.ContainsFunc(pools, func(p ipset.Pool) bool { return p.Name == name }) {
+//		if err != nil || slices.ContainsFunc(pools, func(p alloc.Pool) bool { return p.Name == name }) {
 //			return cmp.Or(err, ipalloc.ErrInUse)
 //		}
 //		return allocator.Release(ctx, owner, at)

@@ -38,7 +38,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/26"), BlockBits: 26}); err != nil {
+	if err := engine.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/26"), BlockBits: 26}); err != nil {
 		log.Fatal(err)
 	}
 	a, err := engine.Assign(ctx, alloc.HostOwner("control"), "laptop-1")
@@ -70,7 +70,7 @@ func ExampleStore_InTx() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := engine.AddPool(ctx, ipset.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/26"), BlockBits: 26}); err != nil {
+	if err := engine.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/26"), BlockBits: 26}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := db.ExecContext(ctx, "CREATE TABLE machines (name TEXT PRIMARY KEY, address TEXT NOT NULL)"); err != nil {

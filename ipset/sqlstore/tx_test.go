@@ -36,7 +36,7 @@ func machines(t *testing.T, db *sql.DB) (*Store, *ipset.Engine) {
 	s := openIn(t, db, Options{})
 	run(t, db, "CREATE TABLE machines (name varchar(40) PRIMARY KEY, address varchar(40) NOT NULL UNIQUE)")
 	e := newEngine(t, s)
-	if err := e.AddPool(t.Context(), ipset.Pool{Name: "vpn", Prefix: vpn, BlockBits: 28}); err != nil {
+	if err := e.AddPool(t.Context(), alloc.Pool{Name: "vpn", Prefix: vpn, BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
 	return s, e

@@ -28,7 +28,7 @@ const togetherAttempts = 16
 //		if err != nil {
 //			return err
 //		}
-//		return engine.AddPool(ctx, ipset.Pool{Name: "node-1", Prefix: node.Prefix, Manual: true})
+//		return engine.AddPool(ctx, alloc.Pool{Name: "node-1", Prefix: node.Prefix, Manual: true})
 //	})
 //
 // The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another writer has

@@ -16,12 +16,12 @@ import (
 // wanted is in the block that host x claims first in a pool of blocks of /22, and in that of /26 that it is given when it asks.
 var wanted = netip.MustParseAddr("10.1.188.0")
 
-func pool(name string, bits int) ipset.Pool {
-	return ipset.Pool{Name: name, Prefix: netip.MustParsePrefix("10.1.0.0/16"), BlockBits: bits}
+func pool(name string, bits int) alloc.Pool {
+	return alloc.Pool{Name: name, Prefix: netip.MustParsePrefix("10.1.0.0/16"), BlockBits: bits}
 }
 
 func claim(ctx context.Context, e *ipset.Engine, name string, wish netip.Addr) error {
-	_, err := e.AutoAssign(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(name), Num4: 1, Claim: alloc.Claim{Handle: name}, Wish: wish})
+	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(name), Num4: 1, Claim: alloc.Claim{Handle: name}, Wish: wish})
 	return err
 }
 

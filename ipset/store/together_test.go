@@ -45,20 +45,20 @@ func (p plan) node(ctx context.Context, name string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	return h.Prefix, p.AddPool(ctx, ipset.Pool{Name: name, Prefix: h.Prefix})
+	return h.Prefix, p.AddPool(ctx, alloc.Pool{Name: name, Prefix: h.Prefix})
 }
 
 // remove takes both back as package prefixes advises: the pool by itself, and the prefix in a commit that relies on the pool being gone.
 func remove(t *testing.T, db store.Store, name string, at netip.Prefix) error {
 	t.Helper()
 	ctx := t.Context()
-	if err := planOn(t, db).Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{name}, IfEmpty: true}); err != nil {
+	if err := planOn(t, db).Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{name}, IfEmpty: true}); err != nil {
 		return err
 	}
 	return store.Together(ctx, db, func(tx store.Store) error {
 		p := planOn(t, tx)
 		pools, err := p.Pools(ctx)
-		if err != nil || slices.ContainsFunc(pools, func(p ipset.Pool) bool { return p.Name == name }) {
+		if err != nil || slices.ContainsFunc(pools, func(p alloc.Pool) bool { return p.Name == name }) {
 			return cmp.Or(err, ipalloc.ErrInUse)
 		}
 		return p.tree.Release(ctx, name, at)
@@ -153,7 +153,7 @@ func TestTogetherBeginsAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return in.AddPool(ctx, ipset.Pool{Name: "n1", Prefix: got.Prefix})
+		return in.AddPool(ctx, alloc.Pool{Name: "n1", Prefix: got.Prefix})
 	})
 	if pools, _ := p.Pools(ctx); !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrNotFound) || calls != 1 || len(pools) != 0 {
 		t.Errorf("%d calls, %v, pools %v", calls, err, pools)
@@ -166,7 +166,7 @@ func TestTogetherBeginsAnew(t *testing.T) {
 			return err
 		}
 		if calls++; calls < 3 {
-			return p.AddPool(ctx, ipset.Pool{Name: string(rune('a' + calls)), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(calls)}), 24)})
+			return p.AddPool(ctx, alloc.Pool{Name: string(rune('a' + calls)), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(calls)}), 24)})
 		}
 		return nil
 	})
@@ -285,11 +285,11 @@ func TestPoolOfAHoldingIsUsedMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.AddPool(ctx, ipset.Pool{Name: "n1", Prefix: h.Prefix, BlockBits: 30}); err != nil {
+			if err := p.AddPool(ctx, alloc.Pool{Name: "n1", Prefix: h.Prefix, BlockBits: 30}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range blocks {
-				if _, err := p.EnsureBlock(ctx, ipset.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 1, Use: alloc.Workload}); err != nil {
+				if _, err := p.EnsureBlock(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 1, Use: alloc.Workload}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -350,7 +350,7 @@ func TestTogetherRefusesMarks(t *testing.T) {
 			if !on.Limits().Deferred || (store.Published(on) == nil) != (what == "in a wrapper") {
 				t.Errorf("%s: %+v, %v", what, on.Limits(), store.Published(on))
 			}
-			changes := ipset.PoolChanges{Remove: []string{"a"}, IfEmpty: true}
+			changes := alloc.PoolChanges{Remove: []string{"a"}, IfEmpty: true}
 			refused("ChangePools "+what, planOn(t, on).Operator().ChangePools(ctx, changes), "IfEmpty")
 			network, err := hostlocal.New(on, hostlocal.Config{Network: "net", Sets: []hostlocal.RangeSet{{{Subnet: region}}}})
 			if err != nil {
@@ -358,7 +358,7 @@ func TestTogetherRefusesMarks(t *testing.T) {
 			}
 			refused("Remove "+what, network.Remove(ctx), "store")
 			if what == "in a wrapper" { // what others go by is not known
-				refused("AddPool "+what, planOn(t, on).AddPool(ctx, ipset.Pool{Name: "p", Prefix: region}), "store")
+				refused("AddPool "+what, planOn(t, on).AddPool(ctx, alloc.Pool{Name: "p", Prefix: region}), "store")
 			}
 		}
 		return nil
@@ -379,10 +379,10 @@ func TestTogetherFindsWhatIsThere(t *testing.T) {
 	ctx := t.Context()
 	db := store.NewMemory()
 	p := planOn(t, db)
-	if err := p.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
+	if err := p.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
 		t.Fatal(err)
 	}
-	for name, a := range map[string]ipset.AssignArgs{
+	for name, a := range map[string]alloc.AssignArgs{
 		"handle":  {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "pod"}, Existing: true},
 		"request": {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "other"}, Request: "r"},
 	} {
@@ -391,14 +391,14 @@ func TestTogetherFindsWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := 0
-		var got ipset.Assigned
+		var got alloc.Assigned
 		err = store.Together(ctx, db, func(tx store.Store) (err error) {
 			in := planOn(t, tx)
 			calls++
 			if got, err = in.AutoAssign(ctx, a); err != nil {
 				return err
 			}
-			return in.AddPool(ctx, ipset.Pool{Name: name, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, name[0]}), 24)})
+			return in.AddPool(ctx, alloc.Pool{Name: name, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, name[0]}), 24)})
 		})
 		if err != nil || calls != 1 || len(got.V4) != 1 || got.V4[0] != was.V4[0] {
 			t.Errorf("%s: %d calls, %v, then %v, %v", name, calls, was, got, err)
@@ -460,7 +460,7 @@ func TestTogetherEnds(t *testing.T) {
 		defer func() { _ = recover() }()
 		return store.Together(ctx, db, func(tx store.Store) error {
 			kept, dry = planOn(t, tx).Engine, planOn(t, store.NewOverlay(tx)).Engine
-			if err := kept.AddPool(ctx, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
+			if err := kept.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.1.0.0/24")}); err != nil {
 				t.Error(err)
 			}
 			return end()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -33,7 +32,7 @@ type request struct {
 type answer struct {
 	v4, v6 []netip.Prefix // addresses, with the length of their block's prefix
 	class  string         // of the error
-	short  []ipset.Shortage
+	short  []alloc.Shortage
 	given  []alloc.Allocation
 }
 
@@ -158,7 +157,7 @@ func (w *world) calicoClass(err error) string {
 // askOurs has our engine serve a request.
 func (w *world) askOurs(r request) answer {
 	_, head, tail := w.ends()
-	got, err := w.engine.AutoAssign(bg, ipset.AssignArgs{
+	got, err := w.engine.AutoAssign(bg, alloc.AssignArgs{
 		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, MaxBlocks: r.maxBlocks, Head: head, Tail: tail, Partial: true,
 		Claim: alloc.Claim{Handle: r.handle, Attributes: must(alloc.NewAttributes(attrs(r.handle)))},
 	})
@@ -329,7 +328,7 @@ func (w *world) housekeeping(before map[netip.Prefix]*calicoBlockRecord, hosts .
 		if pool == nil || pool.Disabled || w.selects(pool.Name, b.Host()) {
 			w.fail("Calico deletes block %v of %s", p, b.Host())
 		}
-		got, err := w.engine.DisownBlocks(bg, ipset.DisownArgs{Prefix: p, Owner: w.owner(b.Affinity), OnlyEmpty: true})
+		got, err := w.engine.DisownBlocks(bg, alloc.DisownArgs{Prefix: p, Owner: w.owner(b.Affinity), OnlyEmpty: true})
 		if err != nil || len(got) != 1 {
 			w.fail("release %v: %v, %v", p, got, err)
 		}
@@ -351,7 +350,7 @@ func (w *world) assignIP(tr *model.Trace) {
 	held, _ := w.engine.Lookup(bg, a)
 	reserved, head, tail := w.ends()
 	terr := w.calico.AssignIP(bg, ipam.AssignIPArgs{IP: ipOf(a), HandleID: calicoHandle(handle), Attrs: attrs(handle), Hostname: host, HostReservedAttr: reserved})
-	al, oerr := w.engine.AssignIP(bg, ipset.AssignIPArgs{
+	al, oerr := w.engine.AssignIP(bg, alloc.AssignIPArgs{
 		Address: a, Owner: w.ours(host), Head: head, Tail: tail,
 		Claim: alloc.Claim{Handle: handle, Attributes: must(alloc.NewAttributes(attrs(handle)))},
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
@@ -78,7 +78,7 @@ func storeCalls() []frame.Fact {
 		}
 	}
 	db := &countingStore{Store: store.NewMemory()}
-	count(ours, newOurs(db, wholeNet, ipset.Config{}), func() int { return db.calls })
+	count(ours, newOurs(db, wholeNet, alloc.Config{}), func() int { return db.calls })
 	b := newBackend(coded)
 	count(theirs, newCalicoEngine(b, wholeNet), func() int { return int(b.calls()) })
 	return facts

@@ -9,7 +9,6 @@ import (
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -167,7 +166,7 @@ func (w *world) compareHandle(handle string) {
 func (w *world) compareUse() {
 	w.Helper()
 	theirs := must(w.calico.GetUtilization(bg, ipam.GetUtilizationArgs{}))
-	ours := map[netip.Prefix]ipset.Utilization{}
+	ours := map[netip.Prefix]alloc.Utilization{}
 	lost := 0
 	for _, pool := range must(w.engine.Utilization(bg)) {
 		for _, b := range pool.Blocks {

@@ -52,10 +52,10 @@ func crowd(o frame.Options, c codec, each int, log io.Writer) []frame.Fact {
 
 	pool := netip.PrefixFrom(wholeNet.Addr(), 16)
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
-	check(e.Operator().SetConfig(bg, ipset.Config{}))
-	check(e.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
+	check(e.Operator().SetConfig(bg, alloc.Config{}))
+	check(e.AddPool(bg, alloc.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
 	note(ours, func(handle string) bool {
-		got, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Use: alloc.Workload})
+		got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Use: alloc.Workload})
 		return err == nil && len(got.V4) == 1
 	}, func() int { return len(must(e.BlocksOf(bg, alloc.HostOwner("host")))) })
 

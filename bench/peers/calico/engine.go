@@ -38,18 +38,18 @@ type oursEngine struct {
 }
 
 // newOurs returns an engine on a store, in which it makes the pool.
-func newOurs(s store.Store, pool netip.Prefix, c ipset.Config) *oursEngine {
+func newOurs(s store.Store, pool netip.Prefix, c alloc.Config) *oursEngine {
 	o := &oursEngine{store: s}
 	o.fresh()
 	check(o.Operator().SetConfig(bg, c))
-	check(o.AddPool(bg, ipset.Pool{Name: "pool", Prefix: pool, BlockBits: 26}))
+	check(o.AddPool(bg, alloc.Pool{Name: "pool", Prefix: pool, BlockBits: 26}))
 	return o
 }
 
 func (o *oursEngine) fresh() { o.Engine = must(ipset.New(o.store, ipset.Options{})) }
 
 func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
-	got, err := o.AutoAssign(bg, ipset.AssignArgs{
+	got, err := o.AutoAssign(bg, alloc.AssignArgs{
 		Owner: alloc.HostOwner(host), Num4: 1, Claim: alloc.Claim{Handle: handle}, MaxBlocks: blocks, Partial: true,
 	})
 	if err != nil || len(got.V4) == 0 {
@@ -83,5 +83,5 @@ func (o *oursEngine) fill(p netip.Prefix, owner string, held int) {
 }
 
 func (o *oursEngine) drop(host string) {
-	must(o.DisownBlocks(bg, ipset.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: true}))
+	must(o.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(host), OnlyEmpty: true}))
 }

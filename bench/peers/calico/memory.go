@@ -9,7 +9,6 @@ import (
 
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -87,7 +86,7 @@ func memory(o frame.Options, log io.Writer) []frame.Fact {
 // ourSnapshot returns the snapshot of a store with the load, and the live heap with that store.
 func ourSnapshot() ([]byte, uint64) {
 	db := store.NewMemory()
-	e := newOurs(db, wholeNet, ipset.Config{})
+	e := newOurs(db, wholeNet, alloc.Config{})
 	now := time.Now()
 	var buf []alloc.Allocation
 	for i := range heldBlocks {

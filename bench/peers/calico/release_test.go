@@ -10,7 +10,6 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/model"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -223,7 +222,7 @@ func (w *world) claim(tr *model.Trace) {
 }
 
 // ourFailure classifies why a block was not claimed.
-func (w *world) ourFailure(f ipset.ClaimFailure) string {
+func (w *world) ourFailure(f alloc.ClaimFailure) string {
 	if p := w.poolAt(f.Block.Addr()); p != nil && f.Block.Bits() > p.BlockBits {
 		return "part"
 	}
@@ -252,7 +251,7 @@ func (w *world) releaseAffinity(tr *model.Trace) {
 	w.step("ReleaseAffinity %v %s %v", p, host, mustBeEmpty)
 	before := w.moment()
 	terr := w.calico.ReleaseAffinity(bg, netOf(p), host, mustBeEmpty)
-	got, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Prefix: p, Owner: w.ours(host), OnlyEmpty: mustBeEmpty})
+	got, oerr := w.engine.DisownBlocks(bg, alloc.DisownArgs{Prefix: p, Owner: w.ours(host), OnlyEmpty: mustBeEmpty})
 	pool := w.poolAt(p.Addr())
 	switch {
 	case terr == nil && oerr == nil:
@@ -298,7 +297,7 @@ func (w *world) releaseHost(tr *model.Trace) {
 	} else {
 		terr = w.calico.RemoveIPAMHost(bg, host)
 	}
-	_, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Owner: w.ours(host), OnlyEmpty: how == 0})
+	_, oerr := w.engine.DisownBlocks(bg, alloc.DisownArgs{Owner: w.ours(host), OnlyEmpty: how == 0})
 	if theirs, ours := w.calicoClass(terr), w.ourClass(oerr); theirs != ours {
 		w.fail("Calico %v, ours %v", terr, oerr)
 	}
@@ -312,7 +311,7 @@ func (w *world) releasePool(tr *model.Trace) {
 	}
 	w.step("ReleasePoolAffinities %s", p.name)
 	terr := w.calico.ReleasePoolAffinities(bg, netOf(p.netip()))
-	_, oerr := w.engine.DisownBlocks(bg, ipset.DisownArgs{Pool: p.name})
+	_, oerr := w.engine.DisownBlocks(bg, alloc.DisownArgs{Pool: p.name})
 	if terr != nil || oerr != nil {
 		w.fail("Calico %v, ours %v", terr, oerr)
 	}
@@ -329,7 +328,7 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	reserved, head, tail := w.ends()
 	block, _, terr := w.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: host, HostReservedAttrIPv4s: reserved})
 	w.housekeeping(blocks, host)
-	got, oerr := w.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: w.ours(host), Num4: 1, Use: alloc.Workload, Head: head, Tail: tail})
+	got, oerr := w.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: w.ours(host), Num4: 1, Use: alloc.Workload, Head: head, Tail: tail})
 	switch {
 	case terr == nil && oerr == nil && slices.Contains(got, prefixOf(*block)):
 	case terr != nil && oerr != nil:

@@ -234,7 +234,7 @@ func (w *world) reserve(tr *model.Trace) {
 }
 
 func (w *world) configure(tr *model.Trace) {
-	c := ipset.Config{Strict: w.windows || tr.Below(2) == 0, NoAutoBlocks: tr.Below(5) == 0}
+	c := alloc.Config{Strict: w.windows || tr.Below(2) == 0, NoAutoBlocks: tr.Below(5) == 0}
 	if n := tr.Below(8); n < 4 && c.Strict { // looseLimit
 		c.MaxBlocksPerHost = int(n)
 	}
@@ -303,7 +303,7 @@ func (w *world) migrate() {
 	w.Helper()
 	w.step("migrate")
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))
-	check(e.Operator().SetConfig(bg, ipset.Config{}))
+	check(e.Operator().SetConfig(bg, alloc.Config{}))
 	for i := range plans {
 		check(e.AddPool(bg, plans[i].ours()))
 	}

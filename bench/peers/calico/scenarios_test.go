@@ -31,7 +31,7 @@ type both struct {
 	now     time.Time
 }
 
-func newBoth(t *testing.T, c ipset.Config, pools ...string) *both {
+func newBoth(t *testing.T, c alloc.Config, pools ...string) *both {
 	b := &both{t: t, backend: newBackend(coded), now: time.Unix(1e9, 0)}
 	b.engine = must(ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return b.now }}))
 	var list []v3.IPPool
@@ -42,7 +42,7 @@ func newBoth(t *testing.T, c ipset.Config, pools ...string) *both {
 			n = n*10 + int(d-'0')
 		}
 		list = append(list, calicoPool(name, prefix, n))
-		check(b.engine.AddPool(bg, ipset.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: n}))
+		check(b.engine.AddPool(bg, alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), BlockBits: n}))
 	}
 	b.calico = must(newCalico(b.backend, list, "x", "y"))
 	check(b.calico.SetIPAMConfig(bg, ipam.IPAMConfig{StrictAffinity: c.Strict, AutoAllocateBlocks: true}))
@@ -58,7 +58,7 @@ func (b *both) theirs(host string, n4, n6 int) ([]netip.Prefix, error) {
 
 // ours asks our engine for addresses of a family.
 func (b *both) ours(host string, n4, n6 int) ([]netip.Prefix, error) {
-	got, err := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Partial: true})
+	got, err := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Partial: true})
 	var list []netip.Prefix
 	for _, al := range append(got.V4, got.V6...) {
 		list = append(list, al.Prefix())
@@ -86,60 +86,60 @@ var windowsEnds = &ipam.HostReservedAttr{StartOfBlock: 3, EndOfBlock: 1, Handle:
 // table says.
 var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 	textOrder: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.0.0.0/24 28")
+		b := newBoth(t, alloc.Config{}, "10.0.0.0/24 28")
 		b.claim("x", "10.0.0.16/28", "10.0.0.128/28")
 		c, _ := b.theirs("x", 1, 0)
 		o, _ := b.ours("x", 1, 0)
 		return is(c, "10.0.0.128/28"), is(o, "10.0.0.16/28")
 	},
 	askedOrder: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/28 28", "10.2.0.0/28 28")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/28 28", "10.2.0.0/28 28")
 		v4, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv4Pools: []cnet.IPNet{cnet.MustParseNetwork("10.2.0.0/28"), cnet.MustParseNetwork("10.1.0.0/28")}})
-		got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Pools: []string{"b", "a"}})
+		got, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Pools: []string{"b", "a"}})
 		return err == nil && is(given(v4), "10.2.0.0/28"), oerr == nil && got.V4[0].Address == netip.MustParseAddr("10.1.0.0")
 	},
 	oneFamily: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/28 28", "fd00::/120 124")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/28 28", "fd00::/120 124")
 		v4, v6, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Num6: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00::/120")}})
-		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Num6: 1, Use: alloc.Workload, Pools: []string{"b"}})
+		_, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Num6: 1, Use: alloc.Workload, Pools: []string{"b"}})
 		return err == nil && len(v4.IPs) == 1 && len(v6.IPs) == 1, errors.Is(oerr, ipalloc.ErrNotFound)
 	},
 	smallBlocks: func(t *testing.T) (bool, bool) {
 		theirs, ours := true, true
 		for _, pool := range []string{"10.1.0.0/28 30", "10.1.0.0/28 32"} {
-			b := newBoth(t, ipset.Config{Strict: true}, pool, "10.2.0.0/24 28")
+			b := newBoth(t, alloc.Config{Strict: true}, pool, "10.2.0.0/24 28")
 			var err error
 			panicked := panics(func() {
 				_, _, err = b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: windowsEnds})
 			})
 			theirs = theirs && (panicked || err != nil && b.records("/block/10.1.0.") > 0)
-			got, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+			got, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 			ours = ours && oerr == nil && len(got.V4) == 1 && got.V4[0].Block.Bits() == 28
 		}
 		return theirs, ours
 	},
 	looseEnds: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/26 28")
 		_, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			HostReservedAttrIPv4s: windowsEnds})
-		_, oerr := b.engine.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+		_, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
 	},
 	looseLimit: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/26 28")
 		err := b.calico.SetIPAMConfig(bg, ipam.IPAMConfig{AutoAllocateBlocks: true, MaxBlocksPerHost: 3})
-		return err != nil, b.engine.Operator().SetConfig(bg, ipset.Config{MaxBlocksPerHost: 3}) == nil
+		return err != nil, b.engine.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 3}) == nil
 	},
 	noLimit: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/24 29")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/24 29")
 		theirs, err := b.theirs("x", 200, 0)
 		ours, oerr := b.ours("x", 200, 0)
 		return err != nil && len(theirs) == 160, oerr == nil && len(ours) == 200
 	},
 	nothingAsked: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.1.0.0/26 28")
+		b := newBoth(t, alloc.Config{}, "10.1.0.0/26 28")
 		_, err := b.theirs("x", 0, 0)
 		_, oerr := b.ours("x", 0, 0)
 		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
@@ -147,7 +147,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 	singleBlocks: func(t *testing.T) (bool, bool) {
 		var theirs, ours []netip.Prefix
 		for range 4 {
-			b := newBoth(t, ipset.Config{}, "10.0.0.0/12 32")
+			b := newBoth(t, alloc.Config{}, "10.0.0.0/12 32")
 			c, _ := b.theirs("x", 1, 0)
 			o, _ := b.ours("x", 1, 0)
 			theirs, ours = append(theirs, c...), append(ours, o...)
@@ -155,7 +155,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return !same(theirs), same(ours)
 	},
 	overlaps: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.0.0.0/26 26")
+		b := newBoth(t, alloc.Config{}, "10.0.0.0/26 26")
 		c, _ := b.theirs("x", 16, 0)
 		o, _ := b.ours("x", 16, 0)
 		b.calico.pools[0].Spec.BlockSize = 28
@@ -171,7 +171,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return twice(c), !twice(o)
 	},
 	idleBlock: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{Strict: true}, "10.0.0.0/28 28")
+		b := newBoth(t, alloc.Config{Strict: true}, "10.0.0.0/28 28")
 		b.claim("y", "10.0.0.0/28")
 		b.now = b.now.Add(time.Minute)
 		c, cerr := b.theirs("x", 1, 0)
@@ -179,14 +179,14 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return len(c) == 0 && cerr == nil, len(o) == 1
 	},
 	hugeBlocks: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "fd00::/48 64")
+		b := newBoth(t, alloc.Config{}, "fd00::/48 64")
 		_, err := b.theirs("x", 0, 1)
 		_, again := b.theirs("x", 0, 1)
 		o, _ := b.ours("x", 0, 1)
 		return err != nil && again != nil && b.records("/assignment/") == 2, len(o) == 1
 	},
 	endedBorrow: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.0.0.0/27 28")
+		b := newBoth(t, alloc.Config{}, "10.0.0.0/27 28")
 		for _, ask := range []func(string, int, int) ([]netip.Prefix, error){b.theirs, b.ours} {
 			if got, err := ask("y", 31, 0); len(got) != 31 || err != nil {
 				t.Fatal(got, err)
@@ -199,11 +199,11 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		}
 		done, cancel := context.WithCancel(bg)
 		cancel()
-		_, oerr := b.engine.AutoAssign(done, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload})
+		_, oerr := b.engine.AutoAssign(done, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload})
 		return err == nil && len(given(v4)) == 0, errors.Is(oerr, context.Canceled)
 	},
 	endedRelease: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{}, "10.0.0.0/27 28")
+		b := newBoth(t, alloc.Config{}, "10.0.0.0/27 28")
 		done, cancel := context.WithCancel(bg)
 		cancel()
 		panicked := panics(func() { _, _ = b.calico.ReleaseIPs(done, ipam.ReleaseOptions{Address: "10.0.0.1"}) })
@@ -215,20 +215,20 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return facts[0].Values[theirs] > 0, facts[0].Values[ours] == 0 && facts[2].Values[ours] == 0
 	},
 	ensuresReserved: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{Strict: true}, "10.1.0.0/27 28")
+		b := newBoth(t, alloc.Config{Strict: true}, "10.1.0.0/27 28")
 		b.claim("x", "10.1.0.0/28")
 		b.calico.reserved = []string{"10.1.0.0/28"}
 		var sb netipx.IPSetBuilder
 		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
 		must(b.engine.Operator().SetReservations(bg, must(sb.IPSet())))
 		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
-		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
 		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"
 	},
 	ensuresOther: func(t *testing.T) (bool, bool) {
-		b := newBoth(t, ipset.Config{Strict: true}, "fd00:1::/120 124", "fd00:2::/120 124")
+		b := newBoth(t, alloc.Config{Strict: true}, "fd00:1::/120 124", "fd00:2::/120 124")
 		_, v6, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv6s: windowsEnds, IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00:2::/120")}})
-		o, oerr := b.engine.EnsureBlock(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
 		named := netip.MustParsePrefix("fd00:2::/120")
 		return err == nil && !named.Contains(prefixOf(*v6).Addr()), oerr == nil && named.Contains(o[0].Addr())
 	},
@@ -277,7 +277,7 @@ func crashes(t *testing.T) (theirs, ours bool) {
 	kill := errors.New("killed")
 	traces := 0
 	for k := 1; ; k++ {
-		b := newBoth(t, ipset.Config{}, "10.0.0.0/26 28")
+		b := newBoth(t, alloc.Config{}, "10.0.0.0/26 28")
 		n, records := 0, b.backend.tree.Len()
 		b.backend.before = func() error {
 			if n++; n >= k { // it is dead from here on
@@ -300,16 +300,16 @@ func crashes(t *testing.T) (theirs, ours bool) {
 	}
 	db := store.NewMemory()
 	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
-	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
+	check(e.AddPool(bg, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	before := must(db.MarshalBinary())
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, err := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "handle"}})
+	_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "handle"}})
 	return traces > 0, err != nil && string(must(db.MarshalBinary())) == string(before)
 }
 
 // losesHandle lets no handle be written. Calico's assignment goes on all the same.
 func losesHandle(t *testing.T) (theirs, ours bool) {
-	b := newBoth(t, ipset.Config{}, "10.0.0.0/26 28")
+	b := newBoth(t, alloc.Config{}, "10.0.0.0/26 28")
 	must(b.theirs("x", 1, 0)) // the block is there
 	n := 0
 	b.backend.before = func() error {
@@ -324,9 +324,9 @@ func losesHandle(t *testing.T) (theirs, ours bool) {
 	rerr := b.calico.ReleaseByHandle(bg, handle)
 	db := store.NewMemory()
 	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
-	check(e.AddPool(bg, ipset.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
+	check(e.AddPool(bg, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, oerr := e.AutoAssign(bg, ipset.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+	_, oerr := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
 	als := must(e.IPsByHandle(bg, handle))
 	return err == nil && len(given(v4)) == 1 && rerr != nil, oerr != nil && len(als) == 0
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
@@ -19,7 +19,7 @@ var contestants = []struct {
 }{
 	{ours, func(p netip.Prefix) engine {
 		// A number needs strict affinity; none is asked here, as Calico's default of 20 is given with each call.
-		return newOurs(store.NewMemory(), p, ipset.Config{})
+		return newOurs(store.NewMemory(), p, alloc.Config{})
 	}},
 	{theirs, func(p netip.Prefix) engine { return newCalicoEngine(newBackend(coded), p) }},
 	{copies, func(p netip.Prefix) engine { return newCalicoEngine(newBackend(copied), p) }},

@@ -20,7 +20,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 	"github.com/ipalloc/ipalloc/internal/test/servers"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
@@ -84,7 +84,7 @@ func (e *etcd) engines() map[string]func(netip.Prefix) engine {
 		ours: func(p netip.Prefix) engine {
 			e.stores++
 			s := must(etcdstore.Open(bg, e.client, fmt.Sprintf("/ipalloc/%d/", e.stores), etcdstore.Options{}))
-			return newOurs(s, p, ipset.Config{})
+			return newOurs(s, p, alloc.Config{})
 		},
 		theirs: func(p netip.Prefix) engine {
 			check(e.calico.Clean())

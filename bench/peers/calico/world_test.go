@@ -62,8 +62,8 @@ func (p *plan) calico() v3.IPPool {
 	return c
 }
 
-func (p *plan) ours() ipset.Pool {
-	return ipset.Pool{Name: p.name, Prefix: p.netip(), BlockBits: p.blockBits, Nodes: p.hosts, Uses: p.uses}
+func (p *plan) ours() alloc.Pool {
+	return alloc.Pool{Name: p.name, Prefix: p.netip(), BlockBits: p.blockBits, Nodes: p.hosts, Uses: p.uses}
 }
 
 // hostNames are the machines of all worlds; one more, ghost, does not exist.
@@ -101,21 +101,21 @@ func (w *world) owner(affinity *string) alloc.Owner {
 // variant is what a world begins with.
 type variant struct {
 	pools   []string
-	config  ipset.Config
+	config  alloc.Config
 	windows bool // hosts keep 3 addresses at the beginning and 1 at the end of their blocks
 }
 
 var variants = []variant{
 	{pools: []string{"p1"}},
 	{pools: []string{"p1", "p2", "p6"}},
-	{pools: []string{"p2"}, config: ipset.Config{Strict: true}},
+	{pools: []string{"p2"}, config: alloc.Config{Strict: true}},
 	{pools: []string{"p1", "p3", "p4", "p6", "p7"}},
-	{pools: []string{"p2", "p3", "p7"}, config: ipset.Config{Strict: true, MaxBlocksPerHost: 3}},
-	{pools: []string{"p3", "p4"}, config: ipset.Config{Strict: true}},
-	{pools: []string{"p1", "p3", "p6"}, config: ipset.Config{Strict: true}, windows: true},
+	{pools: []string{"p2", "p3", "p7"}, config: alloc.Config{Strict: true, MaxBlocksPerHost: 3}},
+	{pools: []string{"p3", "p4"}, config: alloc.Config{Strict: true}},
+	{pools: []string{"p1", "p3", "p6"}, config: alloc.Config{Strict: true}, windows: true},
 	{pools: []string{"p2", "p7"}},
 	{pools: []string{"q1"}},
-	{pools: []string{"q1", "q2"}, config: ipset.Config{Strict: true}},
+	{pools: []string{"q1", "q2"}, config: alloc.Config{Strict: true}},
 }
 
 // world is Calico's client and an engine of ours on stores in memory, with the same pools, hosts and configuration.
@@ -129,7 +129,7 @@ type world struct {
 	now     time.Time
 	menu    []plan                       // the pools that it may have
 	aliases map[string]string            // our names of hosts
-	pools   map[string]*ipset.Pool       // by name, as they are now
+	pools   map[string]*alloc.Pool       // by name, as they are now
 	labels  map[string]map[string]string // of hosts
 	past    []alloc.Allocation           // that were at some time
 	seqs    map[alloc.Allocation]uint64  // and Calico's sequence number of them
@@ -140,7 +140,7 @@ type world struct {
 func newWorld(t testing.TB, v variant, c codec) *world {
 	w := &world{
 		TB: t, variant: v, backend: newBackend(c), store: store.NewMemory(), now: time.Unix(1e9, 0),
-		pools: map[string]*ipset.Pool{}, labels: map[string]map[string]string{}, seqs: map[alloc.Allocation]uint64{}, seen: map[string]int{},
+		pools: map[string]*alloc.Pool{}, labels: map[string]map[string]string{}, seqs: map[alloc.Allocation]uint64{}, seen: map[string]int{},
 	}
 	n := planOf(v.pools[0]).blocks()
 	w.aliases = aliases(n)
@@ -215,7 +215,7 @@ func (w *world) disablePool(name string, disabled bool) {
 }
 
 // setConfig configures both and reports whether they accept it.
-func (w *world) setConfig(c ipset.Config) bool {
+func (w *world) setConfig(c alloc.Config) bool {
 	w.Helper()
 	terr := w.calico.SetIPAMConfig(bg, ipam.IPAMConfig{StrictAffinity: c.Strict, AutoAllocateBlocks: !c.NoAutoBlocks, MaxBlocksPerHost: c.MaxBlocksPerHost})
 	ours := c
@@ -233,7 +233,7 @@ func (w *world) setConfig(c ipset.Config) bool {
 }
 
 // poolAt returns the pool that an address lies in, nil for none.
-func (w *world) poolAt(a netip.Addr) *ipset.Pool {
+func (w *world) poolAt(a netip.Addr) *alloc.Pool {
 	for _, p := range w.pools {
 		if p.Prefix.Contains(a) {
 			return p

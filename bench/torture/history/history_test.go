@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -30,7 +31,7 @@ func engines(t *testing.T, s store.Store, n int, pool netip.Prefix) (es []*ipset
 		}
 		es = append(es, e)
 	}
-	if err := es[0].AddPool(t.Context(), ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28}); err != nil {
+	if err := es[0].AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
 	return es

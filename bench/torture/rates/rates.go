@@ -67,7 +67,7 @@ func row(ctx context.Context, s *subject, c config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := e.AddPool(ctx, ipset.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12"), BlockBits: 26}); err != nil {
+	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/12"), BlockBits: 26}); err != nil {
 		return "", err
 	}
 	sides := []func(ctx context.Context, caller int) error{
@@ -122,7 +122,7 @@ func (s *subject) count(ctx context.Context, f func(context.Context, int) error)
 // pair assigns an address to a caller's host and releases it.
 func pair(ctx context.Context, e *ipset.Engine, caller int) error {
 	handle := fmt.Sprint("pod ", caller)
-	got, err := e.AutoAssign(ctx, ipset.AssignArgs{
+	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: alloc.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Claim: alloc.Claim{Handle: handle},
 	})
 	if err != nil {

@@ -82,7 +82,7 @@ type cluster struct {
 	most     int               // pods of a place
 
 	blockBits int // of IPv4
-	pools     []ipset.Pool
+	pools     []alloc.Pool
 	drained   *drained
 	parts     map[int]int // pools that are split, by the day on which they are merged again
 	upgraded  float64     // places, of those in turn
@@ -90,7 +90,7 @@ type cluster struct {
 }
 
 // six is the pool of those nodes that have both families.
-var six = ipset.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Cooldown: cooldown}
+var six = alloc.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/64"), BlockBits: 122, Cooldown: cooldown}
 
 // newCluster makes the pools. At the peak they are some 75 per cent full.
 func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error) {
@@ -131,7 +131,7 @@ func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error)
 }
 
 // poolsFor returns 8 to 16 equal IPv4 pools. There are one to two blocks for each host, which is less than all hosts want at the peak.
-func (s *cluster) poolsFor(c config) (out []ipset.Pool) {
+func (s *cluster) poolsFor(c config) (out []alloc.Pool) {
 	need := float64(c.Pods) / 0.75
 	bits := int(math.Log2(need / 8)) // addresses of a pool
 	s.blockBits = 32 - max(2, min(6, int(math.Log2(need/float64(c.Nodes)))))
@@ -139,12 +139,12 @@ func (s *cluster) poolsFor(c config) (out []ipset.Pool) {
 	for i := range int(math.Ceil(need / float64(int(1)<<bits))) {
 		start := at + uint32(i)<<bits
 		a := netip.AddrFrom4([4]byte{byte(start >> 24), byte(start >> 16), byte(start >> 8), byte(start)})
-		out = append(out, ipset.Pool{Name: fmt.Sprintf("pool-%02d", i), Prefix: netip.PrefixFrom(a, 32-bits), BlockBits: s.blockBits, Cooldown: cooldown})
+		out = append(out, alloc.Pool{Name: fmt.Sprintf("pool-%02d", i), Prefix: netip.PrefixFrom(a, 32-bits), BlockBits: s.blockBits, Cooldown: cooldown})
 	}
 	return out
 }
 
-func (s *cluster) addPool(p ipset.Pool) error {
+func (s *cluster) addPool(p alloc.Pool) error {
 	return s.meter.call(addPool, func() error { return s.engines[0].AddPool(s.ctx, p) })
 }
 
@@ -174,7 +174,7 @@ func (s *cluster) start() error {
 	p := &s.places[at]
 	s.lastPod++
 	pod := pod{id: s.lastPod, place: int32(at), at: int32(len(p.pods)), leased: s.random.IntN(10) == 0}
-	args := ipset.AssignArgs{Owner: alloc.HostOwner(hostName(p.host)), Num4: 1, Claim: alloc.Claim{Handle: podName(pod.id)}}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner(hostName(p.host)), Num4: 1, Claim: alloc.Claim{Handle: podName(pod.id)}}
 	if at%4 == 0 {
 		args.Num6 = 1
 	}
@@ -183,7 +183,7 @@ func (s *cluster) start() error {
 		args.TTL = leaseTime
 		h.ends = minutes(s.now.Add(leaseTime))
 	}
-	var got ipset.Assigned
+	var got alloc.Assigned
 	err := s.meter.call(assign, func() (err error) { got, err = s.engineOf(p.host).AutoAssign(s.ctx, args); return err })
 	if err != nil {
 		return err

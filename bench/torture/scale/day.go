@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"runtime"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -94,7 +93,7 @@ func (s *cluster) examine(r *row) error {
 }
 
 // blocks counts the blocks of IPv4.
-func (s *cluster) blocks(to *state, all []ipset.Utilization) {
+func (s *cluster) blocks(to *state, all []alloc.Utilization) {
 	for _, p := range all {
 		if !p.Prefix.Addr().Is4() {
 			continue

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -166,9 +165,9 @@ func (s *cluster) turnOver() error {
 
 // sweep ends what time ends.
 func (s *cluster) sweep() error {
-	var got ipset.Swept
+	var got alloc.Swept
 	err := s.meter.call(sweep, func() (err error) {
-		got, err = s.operator.Sweep(s.ctx, ipset.SweepArgs{IdleAfter: idleAfter})
+		got, err = s.operator.Sweep(s.ctx, alloc.SweepArgs{IdleAfter: idleAfter})
 		return err
 	})
 	if err != nil {
@@ -190,11 +189,11 @@ func (s *cluster) collect() error {
 	}
 	var got []alloc.Allocation
 	err := s.meter.call(collect, func() (err error) {
-		got, err = s.gc.Collect(s.ctx, func(al alloc.Allocation) ipset.Liveness {
+		got, err = s.gc.Collect(s.ctx, func(al alloc.Allocation) alloc.Liveness {
 			if pod, err := podOf(al.Handle); err == nil && s.leaked[pod] {
-				return ipset.Leaked
+				return alloc.Leaked
 			}
-			return ipset.Alive
+			return alloc.Alive
 		})
 		return err
 	})

@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // drained is a pool that is on its way out.
 type drained struct {
-	pool ipset.Pool
+	pool alloc.Pool
 	pods []uint32 // that still have to move
 	rate int      // a tick
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/bench/torture/history"
 	"github.com/ipalloc/ipalloc/bench/torture/oracle"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -57,7 +58,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 			crew.holders = append(crew.holders, services{r})
 		}
 	}
-	err = crew.engines[0].AddPool(ctx, ipset.Pool{Name: "p", Prefix: pool, BlockBits: 28})
+	err = crew.engines[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28})
 	if err = errors.Join(err, crew.holders[0].(tree).AddPool(ctx, treePool)); err != nil {
 		return err
 	}

@@ -42,10 +42,10 @@ func (c *cluster) openPods(ctx context.Context) (err error) {
 	if c.pods, err = ipset.New(c.db, ipset.Options{}); err != nil {
 		return err
 	}
-	if err := c.pods.Operator().SetConfig(ctx, ipset.Config{Strict: true}); err != nil { // a pod's address lies in its node's block
+	if err := c.pods.Operator().SetConfig(ctx, alloc.Config{Strict: true}); err != nil { // a pod's address lies in its node's block
 		return err
 	}
-	for _, p := range []ipset.Pool{
+	for _, p := range []alloc.Pool{
 		{Name: "pods4", Prefix: netip.MustParsePrefix("10.244.0.0/16"), BlockBits: 24},
 		{Name: "pods6", Prefix: netip.MustParsePrefix("fd00:244::/48"), BlockBits: 64},
 	} {
@@ -69,8 +69,8 @@ func (c *cluster) openServices(ctx context.Context) (err error) {
 
 // dual asks for an IPv4 and an IPv6 address on a node, both or none. The node keeps the first two addresses of its blocks, for
 // itself and for the gateway, and the last one.
-func dual(node, handle string) ipset.AssignArgs {
-	return ipset.AssignArgs{Owner: alloc.HostOwner(node), Num4: 1, Num6: 1, Head: 2, Tail: 1, Claim: alloc.Claim{Handle: handle}}
+func dual(node, handle string) alloc.AssignArgs {
+	return alloc.AssignArgs{Owner: alloc.HostOwner(node), Num4: 1, Num6: 1, Head: 2, Tail: 1, Claim: alloc.Claim{Handle: handle}}
 }
 
 // join returns the pod prefixes of a node.
@@ -122,11 +122,11 @@ func (c *cluster) hide(ctx context.Context, service string) error {
 
 // collect frees what pods hold that do not run: the messages of their end were lost.
 func (c *cluster) collect(ctx context.Context, runs func(pod string) bool) ([]alloc.Allocation, error) {
-	return c.pods.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
+	return c.pods.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) alloc.Liveness {
 		if runs(a.Handle) {
-			return ipset.Alive
+			return alloc.Alive
 		}
-		return ipset.Gone
+		return alloc.Gone
 	})
 }
 

@@ -40,7 +40,7 @@ var errNAK = errors.New("NAK")
 
 // discover offers a client an address: the one it has or had last, else a free one, for half a minute.
 func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
-	got, err := d.engine.Offer(ctx, ipset.AssignArgs{Owner: server, Num4: 1, Claim: alloc.Claim{Handle: mac, TTL: offerTime}})
+	got, err := d.engine.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Claim: alloc.Claim{Handle: mac, TTL: offerTime}})
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -64,7 +64,7 @@ func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
 
 // decline takes an address that something else on the network uses out of circulation for a while.
 func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.Decline(ctx, ipset.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
+	_, err := d.engine.Decline(ctx, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
 	return err
 }
 
@@ -74,7 +74,7 @@ func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, err
 	if err != nil {
 		return nil, err
 	}
-	err = engine.AddPool(ctx, ipset.Pool{
+	err = engine.AddPool(ctx, alloc.Pool{
 		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
 		Ranges: []netipx.IPRange{dynamic},
 	})
@@ -86,7 +86,7 @@ func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, err
 
 // reserve gives a client a static address, in the dynamic range or outside of it; again is no error.
 func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
-	_, err := d.engine.AssignIP(ctx, ipset.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: alloc.Claim{Handle: mac}})
+	_, err := d.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: alloc.Claim{Handle: mac}})
 	return err
 }
 

@@ -49,7 +49,7 @@ func newReplica(ctx context.Context, services kubernetes.Interface, db store.Sto
 	if err != nil {
 		return nil, err
 	}
-	err = engine.AddPool(ctx, ipset.Pool{Name: "public", Prefix: pool, BlockBits: pool.Bits(), Uses: alloc.LoadBalancer})
+	err = engine.AddPool(ctx, alloc.Pool{Name: "public", Prefix: pool, BlockBits: pool.Bits(), Uses: alloc.LoadBalancer})
 	return &replica{services, engine, engine.Operator().NewCollector(grace)}, err
 }
 
@@ -68,11 +68,11 @@ func (r *replica) pass(ctx context.Context) error {
 			}
 		}
 	}
-	released, err := r.gone.Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
+	released, err := r.gone.Collect(ctx, func(a alloc.Allocation) alloc.Liveness {
 		if exists[a.Handle] {
-			return ipset.Alive
+			return alloc.Alive
 		}
-		return ipset.Gone
+		return alloc.Gone
 	})
 	for _, a := range released {
 		fmt.Println(a.Attributes.Map()["service"], "is gone and gave back", a.Address)
@@ -89,7 +89,7 @@ func (r *replica) serve(ctx context.Context, s *corev1.Service) error {
 		return err
 	}
 	// The handle is the UID: a Service that is deleted and made again is another one.
-	got, err := r.engine.AutoAssign(ctx, ipset.AssignArgs{
+	got, err := r.engine.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: controller, Num4: 1, Use: alloc.LoadBalancer, Existing: true,
 		Claim: alloc.Claim{Handle: string(s.UID), Attributes: attributes},
 	})

@@ -25,7 +25,7 @@ import (
 var gateway = alloc.HostOwner("gateway")
 
 // ranges are those of a customer. A group has a range inside that of everybody, which is the group's alone.
-var ranges = []ipset.Pool{
+var ranges = []alloc.Pool{
 	{Name: "everybody-4", Prefix: netip.MustParsePrefix("100.64.0.0/16"), BlockBits: 22},
 	{Name: "everybody-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0::/48"), BlockBits: 64},
 	{Name: "engineering-4", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 22},
@@ -66,7 +66,7 @@ func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 
 // register returns the addresses of a machine, the same ones each time it is called.
 func (v *vpn) register(ctx context.Context, machine, group, user string) (ips []netip.Addr, err error) {
-	got, err := v.engine.AutoAssign(ctx, ipset.AssignArgs{
+	got, err := v.engine.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: gateway, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: machine}, Existing: true,
 		Pools: []string{group + "-4", group + "-6"},
 		Also:  []store.Op{{Kind: store.Put, Key: row(machine), Value: user}},
@@ -90,14 +90,14 @@ func (v *vpn) machines(ctx context.Context, user string) (names []string, err er
 
 // remove deletes a machine and takes its addresses back; again is no error.
 func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) {
-	return v.engine.Release(ctx, ipset.ReleaseArgs{
+	return v.engine.Release(ctx, alloc.ReleaseArgs{
 		Handle: machine, Also: []store.Op{{Kind: store.Delete, Key: row(machine), Expect: store.AnyRevision}},
 	})
 }
 
 // fix gives a machine an address that it asks for; again is no error.
 func (v *vpn) fix(ctx context.Context, machine, address string) error {
-	_, err := v.engine.AssignIP(ctx, ipset.AssignIPArgs{
+	_, err := v.engine.AssignIP(ctx, alloc.AssignIPArgs{
 		Address: netip.MustParseAddr(address), Owner: gateway, Claim: alloc.Claim{Handle: machine},
 	})
 	return err

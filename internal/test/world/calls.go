@@ -92,7 +92,7 @@ func Calls() []Call {
 
 func assigning() []Call {
 	claim := func(handle string) alloc.Claim { return alloc.Claim{Handle: handle} }
-	auto := func(name string, a ipset.AssignArgs) Call {
+	auto := func(name string, a alloc.AssignArgs) Call {
 		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.AutoAssign(ctx, a)
 			return answer(err, got)
@@ -104,7 +104,7 @@ func assigning() []Call {
 		}
 		return c
 	}
-	ip := func(name string, a ipset.AssignIPArgs) Call {
+	ip := func(name string, a alloc.AssignIPArgs) Call {
 		return Call{Method: "AssignIP", May: handle(name), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.AssignIP(ctx, a)
 			return answer(err, got)
@@ -119,25 +119,25 @@ func assigning() []Call {
 			got, err := e.Assign(ctx, host("h1"), "plain", "orphans", "random")
 			return answer(err, got)
 		}},
-		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Claim: claim("new")}),
-		auto("new", ipset.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Claim: claim("new"), Request: "new request"}),
-		auto("requested", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: claim("requested"), Request: "request-1"}),
-		auto("plain", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("plain"), Existing: true}),
-		auto("away", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("away"), Sticky: true}),
-		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
-		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
-		auto("new", ipset.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
-		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("new"), Wish: at("10.0.3.91")}),
-		auto("new", ipset.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
-		auto("new", ipset.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
-		ip("new", ipset.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
-		ip("four", ipset.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Claim: alloc.Claim{Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Claim: claim("new")}),
+		auto("new", alloc.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Claim: claim("new"), Request: "new request"}),
+		auto("requested", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: claim("requested"), Request: "request-1"}),
+		auto("plain", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("plain"), Existing: true}),
+		auto("away", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("away"), Sticky: true}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
+		auto("new", alloc.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("new"), Wish: at("10.0.3.91")}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
+		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
+		ip("four", alloc.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Claim: alloc.Claim{Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}}),
 		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Offer(ctx, ipset.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: alloc.Claim{Handle: "new", TTL: time.Hour}})
+			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: alloc.Claim{Handle: "new", TTL: time.Hour}})
 			return answer(err, got)
 		}},
 		{Method: "EnsureBlock", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.EnsureBlock(ctx, ipset.AssignArgs{Owner: host("h9"), Num4: 1})
+			got, err := e.EnsureBlock(ctx, alloc.AssignArgs{Owner: host("h9"), Num4: 1})
 			return answer(err, got)
 		}},
 	}
@@ -154,7 +154,7 @@ func releasing() []Call {
 			return answer(err, got)
 		}},
 		{Method: "Release", May: orOwn(handle("leased")), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Release(ctx, ipset.ReleaseArgs{Handle: "leased", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "leased is gone", Expect: store.AnyRevision}}})
+			got, err := e.Release(ctx, alloc.ReleaseArgs{Handle: "leased", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "leased is gone", Expect: store.AnyRevision}}})
 			return answer(err, got)
 		}},
 		{Method: "ReleaseIPs", May: handle("two", "three", "named"), Do: func(ctx ctx, e engine) (string, error) {
@@ -184,23 +184,23 @@ func releasing() []Call {
 			if err != nil || len(held) == 0 {
 				return answer(err)
 			}
-			got, err := e.Decline(ctx, ipset.DeclineArgs{Address: held[0].Address, Guard: alloc.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
+			got, err := e.Decline(ctx, alloc.DeclineArgs{Address: held[0].Address, Guard: alloc.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
 			return answer(err, got)
 		}},
 		{Method: "SetAttributes", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
 			to, active := host("h7"), attributesOf("moved")
-			return answer(e.SetAttributes(ctx, ipset.SetOwnerArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
+			return answer(e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})
+			got, err := e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})
 			return answer(err, got)
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Owner: host("h1")})
+			got, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: host("h1")})
 			return answer(err, got)
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.DisownBlocks(ctx, ipset.DisownArgs{Pool: "inner"})
+			got, err := e.DisownBlocks(ctx, alloc.DisownArgs{Pool: "inner"})
 			return answer(err, got)
 		}},
 		{Method: "ClaimAffinity", May: of(), Do: func(ctx ctx, e engine) (string, error) {
@@ -208,15 +208,15 @@ func releasing() []Call {
 			return answer(err, got, failed)
 		}},
 		{Method: "Sweep", May: handle("ended", "away", "cools", "requested"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Operator().Sweep(ctx, ipset.SweepArgs{IdleAfter: 5 * time.Minute, Unselected: true})
+			got, err := e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: 5 * time.Minute, Unselected: true})
 			return answer(err, got)
 		}},
 		{Method: "NewCollector", May: handle("left", "two"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) ipset.Liveness {
+			got, err := e.Operator().NewCollector(0).Collect(ctx, func(a alloc.Allocation) alloc.Liveness {
 				if a.Handle == "left" || a.Handle == "two" {
-					return ipset.Gone
+					return alloc.Gone
 				}
-				return ipset.Alive
+				return alloc.Alive
 			})
 			return answer(err, got)
 		}},
@@ -233,7 +233,7 @@ func orOwn(may func(string) bool) func(string) bool {
 }
 
 func administering() []Call {
-	spare := ipset.Pool{Name: "spare", Prefix: prefix("10.32.0.0/24"), BlockBits: 28}
+	spare := alloc.Pool{Name: "spare", Prefix: prefix("10.32.0.0/24"), BlockBits: 28}
 	reserved := func() *netipx.IPSet {
 		var b netipx.IPSetBuilder
 		b.AddPrefix(prefix("10.0.3.192/26"))
@@ -246,24 +246,24 @@ func administering() []Call {
 	return []Call{
 		admin("AddPool", of("pool spare"), func(ctx ctx, e engine) error { return e.AddPool(ctx, spare) }),
 		admin("UpdatePool", of("pool plain"), func(ctx ctx, e engine) error {
-			return e.UpdatePool(ctx, ipset.Pool{Name: "plain", Prefix: prefix("10.0.0.0/22"), BlockBits: 27, Cooldown: time.Minute, Index: []string{"tenant"}})
+			return e.UpdatePool(ctx, alloc.Pool{Name: "plain", Prefix: prefix("10.0.0.0/22"), BlockBits: 27, Cooldown: time.Minute, Index: []string{"tenant"}})
 		}),
 		admin("RemovePool", of("pool orphans"), func(ctx ctx, e engine) error { return e.RemovePool(ctx, "orphans") }),
 		admin("ChangePools", of("pool spare", "pool orphans", "pool lowest", "reservations"), func(ctx ctx, e engine) error {
 			lowest := pools()[6]
 			lowest.Disabled = true
-			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Set: []ipset.Pool{spare, lowest, pools()[1]}, Remove: []string{"orphans", "none"},
+			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{spare, lowest, pools()[1]}, Remove: []string{"orphans", "none"},
 				Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.2")}, Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.3.250-10.0.3.255")}})
 		}),
 		admin("ChangePools", of("pool random"), func(ctx ctx, e engine) error {
-			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{"random"}})
+			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{"random"}})
 		}),
 		admin("ChangePools", nil, func(ctx ctx, e engine) error {
-			return e.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{"random"}, IfEmpty: true}) // it has addresses
+			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{"random"}, IfEmpty: true}) // it has addresses
 		}),
 		admin("SplitPool", of("pool random"), func(ctx ctx, e engine) error { return e.Operator().SplitPool(ctx, "random", 1) }),
 		admin("MergePools", of("pool inner"), func(ctx ctx, e engine) error { return e.Operator().MergePools(ctx, "inner", "inner", "innermost") }),
-		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.Operator().SetConfig(ctx, ipset.Config{MaxBlocksPerHost: 7}) }),
+		admin("SetConfig", of("config"), func(ctx ctx, e engine) error { return e.Operator().SetConfig(ctx, alloc.Config{MaxBlocksPerHost: 7}) }),
 		{Method: "SetReservations", May: of("reservations"), Do: func(ctx ctx, e engine) (string, error) {
 			live, err := e.Operator().SetReservations(ctx, reserved())
 			return answer(err, live)
@@ -302,7 +302,7 @@ func Queries() []Call {
 	}
 	qs := []Call{
 		query("Explain", func(ctx ctx, e engine) (string, error) {
-			x, err := e.Explain(ctx, ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1})
+			x, err := e.Explain(ctx, alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1})
 			return answer(err, x)
 		}),
 		query("Allocations", func(ctx ctx, e engine) (string, error) { return all(e.Allocations(ctx, netip.Prefix{})) }),

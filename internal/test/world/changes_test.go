@@ -22,24 +22,24 @@ func (r replica) set(key string, value any, present bool) {
 	}
 }
 
-func (r replica) apply(c ipset.Change) {
+func (r replica) apply(c alloc.Change) {
 	switch k := c.Kind; {
-	case k <= ipset.HostChanged:
+	case k <= alloc.HostChanged:
 		for _, al := range []alloc.Allocation{c.Was, c.Is} {
 			if al.Address.IsValid() {
 				r.set(holderKey(al), fields(al), al.Seq == c.Is.Seq && al.Cooling == c.Is.Cooling)
 			}
 		}
-	case k <= ipset.BlockReturned:
-		r.set("block "+c.Block.String(), c.Owner, k != ipset.BlockReturned)
-	case k <= ipset.PoolRemoved:
+	case k <= alloc.BlockReturned:
+		r.set("block "+c.Block.String(), c.Owner, k != alloc.BlockReturned)
+	case k <= alloc.PoolRemoved:
 		if c.FormerPool != nil {
 			delete(r, "pool "+c.FormerPool.Name)
 		}
 		if c.Pool != nil {
 			r.set("pool "+c.Pool.Name, *c.Pool, true)
 		}
-	case k == ipset.ReservationsChanged:
+	case k == alloc.ReservationsChanged:
 		r.set("reservations", c.Reserved.Ranges(), true)
 	default:
 		r.set("config", *c.Config, true)

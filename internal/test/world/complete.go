@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
@@ -71,8 +70,8 @@ func (w *World) unset() (missing []string) {
 		note(reflect.ValueOf(v), set)
 	}
 	for _, v := range []any{
-		ipset.Pool{}, ipset.Config{}, ipset.AssignArgs{}, ipset.AssignIPArgs{}, alloc.Share{}, alloc.Claim{}, selector.Requirement{}, selector.Term{},
-		ipset.DeclineArgs{}, ipset.SetOwnerArgs{}, alloc.Allocation{}, ipset.BlockLimit{},
+		alloc.Pool{}, alloc.Config{}, alloc.AssignArgs{}, alloc.AssignIPArgs{}, alloc.Share{}, alloc.Claim{}, selector.Requirement{}, selector.Term{},
+		alloc.DeclineArgs{}, alloc.SetOwnerArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
 		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
 	} {
 		t := reflect.TypeOf(v)
@@ -89,9 +88,9 @@ func (w *World) unset() (missing []string) {
 func isExcused(t reflect.Type, field string) bool {
 	return slices.Contains([]string{
 		"hostlocal.Config.Attempts", "hostlocal.Config.Wait", // how often a call is tried
-		"ipset.SetOwnerArgs.IfActive", "ipset.SetOwnerArgs.IfAlternate", "ipset.SetOwnerArgs.Swap", // conditions, and an exchange
-		"ipset.BlockLimit.Pool", "ipset.BlockLimit.Blocks", "ipset.BlockLimit.Max", // computed from what is asked otherwise
-		"ipset.Pool.Draining", // written by the engine; Pools shows it
+		"alloc.SetOwnerArgs.IfActive", "alloc.SetOwnerArgs.IfAlternate", "alloc.SetOwnerArgs.Swap", // conditions, and an exchange
+		"alloc.BlockLimit.Pool", "alloc.BlockLimit.Blocks", "alloc.BlockLimit.Max", // computed from what is asked otherwise
+		"alloc.Pool.Draining", // written by the engine; Pools shows it
 	}, t.String()+"."+field)
 }
 

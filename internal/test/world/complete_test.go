@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // The world has every kind of record, every field and every state of an address that there is.
@@ -22,7 +22,7 @@ func TestWorldIsComplete(t *testing.T) {
 			w.used = append(w.used, al)
 		}
 		pools, err := w.Engine(t, w.DB, space, 0).Pools(t.Context())
-		if err != nil || !slices.ContainsFunc(pools, func(p ipset.Pool) bool { return len(p.Draining) > 0 }) {
+		if err != nil || !slices.ContainsFunc(pools, func(p alloc.Pool) bool { return len(p.Draining) > 0 }) {
 			t.Error("no pool has blocks of another size", err)
 		}
 	}

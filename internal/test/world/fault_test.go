@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A call that fails at any of its store calls, or whose commit has an unknown outcome, is settled as documented: repeated,
@@ -125,9 +125,9 @@ func TestCallsPassWhileOthersChangePools(t *testing.T) {
 			db.Script(func(ctx context.Context, call faults.Call) faults.Outcome {
 				if call.N <= most {
 					r := netipx.IPRangeFrom(at("203.0.113.1"), at("203.0.113.1").Next())
-					changes := ipset.PoolChanges{Reserve: []netipx.IPRange{r}}
+					changes := alloc.PoolChanges{Reserve: []netipx.IPRange{r}}
 					if call.N%2 == 0 {
-						changes = ipset.PoolChanges{Unreserve: []netipx.IPRange{r}}
+						changes = alloc.PoolChanges{Unreserve: []netipx.IPRange{r}}
 					}
 					if err := others.ChangePools(ctx, changes); err != nil {
 						t.Error(err)

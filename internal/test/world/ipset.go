@@ -5,20 +5,19 @@ import (
 
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
 // pools are the pools of a space, one for each thing that a pool can be.
-func pools() []ipset.Pool {
+func pools() []alloc.Pool {
 	rack := selector.Selector{{
 		Labels: []selector.Requirement{{Key: "rack", Op: selector.In, Values: []string{"1"}}},
 		Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.NotIn, Values: []string{"none"}}},
 	}}
 	team := selector.Selector{{Labels: []selector.Requirement{{Key: "team", Op: selector.Exists}}}}
-	return []ipset.Pool{
+	return []alloc.Pool{
 		{Name: "plain", Prefix: prefix("10.0.0.0/22"), Cooldown: time.Hour},
 		{Name: "inner", Prefix: prefix("10.0.1.0/26"), BlockBits: 28, Manual: true},
 		{Name: "innermost", Prefix: prefix("10.0.1.16/28"), BlockBits: 30, Manual: true, Uses: alloc.Workload | alloc.LoadBalancer},
@@ -42,11 +41,11 @@ func (f *filler) addresses() {
 	for _, p := range pools() {
 		f.must(f.e.AddPool(f.Context(), use(f, p)))
 	}
-	f.must(f.e.Operator().SetConfig(f.Context(), use(f, ipset.Config{Strict: true})))
-	f.assign(ipset.AssignArgs{Owner: host("windows"), Num4: 1, Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1})
-	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1,
+	f.must(f.e.Operator().SetConfig(f.Context(), use(f, alloc.Config{Strict: true})))
+	f.assign(alloc.AssignArgs{Owner: host("windows"), Num4: 1, Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1,
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
-	f.must(f.e.Operator().SetConfig(f.Context(), ipset.Config{}))
+	f.must(f.e.Operator().SetConfig(f.Context(), alloc.Config{}))
 	f.own()
 	f.others()
 	f.states()
@@ -55,14 +54,14 @@ func (f *filler) addresses() {
 	f.settings()
 }
 
-func (f *filler) assign(a ipset.AssignArgs) ipset.Assigned {
+func (f *filler) assign(a alloc.AssignArgs) alloc.Assigned {
 	f.Helper()
 	got, err := f.e.AutoAssign(f.Context(), use(f, a))
 	f.must(err)
 	return got
 }
 
-func (f *filler) assignIP(a ipset.AssignIPArgs) alloc.Allocation {
+func (f *filler) assignIP(a alloc.AssignIPArgs) alloc.Allocation {
 	f.Helper()
 	al, err := f.e.AssignIP(f.Context(), use(f, a))
 	f.must(err)
@@ -71,31 +70,31 @@ func (f *filler) assignIP(a ipset.AssignIPArgs) alloc.Allocation {
 
 // own makes addresses in blocks that their hosts own, of each pool.
 func (f *filler) own() {
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 3, Num6: 2, Claim: alloc.Claim{Handle: "plain", Attributes: attributes(f, "acme")}})
-	f.assign(ipset.AssignArgs{Owner: alloc.Owner{Kind: alloc.Virtual, Name: "v1"}, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "virtual"}, Use: alloc.Tunnel})
-	f.assign(ipset.AssignArgs{Owner: host("r1"), Num4: 2, Claim: alloc.Claim{Handle: "selected"}, Namespace: map[string]string{"team": "a"}, MaxBlocks: 4})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 3, Num6: 2, Claim: alloc.Claim{Handle: "plain", Attributes: attributes(f, "acme")}})
+	f.assign(alloc.AssignArgs{Owner: alloc.Owner{Kind: alloc.Virtual, Name: "v1"}, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "virtual"}, Use: alloc.Tunnel})
+	f.assign(alloc.AssignArgs{Owner: host("r1"), Num4: 2, Claim: alloc.Claim{Handle: "selected"}, Namespace: map[string]string{"team": "a"}, MaxBlocks: 4})
 	for _, pool := range []string{"inner", "innermost", "disabled", "ranged", "random", "resized", "wide"} {
-		a := ipset.AssignArgs{Owner: host("h1"), Num4: 2, Claim: alloc.Claim{Handle: "in " + pool}, Pools: []string{pool}}
+		a := alloc.AssignArgs{Owner: host("h1"), Num4: 2, Claim: alloc.Claim{Handle: "in " + pool}, Pools: []string{pool}}
 		if pool == "wide" {
 			a.Num4, a.Num6 = 0, 3
 		}
 		f.assign(a)
 	}
-	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 4, Contiguous: true, Aligned: true, Claim: alloc.Claim{Handle: "neighbours"}})
-	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 1, Addresses: at4("10.0.3.77"), Claim: alloc.Claim{Handle: "named"}})
-	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 40, Claim: alloc.Claim{Handle: "few"}, Pools: []string{"tiny"}, Partial: true, PoolsAndSelectors: true})
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 4, Contiguous: true, Aligned: true, Claim: alloc.Claim{Handle: "neighbours"}})
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 1, Addresses: at4("10.0.3.77"), Claim: alloc.Claim{Handle: "named"}})
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 40, Claim: alloc.Claim{Handle: "few"}, Pools: []string{"tiny"}, Partial: true, PoolsAndSelectors: true})
 	_, err := f.e.ReleaseByHandle(f.Context(), "few")
 	f.must(err)
-	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.200"), Owner: host("h3"), // without a handle, and from elsewhere
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.200"), Owner: host("h3"), // without a handle, and from elsewhere
 		Claim: alloc.Claim{Since: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}})
 }
 
 // others makes blocks that are borrowed from, without owner, empty, and of another size than their pool's.
 func (f *filler) others() {
-	f.assign(ipset.AssignArgs{Owner: host("h2"), Num4: 1, Claim: alloc.Claim{Handle: "lender"}, Pools: []string{"tiny"}})
-	f.assign(ipset.AssignArgs{Owner: host("h3"), Num4: 1, Claim: alloc.Claim{Handle: "borrower"}, Pools: []string{"tiny"}})
-	f.assign(ipset.AssignArgs{Owner: host("h4"), Num4: 2, Claim: alloc.Claim{Handle: "left"}, Pools: []string{"orphans"}})
-	_, err := f.e.DisownBlocks(f.Context(), ipset.DisownArgs{Owner: host("h4")})
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 1, Claim: alloc.Claim{Handle: "lender"}, Pools: []string{"tiny"}})
+	f.assign(alloc.AssignArgs{Owner: host("h3"), Num4: 1, Claim: alloc.Claim{Handle: "borrower"}, Pools: []string{"tiny"}})
+	f.assign(alloc.AssignArgs{Owner: host("h4"), Num4: 2, Claim: alloc.Claim{Handle: "left"}, Pools: []string{"orphans"}})
+	_, err := f.e.DisownBlocks(f.Context(), alloc.DisownArgs{Owner: host("h4")})
 	f.must(err)
 	_, failed, err := f.e.ClaimAffinity(f.Context(), prefix("10.0.2.0/25"), host("h5"))
 	if f.must(err); len(failed) > 0 {
@@ -104,33 +103,33 @@ func (f *filler) others() {
 	p := pools()[10]
 	p.BlockBits = 28
 	f.must(f.e.UpdatePool(f.Context(), p))
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "new size"}, Pools: []string{p.Name}, MaxBlocks: 1 << 20})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "new size"}, Pools: []string{p.Name}, MaxBlocks: 1 << 20})
 }
 
 // states makes addresses that are leased, offered, declined, cooling, and some whose time is over.
 func (f *filler) states() {
-	lease := func(handle string, ttl time.Duration) ipset.AssignArgs {
-		return ipset.AssignArgs{Owner: host("h6"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: ttl}, Pools: []string{"lowest"}}
+	lease := func(handle string, ttl time.Duration) alloc.AssignArgs {
+		return alloc.AssignArgs{Owner: host("h6"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: ttl}, Pools: []string{"lowest"}}
 	}
 	f.assign(lease("leased", 24*time.Hour))
 	f.assign(lease("ended", time.Minute))
 	_, err := f.e.Offer(f.Context(), use(f, lease("offered", time.Hour)))
 	f.must(err)
 	declined := f.assign(lease("declines", 24*time.Hour)).V4[0]
-	_, err = f.e.Decline(f.Context(), use(f, ipset.DeclineArgs{Address: declined.Address, Guard: alloc.Guard{Handle: "declines"}, For: 24 * time.Hour, Reason: "answers already"}))
+	_, err = f.e.Decline(f.Context(), use(f, alloc.DeclineArgs{Address: declined.Address, Guard: alloc.Guard{Handle: "declines"}, For: 24 * time.Hour, Reason: "answers already"}))
 	f.must(err)
 	f.assign(lease("cools", 0))
 	_, err = f.e.ReleaseByHandle(f.Context(), "cools")
 	f.must(err)
-	f.assign(ipset.AssignArgs{Owner: host("h6"), Num4: 2, Claim: alloc.Claim{Handle: "cooling"}})
-	_, err = f.e.Release(f.Context(), use(f, ipset.ReleaseArgs{Handle: "cooling", Also: []store.Op{{Kind: store.Put, Key: "Machine/2", Value: "gone", Expect: store.AnyRevision}}}))
+	f.assign(alloc.AssignArgs{Owner: host("h6"), Num4: 2, Claim: alloc.Claim{Handle: "cooling"}})
+	_, err = f.e.Release(f.Context(), use(f, alloc.ReleaseArgs{Handle: "cooling", Also: []store.Op{{Kind: store.Put, Key: "Machine/2", Value: "gone", Expect: store.AnyRevision}}}))
 	f.must(err)
 }
 
 // holders makes addresses with several holders, and one with attributes of two owners.
 func (f *filler) holders() {
 	join := func(address, handle, tenant, of string, s alloc.Share, ttl time.Duration) {
-		f.assignIP(ipset.AssignIPArgs{Address: at(address), Owner: host(of), Use: alloc.LoadBalancer,
+		f.assignIP(alloc.AssignIPArgs{Address: at(address), Owner: host(of), Use: alloc.LoadBalancer,
 			Claim: alloc.Claim{Handle: handle, Attributes: attributes(f, tenant), Share: s, TTL: ttl}})
 	}
 	for _, holder := range []string{"one", "two", "three"} {
@@ -140,7 +139,7 @@ func (f *filler) holders() {
 	join("10.9.0.11", "two", "initech", "h2", alloc.Share{Max: 2}, 0)
 	join("10.9.0.12", "one", "acme", "h1", alloc.Share{Max: 2, Key: "alone"}, 0)
 	for _, handle := range []string{"two", "plain"} {
-		a := ipset.SetOwnerArgs{Guard: alloc.Guard{Handle: handle}, Address: at("10.9.0.10")}
+		a := alloc.SetOwnerArgs{Guard: alloc.Guard{Handle: handle}, Address: at("10.9.0.10")}
 		if handle == "plain" {
 			held, err := f.e.IPsByHandle(f.Context(), handle)
 			f.must(err)
@@ -156,16 +155,16 @@ func (f *filler) holders() {
 func (f *filler) memos() {
 	_, err := f.e.Assign(f.Context(), host("h1"), "assigned")
 	f.must(err)
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "requested"}, Request: "request-1",
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "requested"}, Request: "request-1",
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "here", Expect: store.AnyRevision}}})
-	f.assignIP(ipset.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: alloc.Claim{Handle: "requested ip"}, Request: "request-2", Sticky: true,
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: alloc.Claim{Handle: "requested ip"}, Request: "request-2", Sticky: true,
 		Use: alloc.Workload, Selectors: true, Namespace: map[string]string{"team": "a"}, MaxBlocks: 64})
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "sticky"}, Sticky: true, Wish: at("10.0.3.60")})
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "away"}, Sticky: true, Existing: false})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "sticky"}, Sticky: true, Wish: at("10.0.3.60")})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "away"}, Sticky: true, Existing: false})
 	_, err = f.e.ReleaseByHandle(f.Context(), "away")
 	f.must(err)
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "plain"}, Existing: true})
-	f.assign(ipset.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "next"}, From: at("10.0.3.70")})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "plain"}, Existing: true})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "next"}, From: at("10.0.3.70")})
 }
 
 // settings makes the reservations and the configuration, and disables a pool in which addresses are held.
@@ -181,9 +180,9 @@ func (f *filler) settings() {
 	p := pools()[3]
 	p.Disabled = true
 	f.must(f.e.UpdatePool(f.Context(), use(f, p)))
-	cfg := ipset.Config{MaxBlocksPerHost: 1000}
+	cfg := alloc.Config{MaxBlocksPerHost: 1000}
 	if f.space == "red" {
-		cfg = ipset.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 1000}
+		cfg = alloc.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 1000}
 	}
 	f.must(f.e.Operator().SetConfig(f.Context(), use(f, cfg)))
 }

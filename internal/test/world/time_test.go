@@ -10,7 +10,6 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -23,7 +22,7 @@ func (w *World) swept(t *testing.T, space string, l store.Limits, c Call, what s
 		w := w.Copy(t)
 		db := faults.NewLimited(w.DB, l)
 		if i == 1 {
-			if _, err := w.Engine(t, db, space, 0).Operator().Sweep(t.Context(), ipset.SweepArgs{}); err != nil {
+			if _, err := w.Engine(t, db, space, 0).Operator().Sweep(t.Context(), alloc.SweepArgs{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,8 +35,8 @@ func (w *World) swept(t *testing.T, space string, l store.Limits, c Call, what s
 }
 
 // wishes are the forms in which an address is asked for, each with one option.
-func wishes(owner alloc.Owner, n int, pools ...string) map[string]ipset.AssignArgs {
-	all := map[string]ipset.AssignArgs{
+func wishes(owner alloc.Owner, n int, pools ...string) map[string]alloc.AssignArgs {
+	all := map[string]alloc.AssignArgs{
 		"plain": {}, "partial": {Partial: true}, "sticky": {Sticky: true, Claim: alloc.Claim{Handle: "p0"}}, "lease": {Claim: alloc.Claim{TTL: time.Minute}},
 		"existing": {Existing: true, Claim: alloc.Claim{Handle: "p1"}}, "request": {Request: "r"}, "row": {Contiguous: true}, "aligned": {Aligned: true},
 		"limited": {MaxBlocks: 1, Partial: true},
@@ -83,11 +82,11 @@ func TestAssignmentsAreThoseAfterASweep(t *testing.T) {
 			}
 		}
 		for i := range 16 {
-			a := ipset.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Claim: alloc.Claim{Handle: "new"}}
+			a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Claim: alloc.Claim{Handle: "new"}}
 			w.swept(t, "", limits[0], Call{Method: "AssignIP", Do: func(ctx ctx, e engine) (string, error) { got, err := e.AssignIP(ctx, a); return answer(err, got) }}, a.Address.String())
 		}
 		w.swept(t, "", limits[0], Call{Method: "EnsureBlock", Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.EnsureBlock(ctx, ipset.AssignArgs{Owner: owner, Num4: 1})
+			got, err := e.EnsureBlock(ctx, alloc.AssignArgs{Owner: owner, Num4: 1})
 			return answer(err, got)
 		}}, "a block")
 	}
@@ -103,9 +102,9 @@ func ended(t *testing.T, rnd *rand.Rand) *World {
 			t.Fatal(err)
 		}
 	}
-	must(e.Operator().SetConfig(t.Context(), ipset.Config{Strict: rnd.IntN(3) == 0, MaxBlocksPerHost: rnd.IntN(5)}))
+	must(e.Operator().SetConfig(t.Context(), alloc.Config{Strict: rnd.IntN(3) == 0, MaxBlocksPerHost: rnd.IntN(5)}))
 	for i := range 3 {
-		p := ipset.Pool{Name: fmt.Sprint("p", i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 28), BlockBits: 30 - rnd.IntN(2),
+		p := alloc.Pool{Name: fmt.Sprint("p", i), Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 0}), 28), BlockBits: 30 - rnd.IntN(2),
 			Priority: rnd.IntN(2), Cooldown: time.Duration(rnd.IntN(2)) * time.Minute, Order: alloc.Order(rnd.IntN(2))}
 		must(e.AddPool(t.Context(), p))
 		if rnd.IntN(3) == 0 {
@@ -116,7 +115,7 @@ func ended(t *testing.T, rnd *rand.Rand) *World {
 		}
 	}
 	for i := range 60 {
-		a := ipset.AssignArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4))), Num4: 1 + rnd.IntN(3), Claim: alloc.Claim{Handle: fmt.Sprint("p", rnd.IntN(12))}, Partial: true, Sticky: true}
+		a := alloc.AssignArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4))), Num4: 1 + rnd.IntN(3), Claim: alloc.Claim{Handle: fmt.Sprint("p", rnd.IntN(12))}, Partial: true, Sticky: true}
 		if rnd.IntN(5) > 0 {
 			a.TTL = time.Duration(1+rnd.IntN(120)) * time.Minute
 		}
@@ -127,7 +126,7 @@ func ended(t *testing.T, rnd *rand.Rand) *World {
 			must(err)
 		}
 		if i > 40 && rnd.IntN(8) == 0 {
-			_, err := e.DisownBlocks(t.Context(), ipset.DisownArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4)))})
+			_, err := e.DisownBlocks(t.Context(), alloc.DisownArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4)))})
 			must(err)
 		}
 	}

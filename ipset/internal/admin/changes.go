@@ -21,16 +21,8 @@ import (
 
 // A program that mirrors the pools of another system has no order of single changes without a state between that is wrong.
 
-// PoolChanges is the type of that name of the engine, which documents it.
-type PoolChanges struct {
-	Set                []pool.Pool
-	Remove             []string
-	IfEmpty            bool
-	Reserve, Unreserve []netipx.IPRange
-}
-
 // ChangePools carries out the call of that name.
-func (e *Admin) ChangePools(ctx context.Context, a PoolChanges) error {
+func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	set := make([]pool.Pool, len(a.Set))
 	for i, p := range a.Set {
 		var err error

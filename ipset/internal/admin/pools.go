@@ -70,34 +70,38 @@ func (p *catalogPlan) Plan(t *txn.Txn) error {
 }
 
 // Config carries out the call of that name.
-func (e *Admin) Config(ctx context.Context) (pool.Config, error) {
+func (e *Admin) Config(ctx context.Context) (alloc.Config, error) {
 	c, err := e.ReadCatalog(ctx)
 	if err != nil {
-		return pool.Config{}, err
+		return alloc.Config{}, err
 	}
 	return c.Config, nil
 }
 
 // SetConfig carries out the call of that name.
-func (e *Admin) SetConfig(ctx context.Context, cfg pool.Config) error {
+func (e *Admin) SetConfig(ctx context.Context, cfg alloc.Config) error {
 	return e.Change(ctx, "configure", func(_ *txn.Txn, c *pool.Catalog) error {
 		c.Config = cfg
-		return cfg.Check()
+		return pool.CheckConfig(cfg)
 	})
 }
 
 // Pools carries out the call of that name.
-func (e *Admin) Pools(ctx context.Context) ([]pool.Pool, error) {
+func (e *Admin) Pools(ctx context.Context) ([]alloc.Pool, error) {
 	c, err := e.ReadCatalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.Clone().Pools, nil
+	var pools []alloc.Pool
+	for _, p := range c.Pools {
+		pools = append(pools, p.Clone().Pool)
+	}
+	return pools, nil
 }
 
 // AddPool carries out the call of that name.
-func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
-	p, err := checked(p)
+func (e *Admin) AddPool(ctx context.Context, args alloc.Pool) error {
+	p, err := checked(args)
 	if err != nil {
 		return err
 	}
@@ -123,8 +127,8 @@ func (e *Admin) AddPool(ctx context.Context, p pool.Pool) error {
 }
 
 // UpdatePool carries out the call of that name.
-func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
-	p, err := checked(p)
+func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
+	p, err := checked(args)
 	if err != nil {
 		return err
 	}
@@ -139,8 +143,8 @@ func (e *Admin) UpdatePool(ctx context.Context, p pool.Pool) error {
 }
 
 // checked returns a checked copy of a pool. Without a block size it is to have that of the pool that it changes, or the default.
-func checked(p pool.Pool) (pool.Pool, error) {
-	p = p.Clone()
+func checked(args alloc.Pool) (pool.Pool, error) {
+	p := pool.Pool{Pool: args}.Clone()
 	size := p.BlockBits
 	err := p.Check()
 	p.BlockBits = size

@@ -18,89 +18,14 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // An assignment has two halves. The first picks places from the best to the worst and may fail or be repeated at any point, because it
 // changes no block; the second, in commit.go, changes them and can fail only for what the commit takes.
 
-// AssignArgs is the type of that name of the engine, which documents it.
-type AssignArgs struct {
-	Owner      alloc.Owner
-	Num4, Num6 int
-	Addresses  []netip.Addr
-	alloc.Claim
-	Use               alloc.Use
-	Namespace         map[string]string
-	Pools             []string
-	PoolsAndSelectors bool
-	MaxBlocks         int
-	Head, Tail        uint64
-	Partial           bool
-	Contiguous        bool
-	Aligned           bool
-	Existing          bool
-	Wish              netip.Addr
-	From              netip.Addr
-	Sticky            bool
-	Request           string
-	Also              []store.Op
-}
-
-// Reason says why a pool gave no more addresses.
-type Reason uint8
-
-const (
-	// Full: every address is held.
-	Full Reason = iota
-	// ReservedLeft: only reserved addresses are left.
-	ReservedLeft
-	// CoolingLeft: only cooling addresses are left.
-	CoolingLeft
-	// ForeignLeft: other owners have blocks with room, and strict affinity forbids borrowing from them.
-	ForeignLeft
-	// LimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
-	LimitReached
-	// Fragmented: addresses are left, and not so many in a row as Contiguous asks for.
-	Fragmented
-	// TooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
-	TooSmall
-	// OutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
-	OutsideLeft
-	// BelowFrom: every address at or after From is held, and the others are not looked at.
-	BelowFrom
-	// CommitFull: addresses are left, and one commit of the store takes no more.
-	CommitFull
-)
-
-// The others say why a pool does not qualify: each is CommitFull and a [pool.Obstacle].
-const (
-	OtherFamily    = CommitFull + Reason(pool.Family)
-	NotNamed       = CommitFull + Reason(pool.Unnamed)
-	Disabled       = CommitFull + Reason(pool.Disabled)
-	OtherUse       = CommitFull + Reason(pool.Use)
-	EndsTooLarge   = CommitFull + Reason(pool.SmallBlocks)
-	NotOfHost      = CommitFull + Reason(pool.Nodes)
-	NotOfNamespace = CommitFull + Reason(pool.Namespaces)
-)
-
-// String returns a few words.
-func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left",
-		"full from there on",
-		"more than one commit takes", "of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
-		"does not select the host", "does not select the namespace"}[min(r, NotOfNamespace)]
-}
-
-// Assigned is the type of that name of the engine, which documents it.
-type Assigned struct {
-	V4, V6 []alloc.Allocation
-	Short  []Shortage
-}
-
 // Assign carries out the call of that name.
 func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
-	a := AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: handle}, Pools: pools, Existing: true}
+	a := alloc.AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: handle}, Pools: pools, Existing: true}
 	if handle == "" {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
 	}
@@ -110,7 +35,7 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 		a.Num4, a.Num6 = 0, 1
 		got, err = e.AutoAssign(ctx, a)
 		// Where neither family has a pool, the error is the one that says more than that the pools have the other family.
-		if errors.Is(err, cause.NoPool) && slices.ContainsFunc(why, func(s Shortage) bool { return s.Reason != OtherFamily }) {
+		if errors.Is(err, cause.NoPool) && slices.ContainsFunc(why, func(s alloc.Shortage) bool { return s.Reason != alloc.ReasonOtherFamily }) {
 			err = none
 		}
 	}
@@ -121,33 +46,33 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 }
 
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
-func (e *Assigner) AutoAssign(ctx context.Context, a AssignArgs) (Assigned, error) {
+func (e *Assigner) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	a.Use = cmp.Or(a.Use, alloc.Workload)
 	return e.assign(ctx, a, false)
 }
 
 // assign carries out an assignment. Of named addresses a Use of 0 is any. An offer moves the end of a
 // lease that would end before TTL.
-func (e *Assigner) assign(ctx context.Context, a AssignArgs, offer bool) (Assigned, error) {
-	if err := a.check(); err != nil {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+func (e *Assigner) assign(ctx context.Context, a alloc.AssignArgs, offer bool) (alloc.Assigned, error) {
+	if err := (&args{a}).check(); err != nil {
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
 	if err := e.CheckAlso(a.Also); err != nil {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
 	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.AssignArgs, p.offer, p.also = a, offer, txn.Also{Ops: a.Also}
+	p.args, p.offer, p.also = args{a}, offer, txn.Also{Ops: a.Also}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
 	}
 	p.node = labels
 	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
 		fault := ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)}
-		return Assigned{Short: describe(err, &fault)}, cause.Wrap(fault)
+		return alloc.Assigned{Short: describe(err, &fault)}, cause.Wrap(fault)
 	}
 	result := p.result
 	*p = AssignPlan{}
@@ -156,7 +81,7 @@ func (e *Assigner) assign(ctx context.Context, a AssignArgs, offer bool) (Assign
 }
 
 // check refuses what no state of the pools could serve.
-func (a *AssignArgs) check() error {
+func (a *args) check() error {
 	if err := a.Owner.Check(); err != nil {
 		return err
 	}
@@ -201,14 +126,17 @@ const (
 	takeoverAge = int64(time.Minute)
 )
 
+// args are the arguments with their checks.
+type args struct{ alloc.AssignArgs }
+
 // AssignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes no block; when the picks are
 // complete, commit carries them out.
 type AssignPlan struct {
-	AssignArgs
+	args
 	most   int  // how many addresses the commit takes, with Partial
 	offer  bool // Existing moves the end of a lease that would end before TTL
 	node   map[string]string
-	result Assigned
+	result alloc.Assigned
 	memo   record.Memo
 	also   txn.Also
 
@@ -241,12 +169,12 @@ type Search struct {
 	want    int // addresses still to find
 	Cat     *pool.Catalog
 	Choice  pool.Choice
-	Pools   []int          // that may serve, in order, as far as they have been looked for
-	Seen    int            // how many pools have been looked at
-	few     [4]int         // room for as many, so that they need no allocation
-	reasons map[int]Reason // by pool; nil for none
-	cools   map[int]int64  // by pool: when the first cooling address that was passed over is free
-	looked  bool           // whether there are blocks without owner has been looked up, in orphans
+	Pools   []int                // that may serve, in order, as far as they have been looked for
+	Seen    int                  // how many pools have been looked at
+	few     [4]int               // room for as many, so that they need no allocation
+	reasons map[int]alloc.Reason // by pool; nil for none
+	cools   map[int]int64        // by pool: when the first cooling address that was passed over is free
+	looked  bool                 // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
 	timely  bool           // the blocks of the tried pools are written as time has left them
 	later   []netip.Prefix // blocks of other pools that are due
@@ -318,7 +246,7 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 
 // digest tells this request from others.
 func (p *AssignPlan) digest() string {
-	a, call := &p.AssignArgs, any("auto")
+	a, call := &p.args, any("auto")
 	if a.From.IsValid() {
 		call = "auto from " + a.From.String()
 	}
@@ -328,7 +256,7 @@ func (p *AssignPlan) digest() string {
 
 // reset forgets what an earlier attempt has found.
 func (p *AssignPlan) reset() {
-	p.result, p.picks, p.sticky, p.taken = Assigned{}, p.onePick[:0], 0, nil
+	p.result, p.picks, p.sticky, p.taken = alloc.Assigned{}, p.onePick[:0], 0, nil
 	p.memo, p.last, p.own = record.Memo{}, record.Memo{}, nil
 }
 
@@ -382,7 +310,7 @@ func (p *AssignPlan) pick(t *txn.Txn) error {
 			}
 		}
 		if p.left[i] > 0 {
-			p.result.Short = append(p.result.Short, Shortage{Family: s.family, Pool: p.cat.Pools[s.last(p.picks)].Name, Reason: CommitFull})
+			p.result.Short = append(p.result.Short, alloc.Shortage{Family: s.family, Pool: p.cat.Pools[s.last(p.picks)].Name, Reason: alloc.ReasonCommitFull})
 		}
 	}
 	if !p.Partial && len(p.result.Short) > 0 {
@@ -443,9 +371,9 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 // changes its block, an assignment that looks beyond its owner's blocks, or Sweep writes it.
 
 // Offer carries out the call of that name.
-func (e *Assigner) Offer(ctx context.Context, a AssignArgs) (Assigned, error) {
+func (e *Assigner) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	if a.TTL <= 0 {
-		return Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
 	return e.assign(ctx, a, true)

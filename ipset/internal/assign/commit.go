@@ -39,7 +39,7 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 		for _, x := range k.ordinals {
 			if k.joins {
 				k.be.Join(x, id, since, until)
-				p.result.add(k.be.AllocationOf(x, p.Handle))
+				add(&p.result, k.be.AllocationOf(x, p.Handle))
 				continue
 			}
 			al := alloc.Allocation{
@@ -49,7 +49,7 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 			if p.Share != (alloc.Share{}) {
 				al = k.be.AllowSharing(x, p.Share)
 			}
-			p.result.add(al)
+			add(&p.result, al)
 		}
 	}
 	if p.Sticky {

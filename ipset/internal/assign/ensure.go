@@ -16,7 +16,7 @@ import (
 // that of an assignment without borrowing, and no address is taken.
 
 // EnsureBlock carries out the call of that name.
-func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []netip.Prefix, err error) {
+func (e *Assigner) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []netip.Prefix, err error) {
 	fail := func(err error) ([]netip.Prefix, error) {
 		fault := ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
 		describe(err, &fault)
@@ -26,14 +26,14 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a AssignArgs) (blocks []neti
 	a.Wish, a.From = netip.Addr{}, netip.Addr{}
 	a.Use = cmp.Or(a.Use, alloc.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
-	if err := a.check(); err != nil {
+	if err := (&args{a}).check(); err != nil {
 		return fail(err)
 	}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
 		return fail(cause.UnknownOwner)
 	}
-	p := ensurePlan{AssignPlan: AssignPlan{AssignArgs: a, node: labels}}
+	p := ensurePlan{AssignPlan: AssignPlan{args: args{a}, node: labels}}
 	if err := e.Do(ctx, &p); err != nil {
 		return fail(err)
 	}
@@ -80,7 +80,7 @@ func (p *ensurePlan) Plan(t *txn.Txn) error {
 			return err
 		}
 		for _, short := range p.result.Short {
-			if short.Reason == LimitReached {
+			if short.Reason == alloc.ReasonLimitReached {
 				return fmt.Errorf("%w: %d of %d", cause.BlockLimit, short.Limit.Blocks, short.Limit.Max)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -15,20 +14,14 @@ import (
 
 // An explanation asks the same code as the assignment, one pool at a time, so that the two cannot disagree.
 
-// Explanation is the type of that name of the engine, which documents it.
-type Explanation struct {
-	Shortage
-	Gives []netip.Addr
-}
-
 // Explain carries out the call of that name. Each pool is asked on an engine that dry makes, which writes nothing.
-func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assigner) ([]Explanation, error) {
-	fail := func(err error) ([]Explanation, error) {
+func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *Assigner) ([]alloc.Explanation, error) {
+	fail := func(err error) ([]alloc.Explanation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "explain", Owner: a.Owner.String(), Err: err})
 	}
 	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also = false, false, false, "", nil, nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	if err := a.check(); err != nil {
+	if err := (&args{a}).check(); err != nil {
 		return fail(err)
 	}
 	labels, ok := e.Labels(a.Owner)
@@ -44,11 +37,11 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 			return fail(cause.Wrap(ipalloc.Error{Op: "explain", Name: name, Err: cause.UnknownPool}))
 		}
 	}
-	var out []Explanation
+	var out []alloc.Explanation
 	for i := range cat.Pools {
 		p, one := &cat.Pools[i], a
-		x := Explanation{Shortage: Shortage{Family: record.Family(p.Prefix), Pool: p.Name}}
-		q := a.choice(labels, x.Family)
+		x := alloc.Explanation{Shortage: alloc.Shortage{Family: record.Family(p.Prefix), Pool: p.Name}}
+		q := (&args{a}).choice(labels, x.Family)
 		if one.Pools, one.PoolsAndSelectors, one.Num4 = []string{p.Name}, false, 0; x.Family == 4 {
 			one.Num4, one.Num6 = a.Num4, 0
 		}
@@ -56,11 +49,11 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 			q.Family = 10 - x.Family // the one that is asked for
 		}
 		if in := cat.Obstacle(i, &q); in != pool.None {
-			x.Reason = CommitFull + Reason(in)
+			x.Reason = alloc.ReasonCommitFull + alloc.Reason(in)
 		} else if got, err := dry().AutoAssign(ctx, one); len(got.Short) > 0 {
 			x.Shortage = got.Short[0]
 		} else if errors.Is(err, ipalloc.ErrLimit) {
-			x.Reason = CommitFull
+			x.Reason = alloc.ReasonCommitFull
 		} else if err != nil {
 			return fail(err)
 		} else {
@@ -74,7 +67,7 @@ func (e *Assigner) Explain(ctx context.Context, a AssignArgs, dry func() *Assign
 }
 
 // choice is what decides which pools of a family may serve the call.
-func (a *AssignArgs) choice(labels map[string]string, family int) pool.Choice {
+func (a *args) choice(labels map[string]string, family int) pool.Choice {
 	return pool.Choice{
 		Family: family, Use: a.Use, Host: a.Owner.Name, Node: labels, Space: a.Namespace, Names: a.Pools, Both: a.PoolsAndSelectors, Ends: a.Head + a.Tail,
 	}

@@ -17,27 +17,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// AssignIPArgs is the type of that name of the engine, which documents it.
-type AssignIPArgs struct {
-	Address netip.Addr
-	Owner   alloc.Owner
-	alloc.Claim
-	Use        alloc.Use
-	Selectors  bool
-	Namespace  map[string]string
-	MaxBlocks  int
-	Head, Tail uint64
-	Sticky     bool
-	Request    string
-	Also       []store.Op
-}
-
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
-func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocation, error) {
-	got, err := e.assign(ctx, AssignArgs{
+func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
+	got, err := e.assign(ctx, alloc.AssignArgs{
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
 		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
 	}, false)
@@ -48,7 +32,7 @@ func (e *Assigner) AssignIP(ctx context.Context, a AssignIPArgs) (alloc.Allocati
 }
 
 // checkNamed refuses addresses that no pool can have, and those named twice.
-func (a *AssignArgs) checkNamed() error {
+func (a *args) checkNamed() error {
 	for i, at := range a.Addresses {
 		if !at.IsValid() || at.Is4In6() || at.Zone() != "" || slices.Contains(a.Addresses[:i], at) {
 			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.BadAddress})
@@ -115,15 +99,15 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 			return err
 		}
 		if x, err := be.Ordinal(a); err == nil && p.Handle != "" && be.HasHolder(x, p.Handle) {
-			p.result.add(be.AllocationOf(x, p.Handle))
+			add(&p.result, be.AllocationOf(x, p.Handle))
 			return nil
 		}
 	}
 	switch pool := &p.cat.Pools[i]; {
 	case pool.Disabled:
-		return &shortage{[]Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: Disabled}}, cause.NoPool}
+		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonDisabled}}, cause.NoPool}
 	case p.Use != 0 && pool.Uses&p.Use == 0:
-		return &shortage{[]Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: OtherUse}}, cause.NoPool}
+		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonOtherUse}}, cause.NoPool}
 	case p.PoolsAndSelectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: pool.Name, Addr: a, Err: cause.Unselected})
 	}

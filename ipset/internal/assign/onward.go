@@ -15,17 +15,17 @@ import (
 // each block as it comes, whosever it is: free blocks and those with room are merged by address.
 
 // onward reports whether the addresses of the family of a prefix are searched from an address on.
-func (a *AssignArgs) onward(p netip.Prefix) bool {
+func (a *args) onward(p netip.Prefix) bool {
 	return a.From.IsValid() && a.From.Is4() == p.Addr().Is4()
 }
 
 // cuts reports whether the search begins inside a block, so that free addresses of it are passed over.
-func (a *AssignArgs) cuts(at netip.Prefix) bool {
+func (a *args) cuts(at netip.Prefix) bool {
 	return a.From.IsValid() && at.Contains(a.From) && at.Addr() != a.From
 }
 
 // above returns the avoided spans of a block with those below where the search begins.
-func (a *AssignArgs) above(b *block.Block, avoid []block.Span) []block.Span {
+func (a *args) above(b *block.Block, avoid []block.Span) []block.Span {
 	if !a.cuts(b.Prefix()) {
 		return avoid
 	}
@@ -62,7 +62,7 @@ func (p *AssignPlan) pickOnward(t *txn.Txn, s *Search) error {
 		}
 		pool := &p.cat.Pools[i]
 		if _, known := s.reasons[i]; !known && s.want > 0 && pool.Prefix.Addr().Less(p.From) {
-			s.because(i, BelowFrom)
+			s.because(i, alloc.ReasonBelowFrom)
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Pref
 			return err
 		}
 		if may, err := p.mayClaim(t, i); err != nil || !may {
-			p.reason(s, i, LimitReached)
+			p.reason(s, i, alloc.ReasonLimitReached)
 			return err
 		}
 		b, err := t.NewBlock(p.cat, i, block, p.blockOptions())
@@ -140,9 +140,9 @@ func (p *AssignPlan) pickWhosever(t *txn.Txn, s *Search, i int, be *txn.BlockEnt
 		return p.takeOver(t, s, i, be)
 	}
 	if p.cat.Config.Strict && !(may && orphan) {
-		why := ForeignLeft
+		why := alloc.ReasonForeignLeft
 		if orphan {
-			why = LimitReached
+			why = alloc.ReasonLimitReached
 		}
 		p.reason(s, i, why)
 		t.Sure(&be.Cell)

@@ -56,11 +56,11 @@ func (p *AssignPlan) names(i int) bool {
 // answer puts what the handle holds already into the result.
 func (p *AssignPlan) answer(held []txn.Place) {
 	for _, h := range held {
-		p.result.add(h.Be.AllocationOf(h.X, p.Handle))
+		add(&p.result, h.Be.AllocationOf(h.X, p.Handle))
 	}
 }
 
-func (r *Assigned) add(al alloc.Allocation) {
+func add(r *alloc.Assigned, al alloc.Allocation) {
 	if al.Address.Is4() {
 		r.V4 = append(r.V4, al)
 	} else {

@@ -10,10 +10,10 @@ import (
 // Neighbouring addresses are found in one block, never across two, because blocks may part ways: one is given up, the other stays.
 
 // inRow reports whether the addresses of a family must be neighbours.
-func (a *AssignArgs) inRow() bool { return a.Contiguous || a.Aligned }
+func (a *args) inRow() bool { return a.Contiguous || a.Aligned }
 
 // inFamily returns how many addresses of the family of a prefix are asked for.
-func (a *AssignArgs) inFamily(p netip.Prefix) int {
+func (a *args) inFamily(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return a.Num4
 	}
@@ -21,7 +21,7 @@ func (a *AssignArgs) inFamily(p netip.Prefix) int {
 }
 
 // checkRow refuses what cannot be asked of neighbouring addresses.
-func (a *AssignArgs) checkRow() error {
+func (a *args) checkRow() error {
 	switch {
 	case !a.inRow():
 		return nil

@@ -71,7 +71,7 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 		}
 		next, no := p.reserved(i, block)
 		if no {
-			p.reason(s, i, ReservedLeft)
+			p.reason(s, i, alloc.ReasonReservedLeft)
 		} else if next, no, err = t.Occupied(p.cat, i, block); !no || err != nil {
 			return block, err == nil, err
 		}
@@ -103,7 +103,7 @@ func (p *AssignPlan) take(s *Search, i int, be *txn.BlockEntry, b *block.Block) 
 	s.want -= len(ordinals)
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: ordinals})
 	if free, _ := b.Free(); s.want > 0 && free > uint64(len(ordinals)) && !p.cuts(b.Prefix()) {
-		p.reason(s, i, ReservedLeft)
+		p.reason(s, i, alloc.ReasonReservedLeft)
 	}
 }
 
@@ -120,9 +120,9 @@ func (p *AssignPlan) pickFrom(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 	}
 	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
 		s.ragged = append(s.ragged, i)
-		p.reason(s, i, Fragmented)
+		p.reason(s, i, alloc.ReasonFragmented)
 	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) && !p.cuts(be.At) {
-		p.reason(s, i, ReservedLeft) // free, and passed over
+		p.reason(s, i, alloc.ReasonReservedLeft) // free, and passed over
 	}
 	return len(ordinals) > 0
 }
@@ -159,15 +159,15 @@ func (p *AssignPlan) mayClaim(t *txn.Txn, i int) (bool, error) {
 }
 
 // because sets the reason why a pool gave nothing.
-func (s *Search) because(i int, r Reason) {
+func (s *Search) because(i int, r alloc.Reason) {
 	if s.reasons == nil {
-		s.reasons = make(map[int]Reason)
+		s.reasons = make(map[int]alloc.Reason)
 	}
 	s.reasons[i] = r
 }
 
 // reason notes why a pool gave nothing, unless something better is known.
-func (p *AssignPlan) reason(s *Search, i int, r Reason) {
+func (p *AssignPlan) reason(s *Search, i int, r alloc.Reason) {
 	if old, known := s.reasons[i]; !known || r > old {
 		s.because(i, r)
 	}
@@ -180,19 +180,19 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 		if !ok {
 			return nil
 		}
-		if s.reasons[i] == LimitReached {
+		if s.reasons[i] == alloc.ReasonLimitReached {
 			_, ok, err := p.nextFree(t, s, i, p.start(i))
 			if err != nil {
 				return err
 			}
 			if !ok && slices.Contains(s.ragged, i) {
-				s.because(i, Fragmented)
+				s.because(i, alloc.ReasonFragmented)
 			} else if !ok {
-				s.because(i, Full)
+				s.because(i, alloc.ReasonFull)
 			}
 		}
-		if s.reasons[i] == ReservedLeft && p.cat.OnlyOutside(i) {
-			s.because(i, OutsideLeft)
+		if s.reasons[i] == alloc.ReasonReservedLeft && p.cat.OnlyOutside(i) {
+			s.because(i, alloc.ReasonOutsideLeft)
 		}
 		short, err := p.shortageOf(t, s, i)
 		if err != nil {

@@ -4,30 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // An error carries its shortages itself, because the plan that found them may still be running when the caller has given up.
 
-// Shortage is the type of that name of the engine, which documents it.
-type Shortage struct {
-	Family int // 4 or 6
-	Pool   string
-	Reason Reason
-	Until  time.Time
-	Limit  pool.BlockLimit
-}
-
 // shortage is the cause of a call that finds too few addresses, or no pool.
 type shortage struct {
-	short []Shortage
+	short []alloc.Shortage
 	is    error
 }
 
@@ -54,12 +44,12 @@ func (s *shortage) Error() string {
 }
 
 // describe sets the fields of an error that follow from its shortages, and returns them.
-func describe(err error, fault *ipalloc.Error) []Shortage {
+func describe(err error, fault *ipalloc.Error) []alloc.Shortage {
 	var s *shortage
 	if !errors.As(err, &s) {
 		return nil
 	}
-	if len(s.short) > 0 && !slices.ContainsFunc(s.short, func(x Shortage) bool { return x.Pool != s.short[0].Pool }) {
+	if len(s.short) > 0 && !slices.ContainsFunc(s.short, func(x alloc.Shortage) bool { return x.Pool != s.short[0].Pool }) {
 		fault.Name = s.short[0].Pool
 	}
 	if s.is == cause.Cooling {
@@ -77,12 +67,12 @@ func describe(err error, fault *ipalloc.Error) []Shortage {
 func (p *AssignPlan) tooFew() error {
 	is, only := cause.Short, p.result.Short[0].Reason
 	switch {
-	case slices.ContainsFunc(p.result.Short, func(s Shortage) bool { return s.Reason != only }):
-	case only == CoolingLeft:
+	case slices.ContainsFunc(p.result.Short, func(s alloc.Shortage) bool { return s.Reason != only }):
+	case only == alloc.ReasonCoolingLeft:
 		is = cause.Cooling
-	case only == ReservedLeft:
+	case only == alloc.ReasonReservedLeft:
 		is = cause.Reserved
-	case only == LimitReached:
+	case only == alloc.ReasonLimitReached:
 		is = cause.Limited
 	}
 	return &shortage{p.result.Short, is}
@@ -93,21 +83,21 @@ func (s *Search) noPool() error {
 	fault := &shortage{is: cause.NoPool}
 	for i := range s.Cat.Pools {
 		if name := s.Cat.Pools[i].Name; len(s.Choice.Names) == 0 || slices.Contains(s.Choice.Names, name) {
-			fault.short = append(fault.short, Shortage{Family: s.Choice.Family, Pool: name, Reason: CommitFull + Reason(s.Cat.Obstacle(i, &s.Choice))})
+			fault.short = append(fault.short, alloc.Shortage{Family: s.Choice.Family, Pool: name, Reason: alloc.ReasonCommitFull + alloc.Reason(s.Cat.Obstacle(i, &s.Choice))})
 		}
 	}
 	return fault
 }
 
 // shortageOf says why pool i gave too few.
-func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short Shortage, err error) {
-	short = Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: s.reasons[i]}
+func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Shortage, err error) {
+	short = alloc.Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: s.reasons[i]}
 	switch short.Reason {
-	case CoolingLeft:
+	case alloc.ReasonCoolingLeft:
 		if until := s.cools[i]; until != 0 {
 			short.Until = wire.Unstamp(block.Later(until, t.E.Skew))
 		}
-	case LimitReached:
+	case alloc.ReasonLimitReached:
 		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
 	}
 	return short, err
@@ -115,7 +105,7 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short Shortage, e
 
 // cooling notes that an address of pool i is free at a moment.
 func (p *AssignPlan) cooling(s *Search, i int, until int64) {
-	p.reason(s, i, CoolingLeft)
+	p.reason(s, i, alloc.ReasonCoolingLeft)
 	if s.cools == nil {
 		s.cools = make(map[int]int64)
 	}

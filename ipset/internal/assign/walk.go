@@ -98,7 +98,7 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 		switch {
 		case block.Bits() != size:
 		case covered:
-			p.reason(s, i, ReservedLeft)
+			p.reason(s, i, alloc.ReasonReservedLeft)
 			skip(end)
 		case value > most:
 			if kind != record.KindEmpty {
@@ -225,14 +225,14 @@ func (p *AssignPlan) hint(t *txn.Txn, block netip.Prefix) {
 // pickFree claims blocks that nobody has.
 func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 	if !p.fits(i, s.want) {
-		s.because(i, TooSmall)
+		s.because(i, alloc.ReasonTooSmall)
 		return nil
 	}
 	for s.want > 0 {
 		if may, err := p.mayClaim(t, i); err != nil {
 			return err
 		} else if !may {
-			s.because(i, LimitReached) // whether there is a free block is looked up if it comes to a shortage
+			s.because(i, alloc.ReasonLimitReached) // whether there is a free block is looked up if it comes to a shortage
 			return nil
 		}
 		block, ok, err := p.nextFree(t, s, i, p.start(i))
@@ -254,7 +254,7 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 	before := t.Past - takeoverAge
-	if s.reasons[i] == TooSmall {
+	if s.reasons[i] == alloc.ReasonTooSmall {
 		return nil
 	}
 	if may, err := p.mayClaim(t, i); err != nil || !may {
@@ -307,7 +307,7 @@ func (p *AssignPlan) becomesOwn(be *txn.BlockEntry) {
 	p.taken[be] = true
 }
 
-// pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
+// pickOrphans adopts blocks without owner that have room. alloc.Borrowing from them instead would keep them without owner: with every
 // host that leaves a block in use, fewer blocks would have one.
 func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if may, err := p.mayClaim(t, i); err != nil || !may {
@@ -349,7 +349,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 
 // noteForeign finds out whether others have room in a pool that strict affinity keeps from this owner.
 func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
-	if s.reasons[i] == LimitReached {
+	if s.reasons[i] == alloc.ReasonLimitReached {
 		return nil
 	}
 	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
@@ -357,7 +357,7 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 			return err
 		}
 		if be.Owner() != p.Owner && be.Owner().Kind != alloc.Nobody {
-			s.because(i, ForeignLeft)
+			s.because(i, alloc.ReasonForeignLeft)
 			return nil
 		}
 		t.Sure(&be.Cell)

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/release"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -49,7 +49,7 @@ func (e *Checker) repair(ctx context.Context, s audit.Step) (bool, error) {
 		return true, e.Run.Write(ctx, s.Ops)
 	}
 	// A caller that renews a lease of the address or changes its attributes meanwhile uses it.
-	released, err := e.ReleaseIf(ctx, release.ReleaseArgs{Addresses: s.Releases}, s.Ops)
+	released, err := e.ReleaseIf(ctx, alloc.ReleaseArgs{Addresses: s.Releases}, s.Ops)
 	return len(released) > 0, err
 }
 

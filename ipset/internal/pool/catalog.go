@@ -9,6 +9,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/selector"
@@ -51,7 +52,7 @@ func (c *Catalog) Index(block netip.Prefix) []string {
 type Catalog struct {
 	Version    int
 	Generation uint64 // raised by changes of pools after which sequence numbers could repeat
-	Config     Config
+	Config     alloc.Config
 	Pools      []Pool // by priority, then name
 	Reserved   []netipx.IPRange
 
@@ -74,7 +75,7 @@ const (
 
 // Prepare checks everything and derives what is looked up often, in O(n log n) of pools, ranges and reservations.
 func (c *Catalog) Prepare() error {
-	if err := c.Config.Check(); err != nil {
+	if err := CheckConfig(c.Config); err != nil {
 		return err
 	}
 	slices.SortFunc(c.Pools, func(a, b Pool) int {
@@ -165,15 +166,9 @@ func (c *Catalog) Cooldown(block netip.Prefix) int64 {
 	return 0
 }
 
-// BlockLimit is the type of that name of the engine, which documents it.
-type BlockLimit struct {
-	Pool        string // empty for that of the Config
-	Blocks, Max int
-}
-
 // MostBlocks returns how many blocks an owner may have, of whatever pool; asked narrows that if it is above 0.
 func (c *Catalog) MostBlocks(asked int) int {
-	return c.Config.maxBlocks(asked)
+	return maxBlocks(c.Config, asked)
 }
 
 // AppendKeys appends the keys of the blocks that an address may be in, none if it is in no pool.

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"go4.org/netipx"
@@ -48,25 +47,8 @@ const (
 	defaultUses = alloc.Workload | alloc.Tunnel
 )
 
-// Pool is the type of that name of the engine, which documents it.
-type Pool struct {
-	Name              string // UTF-8
-	Prefix            netip.Prefix
-	BlockBits         int
-	Nodes, Namespaces selector.Selector `json:",omitempty"`
-	Uses              alloc.Use
-	Disabled          bool
-	Manual            bool
-	Order             alloc.Order `json:",omitempty"`
-	Seed              uint64      `json:",omitempty"`
-	Index             []string    `json:",omitempty"`
-	Priority          int
-	Ranges            []netipx.IPRange `json:",omitempty"`
-	MaxBlocksPerHost  int
-	Subnet            bool `json:",omitempty"`
-	Cooldown          time.Duration
-	Draining          []int `json:",omitempty"`
-}
+// Pool is a pool with what the rooms ask of it.
+type Pool struct{ alloc.Pool }
 
 // Check fills in defaults and refuses what cannot be.
 func (p *Pool) Check() error {
@@ -149,7 +131,7 @@ func (p *Pool) checkFields() error {
 // what the engine notes. Nor does a seed or a block size that q has not named.
 func (p Pool) Differs(q Pool) string {
 	q.Seed, q.BlockBits = cmp.Or(q.Seed, p.Seed), cmp.Or(q.BlockBits, p.BlockBits)
-	a, b := reflect.ValueOf(p), reflect.ValueOf(q)
+	a, b := reflect.ValueOf(p.Pool), reflect.ValueOf(q.Pool)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
 		empty := x.Kind() == reflect.Slice && x.Len()+y.Len() == 0
@@ -167,15 +149,8 @@ func (p Pool) Clone() Pool {
 	return p
 }
 
-// Config is the type of that name of the engine, which documents it.
-type Config struct {
-	Strict           bool
-	NoAutoBlocks     bool
-	MaxBlocksPerHost int
-}
-
-// Check refuses what contradicts itself.
-func (c Config) Check() error {
+// CheckConfig refuses what contradicts itself.
+func CheckConfig(c alloc.Config) error {
 	switch {
 	case c.NoAutoBlocks && !c.Strict:
 		return cause.Invalid("Strict", "without automatic blocks, affinity must be strict")
@@ -186,7 +161,7 @@ func (c Config) Check() error {
 }
 
 // maxBlocks returns the limit of blocks per owner, 0 if none is claimed automatically; asked narrows it if it is above 0.
-func (c Config) maxBlocks(asked int) int {
+func maxBlocks(c alloc.Config, asked int) int {
 	if c.NoAutoBlocks {
 		return 0
 	}

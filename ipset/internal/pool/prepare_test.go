@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"go4.org/netipx"
 )
 
@@ -16,7 +17,7 @@ func TestDecodingAllocatesNothingForEachPool(t *testing.T) {
 	c := &Catalog{}
 	for i := range 2000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
-		c.Pools = append(c.Pools, Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26})
+		c.Pools = append(c.Pools, Pool{Pool: alloc.Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26}})
 		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
 	}
 	if err := c.Prepare(); err != nil {
@@ -47,7 +48,7 @@ func TestAvoidedByDefinition(t *testing.T) {
 				continue
 			}
 			n := 1 << (32 - p.bits)
-			pool := Pool{Name: fmt.Sprint("p", (i+round)%6), Prefix: netip.PrefixFrom(at(p.lo), p.bits), BlockBits: 28, Priority: r.IntN(2)}
+			pool := Pool{Pool: alloc.Pool{Name: fmt.Sprint("p", (i+round)%6), Prefix: netip.PrefixFrom(at(p.lo), p.bits), BlockBits: 28, Priority: r.IntN(2)}}
 			pool.Subnet = r.IntN(4) == 0
 			for range max(0, r.IntN(4)-1) {
 				pool.Ranges = append(pool.Ranges, span(p.lo, n))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"net/netip"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
@@ -19,22 +18,15 @@ import (
 // A borrowed address is routed apart from its block. A controller that programs routes asks for exactly these, without reading
 // all blocks.
 
-// Borrowing is the type of that name of the engine, which documents it.
-type Borrowing struct {
-	Host    alloc.Owner
-	Address netip.Addr
-	Block   netip.Prefix
-}
-
 // Borrowings carries out the call of that name.
-func (e *Reader) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
-	return func(yield func(Borrowing, error) bool) {
+func (e *Reader) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
+	return func(yield func(alloc.Borrowing, error) bool) {
 		var err error
 		more := true
 		r := store.Range{From: record.KindHost, To: record.KindHost + "\xff", Limit: txn.ReadMost}
 		pages := e.EachPage(ctx, r, func(recs []store.Record) bool {
 			for _, rec := range recs {
-				var b Borrowing
+				var b alloc.Borrowing
 				if b, err = borrowing(rec.Key); err != nil {
 					return false
 				}
@@ -48,18 +40,18 @@ func (e *Reader) Borrowings(ctx context.Context) iter.Seq2[Borrowing, error] {
 			err = pages
 		}
 		if more && err != nil {
-			yield(Borrowing{}, cause.Wrap(ipalloc.Error{Op: "list", Err: err}))
+			yield(alloc.Borrowing{}, cause.Wrap(ipalloc.Error{Op: "list", Err: err}))
 		}
 	}
 }
 
 // borrowing reads the key of an index record of a host.
-func borrowing(key string) (Borrowing, error) {
+func borrowing(key string) (alloc.Borrowing, error) {
 	code, id, _ := strings.Cut(key[1:], "\x00")
 	host, err := block.OwnerOf(code)
 	at, ok := record.ParseID(id)
 	if err != nil || !ok {
-		return Borrowing{}, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
+		return alloc.Borrowing{}, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
 	}
-	return Borrowing{host, at.Addr(), at.Masked()}, nil
+	return alloc.Borrowing{Host: host, Address: at.Addr(), Block: at.Masked()}, nil
 }

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
-
-	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -23,79 +20,15 @@ import (
 // A follower wants events of addresses, the store has revisions of records. The decoder compares each record with what it was
 // before, by the same derivation as the writer, so that no event is told twice or missed between two records of one commit.
 
-// ChangeKind says what a [Change] is.
-type ChangeKind uint8
-
-const (
-	// AddressAssigned: the address is held; Is has the holder. Was is cooling if the address was. Of an address with several
-	// holders each has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
-	AddressAssigned ChangeKind = iota
-	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
-	// there is no other holder, the address is free.
-	AddressReleased
-	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the holder before.
-	AddressCooling
-	// AddressCooled: the address is free. Was has the holder before.
-	AddressCooled
-	// LeaseChanged: the holder is the same, and the lease ends at another time: it was renewed.
-	LeaseChanged
-	// AttributesChanged: the holder is the same, and its attributes are others.
-	AttributesChanged
-	// HostChanged: the holder is the same, on another host.
-	HostChanged
-	// BlockClaimed: Owner has the block. Former had it before, or is nobody.
-	BlockClaimed
-	// BlockOrphaned: the block has no owner. Former had it before.
-	BlockOrphaned
-	// BlockReturned: the block does not exist any more. Former had it before.
-	BlockReturned
-	// PoolAdded, PoolChanged and PoolRemoved: Pool is the pool after the commit, FormerPool before it.
-	PoolAdded
-	PoolChanged
-	PoolRemoved
-	// ReservationsChanged: Reserved are the reservations after the commit, FormerReserved before it.
-	ReservationsChanged
-	// ConfigChanged: Config is the configuration after the commit, FormerConfig before it.
-	ConfigChanged
-)
-
-// String returns a few words.
-func (k ChangeKind) String() string {
-	return [...]string{
-		"assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
-		"block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed", "configuration changed",
-	}[min(k, ConfigChanged)]
-}
-
-// Change is the type of that name of the engine, which documents it.
-type Change struct {
-	Kind                     ChangeKind
-	Address                  netip.Addr
-	Was, Is                  alloc.Allocation
-	Block                    netip.Prefix
-	Owner, Former            alloc.Owner
-	Pool, FormerPool         *pool.Pool
-	Reserved, FormerReserved *netipx.IPSet
-	Config, FormerConfig     *pool.Config
-	Unknown                  bool
-}
-
-// Commit is the type of that name of the engine, which documents it.
-type Commit struct {
-	Rev           uint64
-	Present, More bool
-	Changes       []Change
-}
-
 // presentPart is how many changes a part of the state at the beginning has at most.
 const presentPart = 1000
 
 // Changes carries out the call of that name.
-func (e *Reader) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, error] {
-	return func(yield func(Commit, error) bool) {
+func (e *Reader) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Commit, error] {
+	return func(yield func(alloc.Commit, error) bool) {
 		fail := func(err error) {
 			if err != nil {
-				yield(Commit{}, cause.Wrap(ipalloc.Error{Op: "follow changes", Err: err}))
+				yield(alloc.Commit{}, cause.Wrap(ipalloc.Error{Op: "follow changes", Err: err}))
 			}
 		}
 		recs, rev, err := e.Store.List(ctx, store.Range{From: record.KindAddress, To: record.PoolsKey + "\x00"})
@@ -115,7 +48,7 @@ func (e *Reader) Changes(ctx context.Context, after uint64) iter.Seq2[Commit, er
 		}
 		recs = nil // the loop may run long
 		for ev, err := range e.Store.Watch(ctx, rev, record.KindAddress, record.KindBlock, record.KindCatalog) {
-			c := Commit{Rev: ev.Rev}
+			c := alloc.Commit{Rev: ev.Rev}
 			if err == nil {
 				c.Changes, err = d.commit(ev)
 			}
@@ -149,7 +82,7 @@ func (d *decoder) begin(recs []store.Record, at, later uint64) {
 }
 
 // present yields records, which are in key order, as a commit that made them all, and reports whether the loop goes on.
-func (d *decoder) present(recs []store.Record, rev uint64, yield func(Commit, error) bool) (more bool, err error) {
+func (d *decoder) present(recs []store.Record, rev uint64, yield func(alloc.Commit, error) bool) (more bool, err error) {
 	from := func(kind string) int {
 		i, _ := slices.BinarySearchFunc(recs, kind, func(r store.Record, kind string) int { return strings.Compare(r.Key[:1], kind) })
 		return i
@@ -162,17 +95,17 @@ func (d *decoder) present(recs []store.Record, rev uint64, yield func(Commit, er
 			if err != nil {
 				return false, err
 			}
-			if left -= len(part); !yield(Commit{Rev: rev, Present: true, More: left > 0, Changes: changes}, nil) {
+			if left -= len(part); !yield(alloc.Commit{Rev: rev, Present: true, More: left > 0, Changes: changes}, nil) {
 				return false, nil
 			}
 		}
 	}
-	return len(recs) > 0 || yield(Commit{Rev: rev, Present: true}, nil), nil
+	return len(recs) > 0 || yield(alloc.Commit{Rev: rev, Present: true}, nil), nil
 }
 
 // commit returns the changes of a commit.
-func (d *decoder) commit(ev store.Event) ([]Change, error) {
-	var settings, claimed, addresses, gone []Change
+func (d *decoder) commit(ev store.Event) ([]alloc.Change, error) {
+	var settings, claimed, addresses, gone []alloc.Change
 	for _, r := range ev.Changes {
 		was, known := d.known[r.Key]
 		unknown := !known && ev.Rev <= d.complete && !d.seen[r.Key]
@@ -181,11 +114,11 @@ func (d *decoder) commit(ev store.Event) ([]Change, error) {
 		case record.KindAddress:
 			addresses, err = addressChanges(addresses, r.Key, was, r.Value, unknown)
 		case record.KindBlock:
-			var c Change
+			var c alloc.Change
 			switch c, err = blockChange(r.Key, was, r.Value, unknown); {
-			case c.Kind == BlockClaimed && c.Owner != c.Former:
+			case c.Kind == alloc.BlockClaimed && c.Owner != c.Former:
 				claimed = append(claimed, c)
-			case c.Kind != BlockClaimed:
+			case c.Kind != alloc.BlockClaimed:
 				gone = append(gone, c)
 			}
 		case record.KindCatalog:
@@ -217,12 +150,12 @@ func (d *decoder) learn(r store.Record, rev uint64) {
 }
 
 // addressChanges appends what a commit did to an address; an empty value is no record.
-func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, error) {
+func addressChanges(dst []alloc.Change, key, was, is string, unknown bool) ([]alloc.Change, error) {
 	at, ok := record.ParseAddressKey(key)
 	if !ok {
 		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
 	}
-	c := Change{Address: at, Unknown: unknown}
+	c := alloc.Change{Address: at, Unknown: unknown}
 	for _, v := range []struct {
 		to    *alloc.Allocation
 		value string
@@ -236,7 +169,7 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 		}
 		*v.to = al
 	}
-	add := func(kind ChangeKind, was, is alloc.Allocation) {
+	add := func(kind alloc.ChangeKind, was, is alloc.Allocation) {
 		c.Kind, c.Was, c.Is = kind, was, is
 		dst = append(dst, c)
 	}
@@ -246,16 +179,16 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 		switch is, ok := find(has, h.Seq); {
 		case ok:
 			if !h.Until.Equal(is.Until) {
-				add(LeaseChanged, h, is)
+				add(alloc.LeaseChanged, h, is)
 			}
 			if h.Attributes != is.Attributes || h.Alternate != is.Alternate {
-				add(AttributesChanged, h, is)
+				add(alloc.AttributesChanged, h, is)
 			}
 			if h.Host != is.Host || h.Handle != is.Handle {
-				add(HostChanged, h, is)
+				add(alloc.HostChanged, h, is)
 			}
 		case !now.Cooling || now.Seq != h.Seq:
-			add(AddressReleased, h, alloc.Allocation{})
+			add(alloc.AddressReleased, h, alloc.Allocation{})
 		}
 	}
 	for i, h := range has {
@@ -265,18 +198,18 @@ func addressChanges(dst []Change, key, was, is string, unknown bool) ([]Change, 
 		if i > 0 || len(had) > 0 {
 			before = alloc.Allocation{}
 		}
-		add(AddressAssigned, before, h)
+		add(alloc.AddressAssigned, before, h)
 	}
 	switch {
 	case len(had) == 0 && now.Cooling && before != now:
-		add(AddressCooling, before, now)
+		add(alloc.AddressCooling, before, now)
 	case now.Cooling && before != now:
 		last, _ := find(had, now.Seq)
-		add(AddressCooling, last, now)
+		add(alloc.AddressCooling, last, now)
 	case len(had)+len(has) == 0 && before.Cooling && !now.Cooling:
-		add(AddressCooled, before, now)
+		add(alloc.AddressCooled, before, now)
 	case is == "" && len(had) == 0 && !before.Cooling:
-		add(AddressReleased, before, now) // it is not known what was before
+		add(alloc.AddressReleased, before, now) // it is not known what was before
 	}
 	return dst, nil
 }
@@ -299,9 +232,9 @@ func find(holders []alloc.Allocation, seq uint64) (alloc.Allocation, bool) {
 }
 
 // blockChange returns what a commit did to the owner of a block; one that was claimed by its owner has not changed.
-func blockChange(key, was, is string, unknown bool) (Change, error) {
+func blockChange(key, was, is string, unknown bool) (alloc.Change, error) {
 	p, ok := record.ParseBlockID(key[1:])
-	c := Change{Kind: BlockClaimed, Block: p, Unknown: unknown}
+	c := alloc.Change{Kind: alloc.BlockClaimed, Block: p, Unknown: unknown}
 	if !ok {
 		return c, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, key)
 	}
@@ -320,15 +253,15 @@ func blockChange(key, was, is string, unknown bool) (Change, error) {
 	}
 	switch {
 	case is == "":
-		c.Kind = BlockReturned
+		c.Kind = alloc.BlockReturned
 	case c.Owner.Kind == alloc.Nobody && (was == "" || c.Former.Kind != alloc.Nobody):
-		c.Kind = BlockOrphaned
+		c.Kind = alloc.BlockOrphaned
 	}
 	return c, nil
 }
 
 // catalogChanges returns what a commit did to pools and settings.
-func catalogChanges(was, is string, unknown bool) (cs []Change, err error) {
+func catalogChanges(was, is string, unknown bool) (cs []alloc.Change, err error) {
 	before, err := pool.DecodeCatalog(was)
 	if err != nil {
 		return nil, err
@@ -341,19 +274,19 @@ func catalogChanges(was, is string, unknown bool) (cs []Change, err error) {
 		p := before.Pools[i].Clone()
 		switch j := now.ByName(p.Name); {
 		case j < 0:
-			cs = append(cs, Change{Kind: PoolRemoved, FormerPool: &p})
+			cs = append(cs, alloc.Change{Kind: alloc.PoolRemoved, FormerPool: &p.Pool})
 		case !samePool(&p, &now.Pools[j]):
 			q := now.Pools[j].Clone()
-			cs = append(cs, Change{Kind: PoolChanged, Pool: &q, FormerPool: &p})
+			cs = append(cs, alloc.Change{Kind: alloc.PoolChanged, Pool: &q.Pool, FormerPool: &p.Pool})
 		}
 	}
 	for i := range now.Pools {
 		if p := now.Pools[i].Clone(); before.ByName(p.Name) < 0 {
-			cs = append(cs, Change{Kind: PoolAdded, Pool: &p, Unknown: unknown})
+			cs = append(cs, alloc.Change{Kind: alloc.PoolAdded, Pool: &p.Pool, Unknown: unknown})
 		}
 	}
 	if unknown || !slices.Equal(before.Reserved, now.Reserved) {
-		c := Change{Kind: ReservationsChanged, Unknown: unknown}
+		c := alloc.Change{Kind: alloc.ReservationsChanged, Unknown: unknown}
 		if c.FormerReserved, err = pool.SetOf(before.Reserved); err != nil {
 			return nil, err
 		}
@@ -363,7 +296,7 @@ func catalogChanges(was, is string, unknown bool) (cs []Change, err error) {
 		cs = append(cs, c)
 	}
 	if unknown || before.Config != now.Config {
-		cs = append(cs, Change{Kind: ConfigChanged, Config: &now.Config, FormerConfig: &before.Config, Unknown: unknown})
+		cs = append(cs, alloc.Change{Kind: alloc.ConfigChanged, Config: &now.Config, FormerConfig: &before.Config, Unknown: unknown})
 	}
 	return cs, nil
 }

@@ -10,23 +10,13 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 )
 
 // What a host has and what limits it is the first question after an assignment that failed. The counts come from the same catalog and
 // lists as the decision did.
 
-// HostReport is the type of that name of the engine, which documents it.
-type HostReport struct {
-	Owner                    alloc.Owner
-	Blocks                   int
-	Used, Cooling, Available alloc.Count
-	Borrowed, Lent           int
-	Limits                   []pool.BlockLimit
-}
-
 // Hosts carries out the call of that name.
-func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
+func (e *Reader) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 	cat, err := e.ReadCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -35,10 +25,10 @@ func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	reports, inPool := make(map[alloc.Owner]*HostReport), make(map[alloc.Owner]map[string]int)
-	of := func(o alloc.Owner) *HostReport {
+	reports, inPool := make(map[alloc.Owner]*alloc.HostReport), make(map[alloc.Owner]map[string]int)
+	of := func(o alloc.Owner) *alloc.HostReport {
 		if reports[o] == nil {
-			reports[o], inPool[o] = &HostReport{Owner: o}, make(map[string]int)
+			reports[o], inPool[o] = &alloc.HostReport{Owner: o}, make(map[string]int)
 		}
 		return reports[o]
 	}
@@ -68,19 +58,19 @@ func (e *Reader) Hosts(ctx context.Context) ([]HostReport, error) {
 			of(owner).Lent++
 		}
 	}
-	out := make([]HostReport, 0, len(reports))
+	out := make([]alloc.HostReport, 0, len(reports))
 	for o, r := range reports {
 		if limit := cat.Config.MaxBlocksPerHost; limit > 0 {
-			r.Limits = append(r.Limits, pool.BlockLimit{Blocks: r.Blocks, Max: limit})
+			r.Limits = append(r.Limits, alloc.BlockLimit{Blocks: r.Blocks, Max: limit})
 		}
 		for _, p := range cat.Pools {
 			if n := inPool[o][p.Name]; p.MaxBlocksPerHost > 0 && n > 0 {
-				r.Limits = append(r.Limits, pool.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost})
+				r.Limits = append(r.Limits, alloc.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost})
 			}
 		}
 		out = append(out, *r)
 	}
-	slices.SortFunc(out, func(a, b HostReport) int {
+	slices.SortFunc(out, func(a, b alloc.HostReport) int {
 		return cmp.Or(b.Used.Cmp(a.Used), strings.Compare(a.Owner.String(), b.Owner.String()))
 	})
 	return out, nil

@@ -24,26 +24,16 @@ import (
 
 // An alarm rests on these sums, so each address counts once: in the block that has it, in the smallest pool that serves it.
 
-// Utilization is the type of that name of the engine, which documents it.
-type Utilization struct {
-	Pool                                         string
-	Prefix                                       netip.Prefix
-	Owner                                        alloc.Owner // of a block
-	Capacity, Used, Cooling, Reserved, Available alloc.Count
-	Blocks                                       []Utilization // of a pool, in address order
-	Nested                                       []netip.Prefix
-}
-
-// Utilization carries out the call of that name.
-func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
+// alloc.Utilization carries out the call of that name.
+func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 	cat, err := e.ReadCatalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pools := make([]Utilization, len(cat.Pools), len(cat.Pools)+1)
+	pools := make([]alloc.Utilization, len(cat.Pools), len(cat.Pools)+1)
 	for i := range cat.Pools {
 		p := &cat.Pools[i]
-		pools[i] = Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix.Addr(), record.LastAddr(p.Prefix))}
+		pools[i] = alloc.Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix.Addr(), record.LastAddr(p.Prefix))}
 		for _, r := range cat.Inner[i] {
 			pools[i].Capacity = pools[i].Capacity.Sub(sizeOf(r.From(), r.To()))
 		}
@@ -54,7 +44,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
 			pools[o].Nested = append(pools[o].Nested, cat.Pools[i].Prefix)
 		}
 	}
-	lost := Utilization{}
+	lost := alloc.Utilization{}
 	err = e.eachHeader(ctx, cat, func(b *block.Block) {
 		at := b.Prefix()
 		i := cat.Containing(at.Addr())
@@ -62,15 +52,15 @@ func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
 		if i >= 0 {
 			of = &pools[i]
 		}
-		of.Blocks = append(of.Blocks, Utilization{Pool: of.Pool, Prefix: at, Owner: b.Owner()})
+		of.Blocks = append(of.Blocks, alloc.Utilization{Pool: of.Pool, Prefix: at, Owner: b.Owner()})
 		row := &of.Blocks[len(of.Blocks)-1]
 		for from, last := at.Addr(), record.LastAddr(at); ; {
 			i, end := cat.Served(from, at)
 			r := netipx.IPRangeFrom(from, end)
 			u := utilizationOf(b, cat, i, r)
-			row.add(u)
+			add(row, u)
 			if i < 0 {
-				lost.add(u)
+				add(&lost, u)
 			} else {
 				// What the block says of its reserved addresses replaces what the pool knew of them.
 				p := &pools[i]
@@ -81,16 +71,16 @@ func (e *Reader) Utilization(ctx context.Context) ([]Utilization, error) {
 			}
 			from = end.Next()
 		}
-		row.settle()
+		settle(row)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i := range pools {
-		pools[i].settle()
+		settle(&pools[i])
 	}
 	if lost.Capacity != (alloc.Count{}) {
-		lost.settle()
+		settle(&lost)
 		pools = append(pools, lost)
 	}
 	return pools, nil
@@ -157,18 +147,18 @@ func (e *Reader) headersOf(ctx context.Context, cat *pool.Catalog, recs []store.
 }
 
 // add adds the counts of a part.
-func (u *Utilization) add(p Utilization) {
+func add(u *alloc.Utilization, p alloc.Utilization) {
 	u.Capacity, u.Used, u.Cooling, u.Reserved = u.Capacity.Add(p.Capacity), u.Used.Add(p.Used), u.Cooling.Add(p.Cooling), u.Reserved.Add(p.Reserved)
 }
 
 // settle derives what is available.
-func (u *Utilization) settle() {
+func settle(u *alloc.Utilization) {
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
 }
 
 // utilizationOf returns the use of the addresses r of a block, which pool i serves, -1 for none.
-func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) Utilization {
-	u := Utilization{Capacity: sizeOf(r.From(), r.To())}
+func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) alloc.Utilization {
+	u := alloc.Utilization{Capacity: sizeOf(r.From(), r.To())}
 	part := block.Span{Hi: math.MaxUint64}
 	if at := b.Prefix(); r.From() != at.Addr() || r.To() != record.LastAddr(at) {
 		part = b.Spans([]netipx.IPRange{r})[0]

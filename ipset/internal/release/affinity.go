@@ -18,17 +18,11 @@ import (
 // A host usually gets its blocks by assigning addresses. These calls give it blocks by hand and take them back, for operators that plan
 // routes before there are addresses.
 
-// ClaimFailure is the type of that name of the engine, which documents it.
-type ClaimFailure struct {
-	Block netip.Prefix
-	Err   error
-}
-
 // maxClaim is the largest number of blocks that one ClaimAffinity names.
 const maxClaim = 1 << 16
 
 // ClaimAffinity carries out the call of that name.
-func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []ClaimFailure, err error) {
+func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []alloc.ClaimFailure, err error) {
 	err = o.Check()
 	if err == nil {
 		err = block.CheckPrefix(p)
@@ -51,11 +45,11 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Ow
 		}
 		any = true
 		if pool.Disabled {
-			failed = append(failed, ClaimFailure{part, cause.Wrap(ipalloc.Error{Op: "claim", Name: pool.Name, Err: cause.NoPool})})
+			failed = append(failed, alloc.ClaimFailure{Block: part, Err: cause.Wrap(ipalloc.Error{Op: "claim", Name: pool.Name, Err: cause.NoPool})})
 			continue
 		}
 		if part.Bits() > pool.BlockBits {
-			failed = append(failed, ClaimFailure{part, fmt.Errorf("%w: a block of %s is a /%d", cause.BadBlockSize, pool.Name, pool.BlockBits)})
+			failed = append(failed, alloc.ClaimFailure{Block: part, Err: fmt.Errorf("%w: a block of %s is a /%d", cause.BadBlockSize, pool.Name, pool.BlockBits)})
 			continue
 		}
 		if pool.BlockBits-part.Bits() > 16 {
@@ -72,7 +66,7 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Ow
 			case err == nil:
 				claimed = append(claimed, block)
 			case errors.Is(err, cause.Claimed), errors.Is(err, cause.BlockLimit), errors.Is(err, cause.Covered), errors.Is(err, cause.NoPool):
-				failed = append(failed, ClaimFailure{block, err})
+				failed = append(failed, alloc.ClaimFailure{Block: block, Err: err})
 			default:
 				return claimed, failed, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: block, Owner: o.String(), Err: err})
 			}

@@ -2,7 +2,6 @@ package release
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -14,18 +13,11 @@ import (
 // A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder.
 // Conditions on the present attributes let two controllers agree on who makes the step.
 
-// SetOwnerArgs is the type of that name of the engine, which documents it.
-type SetOwnerArgs struct {
-	Address netip.Addr
-	alloc.Guard
-	Active, Alternate     *alloc.Attributes
-	Host                  *alloc.Owner
-	Swap                  bool
-	IfActive, IfAlternate *alloc.Attributes
-}
+// setOwner is one call of SetAttributes.
+type setOwner struct{ alloc.SetOwnerArgs }
 
 // detach copies what the arguments refer to, because the plan may outlive the call.
-func (a *SetOwnerArgs) detach() {
+func (a *setOwner) detach() {
 	for _, p := range []**alloc.Attributes{&a.Active, &a.Alternate, &a.IfActive, &a.IfAlternate} {
 		if *p != nil {
 			c := **p
@@ -39,14 +31,15 @@ func (a *SetOwnerArgs) detach() {
 }
 
 // SetAttributes carries out the call of that name.
-func (e *Releaser) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
+func (e *Releaser) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) error {
 	var err error
 	if a.Host != nil {
 		err = a.Host.Check()
 	}
 	if err == nil {
-		a.detach()
-		err = e.doHeld(ctx, a.Address, a.Guard, a.apply, nil)
+		p := setOwner{a}
+		p.detach()
+		err = e.doHeld(ctx, a.Address, a.Guard, p.apply, nil)
 	}
 	if err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
@@ -55,7 +48,7 @@ func (e *Releaser) SetAttributes(ctx context.Context, a SetOwnerArgs) error {
 }
 
 // apply changes a holder.
-func (a *SetOwnerArgs) apply(t *txn.Txn, at txn.Place) error {
+func (a *setOwner) apply(t *txn.Txn, at txn.Place) error {
 	h := at.Holder
 	if a.IfActive != nil && *a.IfActive != h.Active || a.IfAlternate != nil && *a.IfAlternate != h.Alternate {
 		return cause.Owner

@@ -13,18 +13,6 @@ import (
 // A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use,
 // and its knowledge may be old; hence the grace period, the second look and the guard of the release.
 
-// Liveness says whether an allocation is in use, as far as the caller knows.
-type Liveness uint8
-
-const (
-	// Alive means that it is in use, or that the caller cannot tell.
-	Alive Liveness = iota
-	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
-	Leaked
-	// Gone means that what used it no longer exists. It is released at once.
-	Gone
-)
-
 // Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
 // first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
 // addresses of a handle go together or not at all. Those without handle are never touched.
@@ -54,7 +42,7 @@ func (c *Collector) Candidates() int { return len(c.since) }
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
 // sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
 // store that ended it.
-func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
+func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	now := c.e.Now()
 	seen := make(map[leakKey]time.Time)
 	confirmed := make(map[string][]alloc.Allocation) // by handle
@@ -67,7 +55,7 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liv
 		}
 		for al := range al.Holders() {
 			l := live(al)
-			if l == Alive {
+			if l == alloc.Alive {
 				continue
 			}
 			key := leakKey{al.Address, al.Seq}
@@ -76,7 +64,7 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liv
 				first = now
 			}
 			seen[key] = first
-			if l == Gone || c.grace > 0 && now.Sub(first) >= c.grace {
+			if l == alloc.Gone || c.grace > 0 && now.Sub(first) >= c.grace {
 				confirmed[al.Handle] = append(confirmed[al.Handle], al)
 			}
 		}
@@ -86,7 +74,7 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) Liv
 }
 
 // release gives back the addresses of the handles of which all are confirmed, handle by handle.
-func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Allocation, live func(alloc.Allocation) Liveness) ([]alloc.Allocation, error) {
+func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Allocation, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	var done []alloc.Allocation
 	for _, h := range slices.Sorted(maps.Keys(confirmed)) {
 		als := confirmed[h]
@@ -96,7 +84,7 @@ func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Al
 			return done, err
 		}
 		same := func(a, b alloc.Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
-		alive := func(al alloc.Allocation) bool { return live(al) == Alive }
+		alive := func(al alloc.Allocation) bool { return live(al) == alloc.Alive }
 		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
 			continue
 		}

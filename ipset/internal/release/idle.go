@@ -37,7 +37,7 @@ type idleRow struct {
 }
 
 // sweepIdle gives back blocks that are empty.
-func (e *Releaser) sweepIdle(ctx context.Context, a SweepArgs, s *Swept) error {
+func (e *Releaser) sweepIdle(ctx context.Context, a alloc.SweepArgs, s *alloc.Swept) error {
 	now, err := e.Past()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func sortIdle(rows []idleRow) {
 }
 
 // giveBack gives back those of the blocks that are idle or no longer selected, and appends to kept those that their owners keep.
-func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a SweepArgs, before int64, rows, kept []idleRow, s *Swept) ([]idleRow, error) {
+func (e *Releaser) giveBack(ctx context.Context, cat *pool.Catalog, a alloc.SweepArgs, before int64, rows, kept []idleRow, s *alloc.Swept) ([]idleRow, error) {
 	stays := make(map[netip.Prefix]int64, len(rows))
 	for _, r := range rows {
 		stays[r.at] = r.since

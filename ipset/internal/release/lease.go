@@ -88,16 +88,8 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 	return renewed, nil
 }
 
-// DeclineArgs is the type of that name of the engine, which documents it.
-type DeclineArgs struct {
-	Address netip.Addr
-	alloc.Guard
-	For    time.Duration
-	Reason string
-}
-
 // Decline carries out the call of that name.
-func (e *Releaser) Decline(ctx context.Context, a DeclineArgs) (alloc.Allocation, error) {
+func (e *Releaser) Decline(ctx context.Context, a alloc.DeclineArgs) (alloc.Allocation, error) {
 	fail := func(err error) (alloc.Allocation, error) {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
 	}

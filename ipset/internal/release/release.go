@@ -85,15 +85,8 @@ func (e *Releaser) eachAddressOf(ctx context.Context, handle string, do func([]n
 	return e.InSteps(ids, do)
 }
 
-// ReleaseArgs is the type of that name of the engine, which documents it.
-type ReleaseArgs struct {
-	Handle    string
-	Addresses []alloc.Release
-	Also      []store.Op
-}
-
 // Release carries out the call of that name.
-func (e *Releaser) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, error) {
+func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr, error) {
 	var err error
 	if a.Handle != "" {
 		err = cause.Name("handle", a.Handle)
@@ -116,7 +109,7 @@ func (e *Releaser) Release(ctx context.Context, a ReleaseArgs) ([]netip.Addr, er
 
 // ReleaseIf releases addresses, all or none, if some of their records are at the revisions that guards say. The arguments have been
 // checked.
-func (e *Releaser) ReleaseIf(ctx context.Context, a ReleaseArgs, guards []store.Op) ([]netip.Addr, error) {
+func (e *Releaser) ReleaseIf(ctx context.Context, a alloc.ReleaseArgs, guards []store.Op) ([]netip.Addr, error) {
 	p := releasePlan{named: a.Addresses, handle: a.Handle, whole: true, also: txn.Also{Ops: a.Also}, guards: guards}
 	if err := e.Do(ctx, &p); err != nil {
 		return nil, occ.Conflict("ipset", err)

@@ -17,26 +17,9 @@ import (
 // Time ends leases and cooldowns without a commit. What it has ended stays in the records until a plan meets the block; the sweep meets
 // the blocks that no plan comes to, and returns blocks that have been empty for long.
 
-// SweepArgs is the type of that name of the engine, which documents it.
-type SweepArgs struct {
-	IdleAfter     time.Duration
-	Keep          int
-	Unselected    bool
-	RequestsAfter time.Duration
-	StickyAfter   time.Duration
-}
-
-// Swept is the type of that name of the engine, which documents it.
-type Swept struct {
-	Advanced         int
-	Ended            []alloc.Allocation
-	Returned         []netip.Prefix
-	Requests, Sticky int
-}
-
 // Sweep carries out the call of that name.
-func (e *Releaser) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
-	var s Swept
+func (e *Releaser) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
+	var s alloc.Swept
 	err := e.sweepDue(ctx, &s)
 	if err == nil && (a.IdleAfter > 0 || a.Unselected) {
 		err = e.sweepIdle(ctx, a, &s)
@@ -54,7 +37,7 @@ func (e *Releaser) Sweep(ctx context.Context, a SweepArgs) (Swept, error) {
 }
 
 // sweepDue advances the blocks whose time has come.
-func (e *Releaser) sweepDue(ctx context.Context, s *Swept) error {
+func (e *Releaser) sweepDue(ctx context.Context, s *alloc.Swept) error {
 	now, err := e.Past()
 	if err != nil {
 		return err

@@ -115,14 +115,14 @@ func (t *Txn) Take(o alloc.Owner, p netip.Prefix) error {
 
 // Limit returns the limit that forbids an owner one more block of pool i, false if none does; asked narrows the limit of all its blocks
 // if it is above 0.
-func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit pool.BlockLimit, reached bool, err error) {
+func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit alloc.BlockLimit, reached bool, err error) {
 	oe, err := t.Owner(o)
 	if err != nil {
 		return limit, false, err
 	}
 	n, p := oe.Get().N, &c.Pools[i]
 	if most := c.MostBlocks(asked); n >= most {
-		return pool.BlockLimit{Blocks: n, Max: most}, true, nil
+		return alloc.BlockLimit{Blocks: n, Max: most}, true, nil
 	}
 	if p.MaxBlocksPerHost == 0 || n < p.MaxBlocksPerHost {
 		return limit, false, nil
@@ -137,5 +137,5 @@ func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit pool.Bl
 			n++
 		}
 	}
-	return pool.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost}, n >= p.MaxBlocksPerHost, nil
+	return alloc.BlockLimit{Pool: p.Name, Blocks: n, Max: p.MaxBlocksPerHost}, n >= p.MaxBlocksPerHost, nil
 }

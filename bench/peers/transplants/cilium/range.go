@@ -69,7 +69,7 @@ func NewCIDRRange(p netip.Prefix, opts ...CIDRRangeOption) *Range {
 	e, err := ipset.New(store.NewMemory(), ipset.Options{})
 	if err == nil {
 		bits := max(pool.Bits(), p.Addr().BitLen()-8)
-		err = e.AddPool(ctx, ipset.Pool{Name: "range", Prefix: pool, BlockBits: bits, Ranges: []netipx.IPRange{r.usable}})
+		err = e.AddPool(ctx, alloc.Pool{Name: "range", Prefix: pool, BlockBits: bits, Ranges: []netipx.IPRange{r.usable}})
 	}
 	if r.e = e; err != nil {
 		panic(err)
@@ -90,7 +90,7 @@ func (r *Range) Allocate(ip netip.Addr) error {
 	if !r.usable.Contains(ip) {
 		return &ErrNotInRange{r.prefix.String()}
 	}
-	_, err := r.e.AssignIP(ctx, ipset.AssignIPArgs{Address: ip, Owner: host})
+	_, err := r.e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: host})
 	if errors.Is(err, ipalloc.ErrOccupied) {
 		return ErrAllocated
 	}
@@ -98,7 +98,7 @@ func (r *Range) Allocate(ip netip.Addr) error {
 }
 
 func (r *Range) AllocateNext() (netip.Addr, error) {
-	args := ipset.AssignArgs{Owner: host, Num4: 1}
+	args := alloc.AssignArgs{Owner: host, Num4: 1}
 	if r.base.Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}

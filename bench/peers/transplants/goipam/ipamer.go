@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -84,7 +83,7 @@ func (p held) lacks(cidr string, length int) error {
 
 // next returns the address that the engine would give next, which may lie behind the prefix.
 func (p held) next(ctx context.Context) (netip.Addr, error) {
-	args := ipset.AssignArgs{Owner: alloc.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
 	if p.at.Addr().Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}
@@ -121,7 +120,7 @@ func (i *ipamer) acquireSpecificIPInternal(ctx context.Context, namespace, prefi
 	case taken:
 		return nil, fmt.Errorf("%w: given ip:%s is already allocated", ErrAlreadyAllocated, ip)
 	}
-	args := ipset.AssignIPArgs{Address: ip, Owner: alloc.HostOwner(owner), Also: []store.Op{p.use(store.Put, "")}}
+	args := alloc.AssignIPArgs{Address: ip, Owner: alloc.HostOwner(owner), Also: []store.Op{p.use(store.Put, "")}}
 	if _, err := p.engine.AssignIP(ctx, args); errors.Is(err, ipalloc.ErrOccupied) {
 		return nil, ipalloc.ErrConflict // since find looked
 	} else if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -63,7 +64,7 @@ func (st storage) CreateNamespace(ctx context.Context, namespace string) error {
 			err = s.AddPool(ctx, prefixes.Pool{Prefix: root, Sizes: prefixes.Sizes{Longest: root.Addr().BitLen()}})
 		}
 		if err == nil {
-			err = s.engine.AddPool(ctx, ipset.Pool{Name: root.String(), Prefix: root})
+			err = s.engine.AddPool(ctx, alloc.Pool{Name: root.String(), Prefix: root})
 		}
 	}
 	return err
@@ -86,7 +87,7 @@ func (st storage) DeleteNamespace(ctx context.Context, namespace string) error {
 			err = s.RemovePool(ctx, root)
 		}
 		if err == nil {
-			err = s.engine.Operator().ChangePools(ctx, ipset.PoolChanges{Remove: []string{root.String()}, IfEmpty: true})
+			err = s.engine.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{root.String()}, IfEmpty: true})
 		}
 	}
 	if err == nil {

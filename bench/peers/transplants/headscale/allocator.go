@@ -43,7 +43,7 @@ func NewIPAllocator(db *HSDatabase, prefix4, prefix6 *netip.Prefix, strategy typ
 		return nil, err
 	}
 	service4, service6 := tsaddr.TailscaleServiceIP(), tsaddr.TailscaleServiceIPv6()
-	change := ipset.PoolChanges{Reserve: []netipx.IPRange{
+	change := alloc.PoolChanges{Reserve: []netipx.IPRange{
 		netipx.RangeOfPrefix(tsaddr.ChromeOSVMRange()), netipx.IPRangeFrom(service4, service4), netipx.IPRangeFrom(service6, service6),
 	}}
 	add := func(p *netip.Prefix, prev *netip.Addr) {
@@ -52,7 +52,7 @@ func NewIPAllocator(db *HSDatabase, prefix4, prefix6 *netip.Prefix, strategy typ
 		}
 		*prev = p.Addr()
 		r := netipx.RangeOfPrefix(*p)
-		pool := ipset.Pool{Name: p.String(), Prefix: *p, BlockBits: max(p.Bits(), p.Addr().BitLen()-64)}
+		pool := alloc.Pool{Name: p.String(), Prefix: *p, BlockBits: max(p.Bits(), p.Addr().BitLen()-64)}
 		if strategy == types.IPAllocationStrategyRandom {
 			pool.Order = alloc.Random
 		}
@@ -69,7 +69,7 @@ func NewIPAllocator(db *HSDatabase, prefix4, prefix6 *netip.Prefix, strategy typ
 			if ip == nil {
 				continue
 			}
-			if _, err := e.AssignIP(ctx, ipset.AssignIPArgs{Address: *ip, Owner: server}); err != nil && !errors.Is(err, ipalloc.ErrNotFound) {
+			if _, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: *ip, Owner: server}); err != nil && !errors.Is(err, ipalloc.ErrNotFound) {
 				return nil, err
 			}
 		}
@@ -79,7 +79,7 @@ func NewIPAllocator(db *HSDatabase, prefix4, prefix6 *netip.Prefix, strategy typ
 
 // next returns the first free address after prev, or a random one.
 func (i *IPAllocator) next(prev netip.Addr, prefix *netip.Prefix) (*netip.Addr, error) {
-	args := ipset.AssignArgs{Owner: server, Num4: 1, Pools: []string{prefix.String()}}
+	args := alloc.AssignArgs{Owner: server, Num4: 1, Pools: []string{prefix.String()}}
 	if prefix.Addr().Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}

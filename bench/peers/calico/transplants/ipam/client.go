@@ -77,7 +77,7 @@ func (c ipamClient) sync(ctx context.Context) (*ipset.Engine, error) {
 	}
 	have, err := e.Pools(ctx)
 	for _, p := range have {
-		if !slices.ContainsFunc(want.Set, func(q ipset.Pool) bool { return q.Name == p.Name }) {
+		if !slices.ContainsFunc(want.Set, func(q alloc.Pool) bool { return q.Name == p.Name }) {
 			want.Remove = append(want.Remove, p.Name)
 		}
 	}
@@ -86,11 +86,11 @@ func (c ipamClient) sync(ctx context.Context) (*ipset.Engine, error) {
 		err = errors.Join(err, e.Operator().ImportBlock(ctx, b))
 	}
 	c.bc.Pending = nil
-	_, swept := e.Operator().Sweep(ctx, ipset.SweepArgs{Unselected: true})
+	_, swept := e.Operator().Sweep(ctx, alloc.SweepArgs{Unselected: true})
 	return e, errors.Join(err, swept)
 }
 
-func (c ipamClient) wanted(ctx context.Context) (want ipset.PoolChanges, err error) {
+func (c ipamClient) wanted(ctx context.Context) (want alloc.PoolChanges, err error) {
 	all, err := c.pools.GetAllPools()
 	if err != nil {
 		return want, err
@@ -98,7 +98,7 @@ func (c ipamClient) wanted(ctx context.Context) (want ipset.PoolChanges, err err
 	v4, _ := c.pools.GetEnabledPools(4)
 	v6, _ := c.pools.GetEnabledPools(6)
 	for _, p := range all {
-		q := ipset.Pool{Name: p.Spec.CIDR, Prefix: netip.MustParsePrefix(p.Spec.CIDR).Masked(), Uses: uses(p.Spec.AllowedUses...)}
+		q := alloc.Pool{Name: p.Spec.CIDR, Prefix: netip.MustParsePrefix(p.Spec.CIDR).Masked(), Uses: uses(p.Spec.AllowedUses...)}
 		if p.Spec.BlockSize <= q.Prefix.Addr().BitLen() {
 			q.BlockBits = p.Spec.BlockSize // the suite gives IPv4 pools the default of IPv6
 		}
@@ -163,8 +163,8 @@ func ends(r *HostReservedAttr) (head, tail uint64) {
 
 // args returns what assigning and claiming have in common. Each pool that is named must be
 // enabled and of the family.
-func (c ipamClient) args(host string, version, num int, pools []cnet.IPNet, r *HostReservedAttr) (a ipset.AssignArgs, err error) {
-	a = ipset.AssignArgs{Owner: alloc.HostOwner(host), Num4: num}
+func (c ipamClient) args(host string, version, num int, pools []cnet.IPNet, r *HostReservedAttr) (a alloc.AssignArgs, err error) {
+	a = alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: num}
 	if version == 6 {
 		a.Num4, a.Num6 = 0, num
 	}
@@ -228,10 +228,10 @@ func (c ipamClient) unqualified(host string) error {
 }
 
 // explain adds Calico's message why there are fewer addresses than asked, and returns its error.
-func (out *IPAMAssignments) explain(short []ipset.Shortage, strict bool) error {
+func (out *IPAMAssignments) explain(short []alloc.Shortage, strict bool) error {
 	var pools []string
 	for _, s := range short {
-		if s.Reason == ipset.ReasonLimitReached {
+		if s.Reason == alloc.ReasonLimitReached {
 			out.AddMsg(fmt.Sprintf("Need to allocate an IPAM block but could not - limit of %d blocks reached for this node", s.Limit.Max))
 			return ErrBlockLimit
 		}
@@ -250,7 +250,7 @@ func (c ipamClient) AssignIP(ctx context.Context, a AssignIPArgs) error {
 	if err != nil {
 		return err
 	}
-	args := ipset.AssignIPArgs{Address: address(a.IP), Owner: alloc.HostOwner(cmp.Or(a.Hostname, localHost)), Use: alloc.Workload}
+	args := alloc.AssignIPArgs{Address: address(a.IP), Owner: alloc.HostOwner(cmp.Or(a.Hostname, localHost)), Use: alloc.Workload}
 	args.Head, args.Tail = ends(a.HostReservedAttr)
 	if args.Claim, err = claim(a.HandleID, a.Attrs); err != nil {
 		return err
@@ -346,7 +346,7 @@ func (c ipamClient) ClaimAffinity(ctx context.Context, cidr cnet.IPNet, host str
 }
 
 func (c ipamClient) disown(ctx context.Context, host string, p netip.Prefix, mustBeEmpty bool) error {
-	_, err := c.engine().DisownBlocks(ctx, ipset.DisownArgs{Prefix: p, Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty})
+	_, err := c.engine().DisownBlocks(ctx, alloc.DisownArgs{Prefix: p, Owner: alloc.HostOwner(host), OnlyEmpty: mustBeEmpty})
 	return err
 }
 
@@ -359,7 +359,7 @@ func (c ipamClient) ReleaseHostAffinities(ctx context.Context, host string, must
 }
 
 func (c ipamClient) ReleasePoolAffinities(ctx context.Context, pool cnet.IPNet) error {
-	_, err := c.engine().DisownBlocks(ctx, ipset.DisownArgs{Pool: pool.String()})
+	_, err := c.engine().DisownBlocks(ctx, alloc.DisownArgs{Pool: pool.String()})
 	return err
 }
 
@@ -373,7 +373,7 @@ func (c ipamClient) GetIPAMConfig(ctx context.Context) (*IPAMConfig, error) {
 }
 
 func (c ipamClient) SetIPAMConfig(ctx context.Context, cfg IPAMConfig) error {
-	return c.engine().Operator().SetConfig(ctx, ipset.Config{Strict: cfg.StrictAffinity, NoAutoBlocks: !cfg.AutoAllocateBlocks, MaxBlocksPerHost: cfg.MaxBlocksPerHost})
+	return c.engine().Operator().SetConfig(ctx, alloc.Config{Strict: cfg.StrictAffinity, NoAutoBlocks: !cfg.AutoAllocateBlocks, MaxBlocksPerHost: cfg.MaxBlocksPerHost})
 }
 
 func (c ipamClient) RemoveIPAMHost(ctx context.Context, host string) error {

@@ -1,0 +1,80 @@
+package alloc
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+)
+
+// Change is one thing that a commit changed. The fields that its Kind does not name are zero.
+type Change struct {
+	Kind ChangeKind
+	// Address is the address of the kinds that are about one. Was and Is are its record before and after the commit, zero for none.
+	Address netip.Addr
+	Was, Is Allocation
+	// Block is the block of the kinds that are about one, Owner its owner after the commit and Former its owner before.
+	Block         netip.Prefix
+	Owner, Former Owner
+
+	Pool, FormerPool         *Pool
+	Reserved, FormerReserved *netipx.IPSet
+	Config, FormerConfig     *Config
+
+	// Unknown is set if the state before is not known, which happens only to the first change of a record after a start at a
+	// revision. The change is then reported as if nothing had been before, such as AddressAssigned for a renewed lease. Pools and
+	// settings are one record: all of them are reported then, as they are.
+	Unknown bool
+}
+
+// Commit is what one commit changed.
+type Commit struct {
+	// Rev is the revision of the commit. Changes continues after it.
+	Rev uint64
+	// Present is set for the state at the beginning, as if one commit had made it. More is set if a further part of it follows.
+	Present, More bool
+	Changes       []Change
+}
+
+// ChangeKind says what a Change is.
+type ChangeKind uint8
+
+const (
+	// AddressAssigned: the address is held; Is has the holder. Was is cooling if the address was. Of an address with several
+	// holders each has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
+	AddressAssigned ChangeKind = iota
+	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
+	// there is no other holder, the address is free.
+	AddressReleased
+	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the holder before.
+	AddressCooling
+	// AddressCooled: the address is free. Was has the holder before.
+	AddressCooled
+	// LeaseChanged: the holder is the same, and the lease ends at another time: it was renewed.
+	LeaseChanged
+	// AttributesChanged: the holder is the same, and its attributes are others.
+	AttributesChanged
+	// HostChanged: the holder is the same, on another host.
+	HostChanged
+	// BlockClaimed: Owner has the block. Former had it before, or is nobody.
+	BlockClaimed
+	// BlockOrphaned: the block has no owner. Former had it before.
+	BlockOrphaned
+	// BlockReturned: the block does not exist any more. Former had it before.
+	BlockReturned
+	// PoolAdded, PoolChanged and PoolRemoved: Pool is the pool after the commit, FormerPool before it.
+	PoolAdded
+	PoolChanged
+	PoolRemoved
+	// ReservationsChanged: Reserved are the reservations after the commit, FormerReserved before it.
+	ReservationsChanged
+	// ConfigChanged: Config is the configuration after the commit, FormerConfig before it.
+	ConfigChanged
+)
+
+// String returns a few words.
+func (k ChangeKind) String() string {
+	return [...]string{
+		"assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
+		"block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed", "configuration changed",
+	}[min(k, ConfigChanged)]
+}

@@ -1,0 +1,103 @@
+package alloc
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// ReleaseArgs are the arguments of Engine.Release.
+type ReleaseArgs struct {
+	// Handle, if not empty, releases all of its addresses.
+	Handle string
+	// Addresses are released if their guards hold.
+	Addresses []Release
+	// Also are records of yours that are written in the same commit, as in [AssignArgs].
+	Also []store.Op
+}
+
+// SetOwnerArgs are the arguments of Engine.SetAttributes.
+type SetOwnerArgs struct {
+	Address netip.Addr
+	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
+	// address. Without it the first holder is meant.
+	Guard
+	// Active and Alternate replace the attributes where they are not nil.
+	Active, Alternate *Attributes
+	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
+	Host *Owner
+	// Swap exchanges active and alternate before they are replaced.
+	Swap bool
+	// IfActive and IfAlternate, if not nil, must equal the present attributes, before the swap.
+	IfActive, IfAlternate *Attributes
+}
+
+// DeclineArgs are the arguments of Engine.Decline.
+type DeclineArgs struct {
+	Address netip.Addr
+	// Guard is the holder that declines the address. It must be the only one: without a Guard, all holders lose the address.
+	Guard
+	// For is how long the address stays out of use.
+	For time.Duration
+	// Reason is kept with the address for that time; see [Allocation.Declined].
+	Reason string
+}
+
+// SweepArgs says what Operator.Sweep returns and forgets. Blocks are returned only as the fields say. Request keys and sticky
+// handles have a default age, because without one they would accumulate.
+type SweepArgs struct {
+	// IdleAfter returns blocks that have been empty for that long; 0 returns none for their age.
+	IdleAfter time.Duration
+	// Keep is the number of blocks that an owner keeps even if they are idle.
+	Keep int
+	// Unselected returns empty blocks of pools that no longer select their host, whatever their age.
+	Unselected bool
+	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
+	RequestsAfter time.Duration
+	// StickyAfter forgets the last addresses of sticky handles that have held nothing for about that long. 0 is 30 days; a
+	// negative value keeps them.
+	StickyAfter time.Duration
+}
+
+// Swept reports what a sweep did.
+type Swept struct {
+	// Advanced is the number of blocks in which leases or cooldowns ended. Those without owner that are empty by it are deleted.
+	Advanced int
+	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
+	// them: Engine.Changes tells of all.
+	Ended []Allocation
+	// Returned are the blocks that were given back.
+	Returned []netip.Prefix
+	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	Requests, Sticky int
+}
+
+// ClaimFailure is a block that could not be claimed, and why.
+type ClaimFailure struct {
+	Block netip.Prefix
+	Err   error
+}
+
+// Liveness says whether an allocation is in use, as far as the caller knows.
+type Liveness uint8
+
+const (
+	// Alive means that it is in use, or that the caller cannot tell.
+	Alive Liveness = iota
+	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
+	Leaked
+	// Gone means that what used it no longer exists. It is released at once.
+	Gone
+)
+
+// DisownArgs say which blocks Engine.DisownBlocks takes from their owners.
+type DisownArgs struct {
+	// Owner selects the blocks: all that it owns, or those of them in Prefix if that is set.
+	Owner  Owner
+	Prefix netip.Prefix
+	// Pool, in place of Owner and Prefix, means every block of the pool of that name, of any owner.
+	Pool string
+	// OnlyEmpty leaves blocks with their owners in which an address is held.
+	OnlyEmpty bool
+}
