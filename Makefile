@@ -58,6 +58,15 @@ race: ## run the tests under the race detector, in short form, but for those of 
 	@.ci/each $(or $(MODULES),work) bash -c 'exec $(gotest) -race -vet=off -short -timeout 60m -skip "$$0" \
 		$$(go list ./... | grep -vE "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$")' '$(one_goroutine)'
 
+.PHONY: test-unraced
+test-unraced: ## run what test-heavy runs and race does not: modules outside of go.work, and the tests that race leaves out
+	@.ci/each root $(gotest) ./internal/test/servers
+	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; \
+		[ "$${GOWORK:-}" != off ] || exec $(gotest) -short -timeout 60m $$again ./...; \
+		whole=$$(go list ./... | grep -E "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$" || true); \
+		[ -z "$$whole" ] || $(gotest) -short -timeout 60m $$whole || exit 1; \
+		exec $(gotest) -short -timeout 60m -run "$$0" ./...' '$(one_goroutine)'
+
 .PHONY: invariants
 invariants: ## run the tests of the root module in short form with every internal assertion compiled in
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants -short -timeout 60m ./...
