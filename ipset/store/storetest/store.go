@@ -46,7 +46,7 @@ func TestStore(t *testing.T, open Open) {
 		{"Contexts", testContexts}, {"OneWinner", testOneWinner}, {"Snapshots", testSnapshots},
 		{"GetEdges", testGetEdges}, {"Limits", testLimits}, {"Errors", testErrors}, {"WatchOverlap", testWatchOverlap},
 		{"WatchForgets", testWatchForgets}, {"ContextDuringCommit", testContextDuringCommit}, {"Current", testCurrent},
-		{"OpsAreTheCallers", testOpsAreTheCallers},
+		{"OpsAreTheCallers", testOpsAreTheCallers}, {"Sizes", testSizes}, {"OneView", testOneView}, {"Model", testModel},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
 	}

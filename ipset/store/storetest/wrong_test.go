@@ -3,6 +3,9 @@ package storetest
 import (
 	"context"
 	"iter"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -36,6 +39,105 @@ func (forgetful) Watch(_ context.Context, after uint64, _ ...string) iter.Seq2[s
 		if yield(store.Event{Rev: after + 1, Changes: make([]store.Record, 1)}, nil) {
 			yield(store.Event{}, ipalloc.ErrOutOfRange)
 		}
+	}
+}
+
+// liar is a store whose reads and commits another function makes.
+type liar struct {
+	store.Store
+	get    func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error)
+	list   func(recs []store.Record) []store.Record
+	commit func(ops []store.Op) []store.Op
+}
+
+func (l liar) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	if err := ctx.Err(); l.get == nil || err != nil {
+		return l.Store.Get(ctx, dst, keys...)
+	}
+	return l.get(l.Store, dst, keys)
+}
+
+func (l liar) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
+	recs, rev, err := l.Store.List(ctx, r)
+	if l.list != nil {
+		recs = l.list(recs)
+	}
+	return recs, rev, err
+}
+
+func (l liar) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	if l.commit != nil {
+		ops = l.commit(ops)
+	}
+	return l.Store.Commit(ctx, ops)
+}
+
+// liars are stores that break the contract rarely, or where there is much, and the tests that have to fail.
+var liars = map[string]func() liar{
+	"a list of 1,000: Sizes": func() liar {
+		return liar{list: func(recs []store.Record) []store.Record { return recs[:min(len(recs), 1000)] }}
+	},
+	"expectations after the 64th: Sizes": func() liar {
+		return liar{commit: func(ops []store.Op) []store.Op {
+			ops = slices.Clone(ops)
+			for i := 64; i < len(ops); i++ {
+				if ops[i].Expect = store.AnyRevision; ops[i].Kind == store.Guard {
+					ops[i] = store.Op{Kind: store.Delete, Key: "none" + ops[i].Key, Expect: store.AnyRevision}
+				}
+			}
+			return ops
+		}}
+	},
+	"several views: OneView": func() liar {
+		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
+			for _, k := range keys {
+				dst, _ = s.Get(context.Background(), dst, k)
+				runtime.Gosched()
+			}
+			return dst, nil
+		}}
+	},
+	"a guard of 100: Model": func() liar {
+		n := 0
+		return liar{commit: func(ops []store.Op) []store.Op {
+			ops = slices.Clone(ops)
+			for i, op := range ops {
+				if op.Kind == store.Guard && op.Key[0] == 'm' {
+					if n++; n%100 == 0 {
+						ops[i] = store.Op{Kind: store.Delete, Key: "none", Expect: store.AnyRevision}
+					}
+				}
+			}
+			return ops
+		}}
+	},
+	"a Get of 1,000: Model": func() liar {
+		n, last := 0, []store.Record(nil)
+		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
+			recs, err := s.Get(context.Background(), nil, keys...)
+			if len(keys) == 12 {
+				if n++; n%1000 == 0 {
+					return append(dst, last...), nil
+				}
+				last = recs
+			}
+			return append(dst, recs...), err
+		}}
+	},
+}
+
+func TestLiars(t *testing.T) {
+	for name, lie := range liars {
+		what, test, _ := strings.Cut(name, ": ")
+		t.Run(what, func(t *testing.T) {
+			fails.Want(t, "^"+test+"$", func(t *testing.T) {
+				TestStore(t, func(t *testing.T) store.Store {
+					l := lie()
+					l.Store = memory(t)
+					return l
+				})
+			})
+		})
 	}
 }
 
