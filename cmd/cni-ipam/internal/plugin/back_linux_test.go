@@ -249,8 +249,8 @@ func mounted(t *testing.T, size int64) (image, fs string) {
 	return image, fs
 }
 
-// TestPowerCutOnTheWayBack: the power is cut at any moment of an export, and when it has just
-// ended. Every attachment is there, in the one form or the other, and host-local can release it.
+// TestPowerCutOnTheWayBack: the power is cut at any moment of an export, when it has just ended,
+// and when the state has just gone. Every attachment is there, in the one form or the other, and host-local can release it.
 func TestPowerCutOnTheWayBack(t *testing.T) {
 	cuts, held := 8, 60
 	if testing.Short() {
@@ -271,15 +271,29 @@ func TestPowerCutOnTheWayBack(t *testing.T) {
 		done := make(chan answer, 1)
 		export := *mine
 		export.trace = "stretch=1"
-		if cut == 0 {
+		switch cut {
+		case 0:
 			export.trace = ""
+		case 1:
+			export.trace = "delay=unlinkat:200ms"
 		}
 		go func() { done <- export.word("export", network) }()
-		if cut == 0 { // the word has ended
+		switch cut {
+		case 0: // the word has ended
 			if a := <-done; a.code != 0 {
 				t.Fatal(a)
 			}
-		} else {
+		case 1: // the state has just gone, and the journal says so
+			for mine.place(network).exists(stateName) {
+				time.Sleep(time.Millisecond)
+			}
+			f, err := os.Create(filepath.Join(fs, "journal"))
+			if err != nil || f.Sync() != nil || f.Close() != nil {
+				t.Fatal(err)
+			}
+			mine.stopWrites(fs)
+			<-done
+		default:
 			time.Sleep(time.Duration(cut*97%800) * time.Millisecond)
 			mine.stopWrites(fs)
 			<-done

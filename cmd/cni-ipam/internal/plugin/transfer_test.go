@@ -92,6 +92,7 @@ func TestSwap(t *testing.T) {
 	n.mustWord("net: wrote back 3 attachments\n", "export")
 	n.mustWord("net: this plugin does not have it\n", "export")
 	n.fails(add1("b1", c), 11, "the state was written back for host-local")
+	n.must(invocation{verb: "STATUS", conf: c}) // it passes, and must not make a node unready
 	if got := n.ls("net"); got[stateName] || !got["10.1.2.6"] || !got["last_reserved_ip.1"] {
 		t.Fatal(got)
 	}

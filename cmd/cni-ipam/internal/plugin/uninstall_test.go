@@ -112,10 +112,14 @@ func TestUninstallIsOneDecision(t *testing.T) {
 			s.TB = t
 			dir := s.dir
 			mend := c.breaks(s)
+			before := fingerprint(t, dir)
 			for _, args := range [][]string{{"uninstall", "-n"}, {"uninstall"}, {"uninstall"}} {
 				if a := s.word(append(args, s.plugins)...); a.code != 1 && !(len(args) == 2 && a.code == 0 && strings.Contains(name, "middle")) || a.code == 1 && !strings.Contains(a.stderr, c.want) {
 					t.Errorf("%v: %+v", args, a)
 				}
+			}
+			if after := fingerprint(t, dir); !strings.Contains(name, "middle") && !slices.Equal(after, before) {
+				t.Errorf("changed\n%s\nto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 			}
 			other := s.dir
 			s.dir = dir
