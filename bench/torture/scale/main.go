@@ -6,10 +6,10 @@
 // An oracle outside of the engines knows what was told: it is asked at every assignment and compared with the whole store at the
 // end of each simulated day. The program fails if an address is given twice, or lost.
 //
-//	cd bench/scale && GOWORK=off go run .
-//	cd bench/scale && GOWORK=off go run . -days 1 -nodes 100000 -pods 10000000 -csv days.csv
-//	cd bench/scale && GOWORK=off go run . -store etcd -days 3
-//	cd bench/scale && GOWORK=off go run . -calls year.calls
+//	cd bench/torture/scale && GOWORK=off go run .
+//	cd bench/torture/scale && GOWORK=off go run . -days 1 -nodes 100000 -pods 10000000
+//	cd bench/torture/scale && GOWORK=off go run . -store etcd -days 3
+//	cd bench/torture/scale && GOWORK=off go run . -calls year.calls
 //
 // It prints a table of the calls and one of the state, the first days beside the last, and says what grows. An interrupt ends it
 // after the last whole day. README.md has one run.
@@ -38,7 +38,7 @@ var full = config{
 }
 
 // output says where results go beside standard output.
-type output struct{ csv, calls, readme, name string }
+type output struct{ calls, readme, name string }
 
 func main() {
 	c, out := full, output{}
@@ -51,7 +51,6 @@ func main() {
 	flag.Float64Var(&c.Leak, "leak", c.Leak, "the share of releases that never come")
 	flag.Uint64Var(&c.Seed, "seed", c.Seed, "of all choices")
 	kind := flag.String("store", "memory", "memory, or etcd: one member that is started for it")
-	flag.StringVar(&out.csv, "csv", "", "write what was measured each day to this `FILE`")
 	flag.StringVar(&out.calls, "calls", "", "record the calls of IPv4 in this `FILE`; calls.go says how")
 	flag.StringVar(&out.readme, "readme", "", "write the tables into this `FILE`")
 	flag.StringVar(&out.name, "name", "scale", "between the comments of this name in it")
@@ -89,12 +88,7 @@ func run(ctx context.Context, c config, kind string, out output, say io.Writer) 
 		time.Since(begin).Round(time.Second), runtime.Version(), report.CPUModel(), commit, strings.Join(tables(rows), "\n"))
 	fmt.Fprintln(say, text)
 	if out.readme != "" {
-		if err := place.Refresh(text); err != nil {
-			return err
-		}
-	}
-	if out.csv != "" {
-		return os.WriteFile(out.csv, []byte(csv(rows)), 0o644)
+		return place.Refresh(text)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func must(err error) error {
 	return nil
 }
 
-// What grows is named in the verdict, and what does not is not. Every day is in the file, every line in the picture.
+// What grows is named in the verdict, and what does not is not.
 func TestReport(t *testing.T) {
 	var rows []row
 	for day := range 9 {
@@ -218,21 +218,12 @@ func TestReport(t *testing.T) {
 	if text := strings.Join(tables(rows), "\n"); !strings.Contains(text, "Flat: ") {
 		t.Errorf("the verdict is wrong:\n%s", text)
 	}
-	lines := strings.Split(strings.TrimSpace(csv(rows)), "\n")
-	for _, l := range lines {
-		if strings.Count(l, ",") != strings.Count(lines[0], ",") {
-			t.Errorf("a line of %d fields, the head has %d", strings.Count(l, ","), strings.Count(lines[0], ","))
-		}
-	}
-	if len(lines) != len(rows)+1 {
-		t.Errorf("%d lines for %d days", len(lines), len(rows))
-	}
 }
 
-// A run writes its three files, that of a single day too, and refuses a page without a place for its tables before it begins.
+// A run writes its two files, that of a single day too, and refuses a page without a place for its tables before it begins.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	out := output{csv: filepath.Join(dir, "csv"), calls: filepath.Join(dir, "calls"), readme: filepath.Join(dir, "readme"), name: "x"}
+	out := output{calls: filepath.Join(dir, "calls"), readme: filepath.Join(dir, "readme"), name: "x"}
 	c := few(1)
 	c.Days, c.Nodes, c.Pods, c.Tick = 1, 20, 100, time.Hour
 	if err := run(t.Context(), c, "memory", out, io.Discard); err == nil {
@@ -244,7 +235,7 @@ func TestFiles(t *testing.T) {
 	if err := run(t.Context(), c, "memory", out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{out.csv: "day,", out.calls: "\nd\n", out.readme: "AutoAssign"} {
+	for file, want := range map[string]string{out.calls: "\nd\n", out.readme: "AutoAssign"} {
 		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %v, without %q", file, err, want)
 		}

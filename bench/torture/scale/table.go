@@ -134,23 +134,3 @@ func verdict(all []cost) string {
 	}
 	return "Grows: " + strings.Join(list, "; ") + "."
 }
-
-// csv returns a line for each day.
-func csv(rows []row) string {
-	var b strings.Builder
-	b.WriteString("day,pods,held,leaked,records,bytes,heap,file,blocks,needed,orphans,borrowed")
-	for _, name := range kindNames {
-		for _, f := range []string{"calls", "gets", "lists", "commits", "conflicts", "read", "written", "guarded", "bytes_read", "bytes_written", "cpu_us"} {
-			fmt.Fprintf(&b, ",%s_%s", name, f)
-		}
-	}
-	b.WriteByte('\n')
-	for _, r := range rows {
-		fmt.Fprintf(&b, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", r.Day, r.Pods, r.Held, r.Leaked, r.Records, r.Bytes, r.Heap, r.File, r.Blocks, r.Needed, r.Orphans, r.Borrowed)
-		for _, u := range r.Uses {
-			fmt.Fprintf(&b, ",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d", u.Calls, u.Gets, u.Lists, u.Commits, u.Conflicts, u.Read, u.Written, u.Guarded, u.BytesRead, u.BytesWritten, u.CPU.Microseconds())
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
-}

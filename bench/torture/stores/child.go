@@ -202,7 +202,7 @@ func (s *server) Limits(_ Question, a *Answer) error {
 func (s *server) Watch(q Question, a *Answer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.Watch = len(s.watches)
+	a.Watch = os.Getpid()<<16 + len(s.watches) // no other child has it
 	events := make(chan Answer)
 	s.watches[a.Watch] = events
 	go func() {
@@ -219,6 +219,10 @@ func (s *server) Next(q Question, a *Answer) error {
 	s.mu.Lock()
 	events := s.watches[q.Watch]
 	s.mu.Unlock()
+	if events == nil {
+		a.failed(errors.New("the watch was another process's"))
+		return nil
+	}
 	*a = <-events
 	return nil
 }
