@@ -57,8 +57,8 @@
 // The value of a record ends with the random id of its commit's lane, 8 bytes. Every
 // transaction compares the lane of the newest record that the process saw: it must have
 // that record's revision at least, however many commits others made since. A commit that
-// only removes writes no lane, so that it needs no room in a full database; that one was
-// lost with no other is noticed only while the cluster is at a lower revision.
+// only removes writes no lane, because it must succeed in a full database. If nothing but
+// such commits was lost, that is noticed only while the cluster is at a lower revision.
 // Open removes the lanes that were not written for longest when there are more than
 // 16,384. A process that needs a removed one reads the old revision of it. If that was
 // compacted too, what its callers remember is in conflict and they read again: the
