@@ -23,7 +23,7 @@ import (
 var (
 	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
 	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
-	poolServes     = define("pool_serves", gauge, "1 if the pool serves callers that do not name it, 0 if it is disabled, drained or manual.", "space", "pool")
+	poolServes     = define("pool_serves", gauge, "1 if the pool serves every caller, 0.5 if it is manual and serves those that name it, 0 if it is disabled or drained.", "space", "pool")
 	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
 	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
 	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
@@ -70,7 +70,7 @@ type view struct {
 	hosts []hostView
 	count int // owners
 
-	serves map[string]bool             // by pool
+	serves map[string]float64          // by pool
 	kept   map[string][]netipx.IPRange // by pool: what automatic assignment never takes
 }
 
@@ -167,11 +167,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 			e.send(out, poolLargest, float64(p.free), p.name)
 		}
 		if serves, known := v.serves[p.name]; known {
-			n := 0.0
-			if serves {
-				n = 1
-			}
-			e.send(out, poolServes, n, p.name)
+			e.send(out, poolServes, serves, p.name)
 		}
 		if e.opts.Borrowed {
 			e.send(out, borrowed, float64(p.borrowed), p.name)
@@ -257,9 +253,15 @@ func (v *view) settings(ctx context.Context, e *ipset.Engine) error {
 	if err != nil {
 		return err
 	}
-	v.serves, v.kept = make(map[string]bool, len(pools)), make(map[string][]netipx.IPRange)
+	v.serves, v.kept = make(map[string]float64, len(pools)), make(map[string][]netipx.IPRange)
 	for _, p := range pools {
-		v.serves[p.Name] = !p.Disabled && !p.Manual
+		v.serves[p.Name] = 1
+		if p.Manual {
+			v.serves[p.Name] = 0.5
+		}
+		if p.Disabled {
+			v.serves[p.Name] = 0
+		}
 		v.kept[p.Name] = addrmap.KeptBack(p.Prefix, p.Ranges, p.Subnet, reserved, nil)
 	}
 	return nil

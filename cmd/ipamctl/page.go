@@ -13,8 +13,10 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -170,7 +172,8 @@ func (p *page) addressRows(ctx context.Context, e *ipset.Engine, r *http.Request
 	return out, nil
 }
 
-// find returns what a word names: an address, a handle or a host.
+// find returns what a word names: an address, a handle, a host with its blocks, pools by name or by a prefix that they overlap, and
+// what has an attribute KEY=VALUE that a pool indexes.
 func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any, error) {
 	word := r.FormValue("q")
 	all, err := e.Pools(ctx)
@@ -185,23 +188,49 @@ func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any,
 		}
 		return out, err
 	}
+	l := &listing{}
+	if err := findPools(ctx, e, l, word); err != nil {
+		return nil, err
+	}
 	held, err := e.IPsByHandle(ctx, word)
+	if key, value, is := strings.Cut(word, "="); is && err == nil {
+		var of []alloc.Allocation
+		if of, err = e.IPsByAttribute(ctx, key, value); err == nil || errors.Is(err, ipalloc.ErrInvalid) || errors.Is(err, ipalloc.ErrNotFound) {
+			held, err = slices.Concat(held, of), nil // no pool indexes another one
+		}
+	}
 	if o, faulty := ownerOf(word); err == nil && faulty == nil {
 		var of []alloc.Allocation
 		if of, err = e.IPsByHost(ctx, o); err == nil {
 			held = slices.Concat(held, of)
+			var blocks []netip.Prefix
+			if blocks, err = e.BlocksOf(ctx, o); len(blocks) > 0 {
+				l.add(o.Name, hostView{Host: o.String(), Blocks: texts(blocks), Addresses: len(of)})
+			}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(held) == 0 {
-		return nil, fail(exitNotFound, "%q is no address, and no handle or host with one", word)
+	if len(held)+len(l.rows) == 0 {
+		return nil, fail(exitNotFound, "%q is no address, pool, prefix, handle, host or attribute of what is held", word)
 	}
-	l := &listing{}
 	err = addHeld(ctx, e, l, held[:min(len(held), mostRows+1)])
 	out.addAll(l)
 	return out, err
+}
+
+// findPools adds the pools of a name, or those that a prefix overlaps.
+func findPools(ctx context.Context, e *ipset.Engine, l *listing, word string) error {
+	in, err := netip.ParsePrefix(word)
+	prefix := err == nil
+	all, err := pools(ctx, e)
+	for i := range all {
+		if all[i].Name == word || prefix && all[i].Pool.Prefix.Overlaps(in) {
+			l.add(all[i].Name, all[i].view())
+		}
+	}
+	return err
 }
 
 func (p *page) changeRows(context.Context, *ipset.Engine, *http.Request) (any, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -64,7 +65,7 @@ func TestPageAnswers(t *testing.T) {
 		{"/key/blocks?in=10.1.0.0/24", 200, `"owner":"host:b"`}, {"/key/blocks?in=x", 400, "neither a prefix nor an address"},
 		{"/key/addresses?in=10.1.0.32/28", 200, `"handle":"batch"`}, {"/key/addresses?in=10.9.0.0/28", 200, `{"rows":[]}`},
 		{"/key/find?q=10.1.0.48", 200, `"state":"held"`}, {"/key/find?q=guest", 200, `"host":"host:c"`}, {"/key/find?q=a", 200, `"handle":"web-0"`},
-		{"/key/find?q=nobody", 404, "no address, and no handle or host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
+		{"/key/find?q=nobody", 404, "is no address, pool, prefix, handle, host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
 		{"/key/map.svg?pool=pods&width=300", 200, "<svg "}, {"/key/map.svg?pool=none", 404, "there is no pool"}, {"/key/map.svg?pool=pods&order=x", 400, "--order x"},
 		{"/key/none", 404, ""}, {"/pools", 404, ""}, {"/", 404, ""}, {"/other/pools", 404, ""},
 	} {
@@ -253,4 +254,40 @@ func TestPageInChromium(t *testing.T) {
 	if len(b.said) > 0 {
 		t.Errorf("the browser says\n%s", strings.Join(b.said, "\n"))
 	}
+}
+
+// Over a slow line and beside a store that never rests the page shows what was asked for, and keeps the focus while rows change.
+func TestPageBesideABusyStore(t *testing.T) {
+	b := newBrowser(t)
+	name := newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")
+	url := serving(t, name)
+	b.screen(1000, 700, false)
+	b.call("Network.enable", nil, nil)
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 400, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	b.call("Page.navigate", map[string]any{"url": url}, nil)
+	b.until(`document.querySelectorAll('table a').length >= 3 && live.textContent === 'live'`)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				call(t, map[string]string{"IPAMCTL_STORE": name}, "assign", "--host", "z", "--handle", fmt.Sprint("busy-", n), "-6", "1", "--pool", "pods6")
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	b.eval(`[...document.querySelectorAll('a')].find(a => a.textContent === 'pods6').click()`)
+	b.until(`main.dataset.shown === 'pool/pods6' && document.querySelector('select')`)
+	b.eval(`document.querySelector('select').focus(); main.dataset.views = 0`)
+	b.until(`Number(main.dataset.views) >= 3`)
+	if at := b.eval(`document.activeElement.tagName`); at != "SELECT" {
+		t.Errorf("the focus is on %s", at)
+	}
+	b.eval(`location.hash = '#find/host:z'`)
+	b.until(`main.dataset.shown === 'find/host:z' && main.innerText.includes('busy-1')`)
+	b.eval(`word.value = '10.1.0.0/25'; document.querySelector('form').requestSubmit()`)
+	b.until(`main.dataset.shown === 'find/10.1.0.0/25' && main.innerText.includes('10.1.0.0/24')`)
 }

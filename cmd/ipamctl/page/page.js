@@ -1,6 +1,6 @@
 // The address of a view is behind the #: nothing, pool/NAME, pool/NAME/PREFIX, find/WORD.
 const main = document.getElementById('main'), live = document.getElementById('live'), word = document.getElementById('word')
-let asked = 0, order = 'hilbert'
+let busy = false, again = false, order = 'hilbert'
 
 const get = async (path, args = {}) => {
   const r = await fetch(path + '?' + new URLSearchParams(args))
@@ -54,6 +54,15 @@ async function showPools() {
     ['Before', r => r.before, 'less'], ['After', r => r.after]], 'None since this page was started, or none that the store delivers.')]
 }
 
+async function showFound(q) {
+  const found = await rows('find', { q })
+  const pools = { rows: found.rows.filter(r => r.prefix) }, held = { rows: found.rows.filter(r => r.address), more: found.more }
+  const hosts = { rows: found.rows.filter(r => r.blocks && !r.prefix) }
+  return [...pools.rows.length ? table('Pools', pools, [['Name', r => link(r.name, 'pool', r.name)], ['Prefix', r => r.prefix], ...counts]) : [],
+    ...hosts.rows.length ? table('Hosts', hosts, [['Host', r => r.host], ['Blocks', r => r.blocks.join(', ')], ['Addresses', r => number(r.addresses), 'n']]) : [],
+    ...held.rows.length || !found.rows.length ? addresses(q, held) : []]
+}
+
 async function showPool(name, prefix) {
   const pool = (await rows('pools')).rows.find(p => p.name === name)
   if (!pool) throw new Error(`there is no pool ${name}`)
@@ -74,20 +83,51 @@ async function showPool(name, prefix) {
     ...addresses('Addresses', held)]
 }
 
-async function show() {
-  const mine = ++asked, parts = location.hash.slice(1).split('/').map(decodeURIComponent)
-  word.value = parts[0] === 'find' ? parts[1] : ''
-  let view
+// settle makes the children of a node equal to others. What stays keeps its focus, its choice and its place.
+function settle(parent, nodes) {
+  nodes.forEach((node, i) => {
+    const old = parent.childNodes[i]
+    if (!old) parent.append(node)
+    else if (old.isEqualNode(node)) return
+    else if (old.nodeName !== node.nodeName || old.nodeType !== Node.ELEMENT_NODE) old.replaceWith(node)
+    else {
+      for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name)
+      for (const { name, value } of node.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value)
+      settle(old, [...node.childNodes])
+    }
+  })
+  while (parent.childNodes.length > nodes.length) parent.lastChild.remove()
+}
+
+async function viewOf(parts) {
   try {
     switch (parts[0]) {
-      case 'pool': view = await showPool(parts[1], parts[2]); break
-      case 'find': view = addresses(parts[1], await rows('find', { q: parts[1] })); break
-      default: view = await showPools()
+      case 'pool': return await showPool(parts[1], parts[2])
+      case 'find': return await showFound(parts[1])
+      default: return await showPools()
     }
-  } catch (e) { view = [el('p', { class: 'bad', role: 'alert' }, e.message)] }
-  if (mine !== asked) return // another view was asked for meanwhile
-  main.replaceChildren(...view.filter(v => v !== ''))
-  main.dataset.shown = parts.join('/')
+  } catch (e) { return [el('p', { class: 'bad', role: 'alert' }, e.message)] }
+}
+
+// show fetches one view at a time, so that each that was begun is seen, and another one when that is done if something changed.
+async function show() {
+  again = true
+  if (busy) return
+  busy = true
+  while (again) {
+    again = false
+    const at = location.hash, parts = at.slice(1).split('/').map(decodeURIComponent), view = await viewOf(parts)
+    if (at !== location.hash) { again = true; continue }
+    const nodes = view.filter(v => v !== '')
+    if (main.dataset.shown === parts.join('/')) settle(main, nodes)
+    else {
+      word.value = parts[0] === 'find' ? parts[1] : ''
+      main.replaceChildren(...nodes)
+    }
+    main.dataset.shown = parts.join('/')
+    main.dataset.views = Number(main.dataset.views || 0) + 1
+  }
+  busy = false
 }
 
 document.querySelector('form').onsubmit = event => {
