@@ -1,0 +1,108 @@
+package numbers
+
+import (
+	"context"
+	"encoding/binary"
+	"iter"
+	"net/netip"
+
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Range is the numbers from First to Last.
+type Range struct{ First, Last uint32 }
+
+// Numbers hands out the numbers of one range. [New] makes it.
+type Numbers struct {
+	e *ipset.Engine
+	r Range
+}
+
+const (
+	pool = "numbers"
+	bits = 24 // of a block: 256 numbers
+)
+
+// owner has all blocks: numbers know no hosts.
+var owner = alloc.Owner{Kind: alloc.Virtual, Name: "numbers"}
+
+// New returns the numbers of a range, which the store keeps under a name. A range of that name may grow and shrink; what is held
+// stays held. It returns [ipalloc.ErrInvalid] for a name that is no name of a space, and for a range without numbers.
+func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
+	if r.First > r.Last {
+		return nil, &ipalloc.Error{Package: "numbers", Op: "new", Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid}
+	}
+	all, err := ipset.New(db, o)
+	if err != nil {
+		return nil, err
+	}
+	e, err := all.InSpace(name)
+	if err != nil {
+		return nil, err
+	}
+	p := alloc.Pool{
+		Name: pool, Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), BlockBits: bits, Order: alloc.Lowest,
+		Ranges: []netipx.IPRange{netipx.IPRangeFrom(addr(r.First), addr(r.Last))},
+	}
+	return &Numbers{e, r}, e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{p}})
+}
+
+func addr(n uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n)))
+}
+
+func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
+
+// Assign returns the number that an owner holds, and gives it the lowest free one if it holds none.
+func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
+	got, err := n.e.AutoAssign(ctx, alloc.AssignArgs{
+		Owner: owner, Num4: 1, From: addr(n.r.First), Claim: alloc.Claim{Handle: of}, Existing: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	return number(got.V4[0].Address), nil
+}
+
+// Occupy gives an owner a number that it names, also beside others and outside the range.
+func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
+	_, err := n.e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr(x), Owner: owner, Claim: alloc.Claim{Handle: of}})
+	return err
+}
+
+// Release takes back all that an owner holds, and returns it.
+func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, err error) {
+	as, err := n.e.ReleaseByHandle(ctx, of)
+	for _, a := range as {
+		released = append(released, number(a))
+	}
+	return released, err
+}
+
+// Owner returns who holds a number. It returns [ipalloc.ErrNotHeld] if nobody does.
+func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
+	al, err := n.e.Lookup(ctx, addr(x))
+	return al.Handle, err
+}
+
+// All yields the numbers that are held, ascending, with their owners.
+func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
+	return func(yield func(Holding, error) bool) {
+		for al, err := range n.e.Allocations(ctx, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {
+			if !yield(Holding{number(al.Address), al.Handle}, err) {
+				return
+			}
+		}
+	}
+}
+
+// Holding is a number and its owner.
+type Holding struct {
+	Number uint32
+	Owner  string
+}

@@ -1,0 +1,89 @@
+package numbers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+func TestNumbers(t *testing.T) {
+	ctx := context.Background()
+	for _, r := range []Range{{1, 4}, {100, 4094}, {4200000000, 4294967294}, {0, 1<<24 - 1}} {
+		db := store.NewMemory()
+		n, err := New(ctx, db, fmt.Sprint("vlan ", r.First), r, ipset.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint32(3) {
+			for range 2 {
+				if x, err := n.Assign(ctx, fmt.Sprint("t", i)); err != nil || x != r.First+i {
+					t.Fatalf("%v: %d, %v", r, x, err)
+				}
+			}
+		}
+		if _, err := n.Release(ctx, "t1"); err != nil {
+			t.Fatal(err)
+		}
+		if x, err := n.Assign(ctx, "t9"); err != nil || x != r.First+1 {
+			t.Errorf("%v: %d, %v", r, x, err)
+		}
+		if err := n.Occupy(ctx, "t10", r.First); !errors.Is(err, ipalloc.ErrOccupied) {
+			t.Error(err)
+		}
+		if err := n.Occupy(ctx, "t10", r.Last); err != nil {
+			t.Error(err)
+		}
+		if o, err := n.Owner(ctx, r.Last); o != "t10" || err != nil {
+			t.Error(o, err)
+		}
+		var all []uint32
+		for h, err := range n.All(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, h.Number)
+		}
+		if fmt.Sprint(all) != fmt.Sprint([]uint32{r.First, r.First + 1, r.First + 2, r.Last}) {
+			t.Error(all)
+		}
+	}
+	n, _ := New(ctx, store.NewMemory(), "x", Range{1, 2}, ipset.Options{})
+	for i, want := range []error{nil, nil, ipalloc.ErrFull} {
+		if _, err := n.Assign(ctx, fmt.Sprint(i)); !errors.Is(err, want) {
+			t.Error(i, err)
+		}
+	}
+}
+
+func TestAtOnce(t *testing.T) {
+	ctx, db := context.Background(), store.NewMemory()
+	var mu sync.Mutex
+	seen := map[uint32]bool{}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		n, err := New(ctx, db, "vni", Range{1, 1 << 20}, ipset.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for j := range 50 {
+				x, err := n.Assign(ctx, fmt.Sprint(i, "/", j))
+				mu.Lock()
+				if err != nil || seen[x] {
+					t.Error(x, err)
+				}
+				seen[x] = true
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+}
