@@ -89,7 +89,6 @@ func newRegistryDriver(t *testing.T, o model.ServiceOptions, perProtocol bool) *
 		ports: servicealloc.PortRange{First: firstPort, Last: lastPort, PerProtocol: perProtocol}}
 	d.r, d.follower = d.new(servicealloc.OnChange(d.follow)), d.new()
 	ports := o
-	ports.StaticSize = -1 // StaticBand of a registry is about addresses
 	d.twin = &model.ServiceRegistry{Ranges: model.NewServiceRanges(o), Ports: model.NewServicePorts(firstPort, lastPort, ports),
 		PerProtocol: perProtocol, Owners: map[string]model.ServiceGrant{}, Open: map[string]model.ServiceGrant{}, Draw: draws(o)}
 	d.twin.U = d.twin.Draw()

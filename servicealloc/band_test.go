@@ -332,3 +332,39 @@ func TestEqualRangesAreSimple(t *testing.T) {
 		t.Error("bands in pieces")
 	}
 }
+
+// The static band of a run is a share of the run, not of the prefix around it. A run that reaches into the IPv4-mapped block is refused.
+func TestBetweenAndTheStaticBand(t *testing.T) {
+	for _, tt := range []struct {
+		prefix, first, last string
+		static              uint64
+	}{
+		{"10.0.0.0/16", "10.0.1.1", "10.0.1.200", 16},
+		{"10.0.0.0/16", "10.0.1.1", "10.0.1.16", 0},
+		{"10.0.0.0/16", "10.0.0.0", "10.0.255.255", 256},
+		{"fd00::/64", "fd00::", "fd00::ffff:ffff:ffff:ffff", 256},
+	} {
+		r := must(NewRange(pfx(tt.prefix), Between(ip(tt.first), ip(tt.last))))
+		if got := r.Stats().Static.Capacity; got != tt.static {
+			t.Errorf("%s to %s of %s: %d static addresses, want %d", tt.first, tt.last, tt.prefix, got, tt.static)
+		}
+	}
+	for _, b := range [][2]string{{"::1", "::ffff:a00:9"}, {"::ffff:0:1", "::1:0:0:1"}, {"::1", "::1:0:0:0"}} {
+		first := netip.AddrFrom16(ip(b[0]).As16())
+		_, err := NewRange(pfx("::/64"), Between(first, netip.AddrFrom16(ip(b[1]).As16())))
+		wantErr(t, err, ipalloc.ErrInvalid)
+	}
+	if _, err := NewRange(pfx("::/64"), Between(ip("::1"), ip("::fffe:ffff:ffff"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// The size of a static band holds for the ports of a registry too.
+func TestStaticBandOfARegistrysPorts(t *testing.T) {
+	for size, want := range map[int]uint64{5000: 1000, 40: 40, 0: 0, -1: 31} {
+		r := must(NewRegistry(PortRange{First: 30000, Last: 30999}, StaticBand(size)))
+		if _, _, ports := r.Stats(); ports.Static.Capacity != want {
+			t.Errorf("%d: %d static ports, want %d", size, ports.Static.Capacity, want)
+		}
+	}
+}

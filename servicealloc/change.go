@@ -59,7 +59,7 @@ func (r *Registry) Apply(c Change) error {
 	r.lock()
 	defer r.unlock()
 	for name, g := range map[string]*Grant{"Grant": &c.Grant, "From": &c.From} {
-		if !g.wellFormed() || g.Generation > maxGeneration || c.Op != OpRelease && g.Generation == 0 && g == &c.Grant && !g.empty() {
+		if !g.wellFormed() || r.far(g.Generation) || c.Op != OpRelease && g.Generation == 0 && g == &c.Grant && !g.empty() {
 			return g.refused("apply", name, "no grant of a registry")
 		}
 	}

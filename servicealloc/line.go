@@ -135,7 +135,11 @@ func (s *settings) zones(k lineKey, entries ...*RangeInfo) []zone {
 			if sp, ok := k.span(p); ok && e.Reserved {
 				reserved = append(reserved, zone{Span: sp, Band: closed})
 			} else if sp, some := s.usable(p); ok && some {
-				zones = s.part(zones, sp, 1<<min(p.Addr().BitLen()-p.Bits(), 32), addrsPerStatic, maxStaticAddrs)
+				n := uint64(1) << min(p.Addr().BitLen()-p.Bits(), 32)
+				if s.between[0].IsValid() {
+					n = min(n-1, sp.Hi-sp.Lo) + 1
+				}
+				zones = s.part(zones, sp, n, addrsPerStatic, maxStaticAddrs)
 			}
 		}
 		for _, r := range e.Ports {

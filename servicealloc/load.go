@@ -49,19 +49,22 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	return problems
 }
 
-// maxRecorded bounds the generations that a record may name, so that counting on from one
-// never comes round; no registry counts as far as maxGeneration.
-const (
-	maxRecorded   = 1 << 62
-	maxGeneration = 1 << 63
-)
+// maxGeneration bounds the generations of a snapshot. A record or a change may name one
+// up to half of it that is at most a quarter of it ahead of the present, so counting on
+// from there does not get to the bound.
+const maxGeneration = 1 << 63
+
+// far reports whether a generation is none that a registry counts to.
+func (r *Registry) far(generation uint64) bool {
+	return generation > maxGeneration/2 || generation > r.last && generation-r.last > maxGeneration/4
+}
 
 // load takes over one grant.
 func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	rec := r.record(g.Owner)
 	generation, fresh, had := g.Generation, rec.generation == 0 && rec.tx == nil, Grant{}
-	if generation > maxRecorded {
-		note(ipalloc.Error{Field: "Generation", Reason: "no registry counts as far as 2^62", Err: ipalloc.ErrInvalid})
+	if r.far(generation) {
+		note(ipalloc.Error{Field: "Generation", Reason: "far from what the registry has counted to", Err: ipalloc.ErrInvalid})
 		generation = 0
 	}
 	if rec.tx != nil {

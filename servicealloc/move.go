@@ -84,7 +84,7 @@ func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
 	if !g.wellFormed() {
 		return nil, nil, g.refused("move", name, "lists what is no address or port")
 	}
-	rec, err := r.find("move", g.Owner, g.Generation)
+	rec, err := r.find("move", g.Owner, 0)
 	if err == nil && rec.generation != g.Generation {
 		err = ownerError("move", g.Owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
 	}

@@ -90,7 +90,7 @@ func NeverSpill() Option {
 // addresses in ps as well, wherever they lie. A negative size selects the share that
 // Kubernetes computes, 0 no static band. [NewRange] and [NewPorts] refuse a size beyond
 // what is usable, and NewPorts prefixes. For a [Registry] the size holds for each
-// address range, of which small ones become static as a whole.
+// range of addresses and for its ports; small ones become static as a whole.
 func StaticBand(size int, ps ...netip.Prefix) Option {
 	ps = slices.Clone(ps)
 	return option{"StaticBand", func(c *config) string {
@@ -129,12 +129,16 @@ func LastAddress() Option {
 }
 
 // Between makes exactly the addresses from first to last usable, both included, as DHCP
-// servers have it. Both must lie in the prefix. Only [NewRange] takes it; a [Registry] has the
+// servers have it. Both must lie in the prefix, and the run outside of ::ffff:0:0/96. The share of
+// the static band is that of the run. Only [NewRange] takes it; a [Registry] has the
 // prefixes that make up the run, with [FirstAddress] and [LastAddress].
 func Between(first, last netip.Addr) Option {
 	return option{"Between", func(c *config) string {
 		if !first.IsValid() || !last.IsValid() || last.Less(first) || first.IsUnspecified() {
 			return fmt.Sprintf("no addresses from %v to %v", first, last)
+		}
+		if _, end := ends(mapped); first.Is6() && first.Compare(end.Addr6()) <= 0 && last.Compare(mapped.Addr()) >= 0 {
+			return fmt.Sprintf("%v to %v reaches into %v", first, last, mapped)
 		}
 		c.between = [2]netip.Addr{first, last}
 		return ""

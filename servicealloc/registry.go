@@ -59,7 +59,8 @@ type Registry struct {
 	last     uint64 // the generation given last
 	owners   map[string]*record
 	claims   claims
-	timed    []*pending  // open transactions that have a deadline
+	timed    timedTxs    // open transactions that have a deadline
+	began    uint64      // transactions with a deadline so far
 	hasTimed atomic.Bool // whether there are any, to be read without the lock
 	closed   bool
 }
@@ -80,7 +81,7 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	portSet := &defaults
 	if ports != (PortRange{}) {
 		p := c
-		p.size, p.static = -1, nil // StaticBand is about addresses here
+		p.static = nil // addresses
 		if why := ports.check(); why != "" {
 			return nil, invalid("new", "PortRange", ports.String()+" "+why)
 		}

@@ -184,7 +184,7 @@ func TestReplace(t *testing.T) {
 
 // That the engine had to spill stays known as long as the owner has a grant.
 func TestSpilledStays(t *testing.T) {
-	r := newRegistryT(t, "10.0.0.0/24 fd00::/64", StaticBand(254))
+	r := newRegistryT(t, "10.0.0.0/24 fd00::/64", StaticBand(0, pfx("10.0.0.0/24"), pfx("fd00::/64")))
 	g := must(r.Allocate("svc", Request{Addrs: anyBoth[:1]}))
 	if !g.Spilled {
 		t.Fatal(g)

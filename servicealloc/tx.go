@@ -1,6 +1,8 @@
 package servicealloc
 
 import (
+	"cmp"
+	"container/heap"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -23,6 +25,8 @@ type pending struct {
 	rec      *record
 	next     holding // what the owner holds once it is committed
 	deadline time.Time
+	began    uint64      // number of transactions with a deadline before it
+	index    int         // in timedTxs
 	ended    string      // why it is over, "" while it is open
 	dropped  atomic.Bool // the Tx became unreachable before it was ended
 	cleanup  runtime.Cleanup
@@ -65,7 +69,9 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	}
 	p := &pending{rec: rec, next: holdingOf(&g), deadline: req.Deadline}
 	if !p.deadline.IsZero() {
-		r.timed = append(r.timed, p)
+		r.began++
+		p.began = r.began
+		heap.Push(&r.timed, p)
 		r.hasTimed.Store(true)
 	}
 	r.become(rec, rec.holding, p)
@@ -109,7 +115,9 @@ func (tx *Tx) end(op string, commit bool) error {
 func (r *Registry) finish(p *pending, h holding, why string) {
 	p.ended = why
 	p.cleanup.Stop()
-	r.timed = slices.DeleteFunc(r.timed, func(o *pending) bool { return o == p })
+	if !p.deadline.IsZero() && p.index >= 0 {
+		heap.Remove(&r.timed, p.index)
+	}
 	r.hasTimed.Store(len(r.timed) > 0)
 	r.become(p.rec, h, nil)
 }
@@ -117,11 +125,38 @@ func (r *Registry) finish(p *pending, h holding, why string) {
 // expire rolls back the transactions whose deadline has passed, in the order in which
 // they began.
 func (r *Registry) expire(now time.Time) {
-	for _, p := range slices.Clone(r.timed) {
-		if !now.Before(p.deadline) {
-			r.finish(p, p.rec.holding, "the deadline of the transaction has passed; it was rolled back")
-		}
+	var due []*pending
+	for len(r.timed) > 0 && !now.Before(r.timed[0].deadline) {
+		due = append(due, heap.Pop(&r.timed).(*pending))
 	}
+	slices.SortFunc(due, func(a, b *pending) int { return cmp.Compare(a.began, b.began) })
+	for _, p := range due {
+		r.finish(p, p.rec.holding, "the deadline of the transaction has passed; it was rolled back")
+	}
+}
+
+// timedTxs is a heap of transactions by deadline.
+type timedTxs []*pending
+
+func (h timedTxs) Len() int           { return len(h) }
+func (h timedTxs) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
+func (h timedTxs) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *timedTxs) Push(x any) {
+	p := x.(*pending)
+	p.index = len(*h)
+	*h = append(*h, p)
+}
+
+func (h *timedTxs) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last], *h = nil, (*h)[:last]
+	p.index = -1
+	return p
 }
 
 // adopt ends a transaction of rec that was dropped: the owner keeps all of it.

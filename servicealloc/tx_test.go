@@ -417,3 +417,43 @@ func TestNamedIsKeptFirst(t *testing.T) {
 	}
 	check(t, r)
 }
+
+// A call takes no more memory beside a thousand transactions with a deadline than beside none. Those that are due end in the order
+// in which they began.
+func TestManyDeadlines(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	r := newRegistryT(t, "10.0.0.0/16", LowestFirst(), Clock(func() time.Time { return now }))
+	call := func() {
+		must(r.Allocate("a", Request{Addrs: anyBoth[:1]}))
+		must(r.Release("a", 0))
+	}
+	bytes := func() uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 500 {
+			call()
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / 500
+	}
+	alone := bytes()
+	var txs []*Tx
+	for i := range 1000 {
+		tx, _, err := r.Begin(fmt.Sprint("t", i), Request{Addrs: anyBoth[:1], Deadline: now.Add(time.Duration(2000-i) * time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		txs = append(txs, tx)
+	}
+	if beside := bytes(); beside > alone+500 {
+		t.Errorf("%d bytes a call, %d without transactions", beside, alone)
+	}
+	now = now.Add(1500 * time.Second)
+	call()
+	for i, tx := range txs {
+		if err := tx.Commit(); (err == nil) != (i < 500) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	check(t, r)
+}

@@ -41,6 +41,12 @@ const (
 // with their cursors, reservations, and nodes with what they hold, versioned and
 // checksummed. Equal states give equal bytes. O(n log n). The allocator is locked
 // meanwhile. The error is always nil.
+//
+// A snapshot of a follower that has not caught up, because the changes that it applies
+// begin before its own snapshot, lacks the terminating entries that have no nodes at
+// that moment. [Allocator.Check] may object to such a follower, and to one that is
+// restored from it, until the changes up to the snapshot have been applied. Keep the
+// first snapshot until then.
 func (a *Allocator) MarshalBinary() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
