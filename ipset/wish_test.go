@@ -162,3 +162,53 @@ func TestWishWhoseStoreFails(t *testing.T) {
 		}
 	}
 }
+
+// Under strict affinity a wish, and an address that is named, is given from a block that the call may take over or adopt.
+func TestStrictWishInABlockThatMayBecomeOwn(t *testing.T) {
+	for name, leave := range map[string]func(w *world){
+		"idle": func(w *world) { w.releaseHandle("x"); w.clock.add(time.Hour) },
+		"orphan": func(w *world) {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for _, n := range []int{1, 3} {
+			w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/28", 28))
+			w.assign(want("a", 1, "x"))
+			leave(w)
+			a := want("b", n, "y")
+			a.Wish = ip("10.0.0.7")
+			got := w.assign(a)
+			if len(got.V4) == 0 || got.V4[0].Address != a.Wish || len(w.blocksOf("b")) != 1 || len(w.blocksOf("a")) != 0 {
+				t.Errorf("%s, %d: %+v", name, n, got)
+			}
+			w.check()
+		}
+	}
+	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("p", "10.0.0.0/27", 28))
+	w.assign(want("a", 1, "x"))
+	at := w.blocksOf("a")[0]
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+		t.Fatal(err)
+	}
+	named := func(host string, n int) error {
+		a := at.Addr()
+		for range n {
+			a = a.Next()
+		}
+		_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: host}})
+		return err
+	}
+	w.assign(want("full", 1, "z"))
+	if err := named("full", 5); !errors.Is(err, ipalloc.ErrLimit) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	if err := named("b", 5); err != nil || len(w.blocksOf("b")) != 1 {
+		t.Errorf("an address of a block without owner: %v", err)
+	}
+	if err := named("c", 6); err == nil {
+		t.Error("an address of another owner's block")
+	}
+	w.check()
+}

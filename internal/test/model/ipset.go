@@ -320,11 +320,16 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 			b.Join(a, w.Hold)
 		}
 		return why
-	case m.Strict && b.Owner != w.Owner:
+	case m.Strict && b.Owner != w.Owner && b.Owner != "":
 		return "strict"
+	case m.Strict && b.Owner == "" && !m.mayClaim(w.Owner, p, w.Most):
+		return "limit"
 	}
 	if why := b.CanTake(a, w.Hold.Handle); why != "" {
 		return why
+	}
+	if m.Strict {
+		b.Owner = w.Owner // adopted, if nobody has it
 	}
 	m.Blocks[b.Prefix] = b
 	b.Take(a, w.Hold)

@@ -127,8 +127,16 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	switch {
 	case k.joins:
 		err = b.CanJoin(x, p.Share.Key)
-	case b.Owner() != p.Owner && p.cat.Config.Strict:
+	case b.Owner() != p.Owner && p.cat.Config.Strict && b.Owner().Kind != alloc.Nobody:
 		return cause.Wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: cause.Strict})
+	case b.Owner() != p.Owner && p.cat.Config.Strict && !p.taken[be]:
+		if err := p.mayOwn(t, i, b.Prefix()); err != nil {
+			return err
+		}
+		if err := p.adopt(t, &k); err != nil {
+			return err
+		}
+		err = b.CanHold(x, p.Handle)
 	default:
 		err = b.CanHold(x, p.Handle)
 	}
@@ -153,16 +161,23 @@ func (p *AssignPlan) madeFor(a netip.Addr) int {
 // claim makes the block of an address for the owner.
 func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error) {
 	at := netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked()
-	if limit, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks); err != nil {
+	if err := p.mayOwn(t, i, at); err != nil {
 		return nil, err
-	} else if reached {
-		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
 	}
 	b, err := t.NewBlock(p.cat, i, at, p.blockOptions())
 	if errors.Is(err, ipalloc.ErrInvalid) {
 		return nil, cause.Invalid("Head", "%d and %d addresses to reserve leave none of block %s", p.Head, p.Tail, at)
 	}
 	return b, err
+}
+
+// mayOwn returns the error of a limit that keeps the owner from one more block of pool i.
+func (p *AssignPlan) mayOwn(t *txn.Txn, i int, at netip.Prefix) error {
+	limit, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
+	if err == nil && reached {
+		err = cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
+	}
+	return err
 }
 
 // pickMore picks from a block that was made for named addresses.

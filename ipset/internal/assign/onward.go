@@ -156,7 +156,5 @@ func (p *AssignPlan) pickWhosever(t *txn.Txn, s *Search, i int, be *txn.BlockEnt
 	if !may || !orphan {
 		return nil
 	}
-	p.picks[n].adopt = true
-	p.becomesOwn(be)
-	return t.Give(p.Owner, be.At)
+	return p.adopt(t, &p.picks[n])
 }

@@ -61,6 +61,12 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 			}
 			continue
 		}
+		if be.Block != nil && a == p.Wish && p.cat.Config.Strict && be.Owner() != p.Owner {
+			if err := p.pickStrict(t, s, i, be); err != nil {
+				return err
+			}
+			continue
+		}
 		if be.Block == nil || p.cat.Config.Strict && be.Owner() != p.Owner {
 			continue
 		}
@@ -112,6 +118,45 @@ func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 		return err
 	}
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: []uint64{x}})
+	p.sticky = len(p.picks)
+	s.want--
+	return nil
+}
+
+// pickStrict picks the wish from a block of another, which becomes the owner's, if strict affinity lets it: one that has been left empty or
+// has no owner.
+func (p *AssignPlan) pickStrict(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
+	orphan := be.Owner().Kind == alloc.Nobody
+	if !orphan && (!be.IsEmpty() || be.Since() > t.Past-takeoverAge) {
+		return nil
+	}
+	if may, err := p.mayClaim(t, i); !may || err != nil {
+		return err
+	}
+	if err := t.Ready(be, p.Wish); err != nil {
+		return err
+	}
+	k, b := pick{be: be}, be.Block
+	if !orphan {
+		fresh, err := p.emptied(t, be)
+		if err != nil {
+			return nil // the ends to reserve leave nothing of it
+		}
+		k.fresh, b = fresh, fresh
+	}
+	x, err := b.Ordinal(p.Wish)
+	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); err != nil || avoided || b.CanHold(x, p.Handle) != nil {
+		return err
+	}
+	if k.ordinals = []uint64{x}; orphan {
+		err = p.adopt(t, &k)
+	} else {
+		err = p.acquire(t, be)
+	}
+	if err != nil {
+		return err
+	}
+	p.picks = append(p.picks, k)
 	p.sticky = len(p.picks)
 	s.want--
 	return nil

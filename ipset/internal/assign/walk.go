@@ -281,22 +281,32 @@ func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
 
 // takeOver makes a block that another has left empty the owner's.
 func (p *AssignPlan) takeOver(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	t.Guard(&be.Cell)
-	o := p.blockOptions()
-	o.Claimed, o.Seq = wire.Unstamp(t.Now), be.Seq()
-	b, err := block.New(be.Prefix(), o)
+	b, err := p.emptied(t, be)
+	if err == nil {
+		err = p.acquire(t, be)
+	}
 	if err != nil {
 		return err
 	}
-	if err := t.Take(be.Owner(), be.Prefix()); err != nil {
-		return err
-	}
-	if err := t.Give(p.Owner, be.Prefix()); err != nil {
-		return err
-	}
-	p.becomesOwn(be)
 	p.take(s, i, be, b)
 	return nil
+}
+
+// emptied returns the owner's block in place of one that another has left empty.
+func (p *AssignPlan) emptied(t *txn.Txn, be *txn.BlockEntry) (*block.Block, error) {
+	t.Guard(&be.Cell)
+	o := p.blockOptions()
+	o.Claimed, o.Seq = wire.Unstamp(t.Now), be.Seq()
+	return block.New(be.Prefix(), o)
+}
+
+// acquire moves a block from those of its owner to those of the call's.
+func (p *AssignPlan) acquire(t *txn.Txn, be *txn.BlockEntry) error {
+	p.becomesOwn(be)
+	if err := t.Take(be.Owner(), be.At); err != nil {
+		return err
+	}
+	return t.Give(p.Owner, be.At)
 }
 
 // becomesOwn notes a block that is taken over or adopted, so that nothing is borrowed from it as well.
@@ -307,7 +317,17 @@ func (p *AssignPlan) becomesOwn(be *txn.BlockEntry) {
 	p.taken[be] = true
 }
 
-// pickOrphans adopts blocks without owner that have room. alloc.Borrowing from them instead would keep them without owner: with every
+// adopt makes the block of a pick, which has no owner, the owner's, unless another pick does.
+func (p *AssignPlan) adopt(t *txn.Txn, k *pick) error {
+	if p.taken[k.be] {
+		return nil
+	}
+	k.adopt = true
+	p.becomesOwn(k.be)
+	return t.Give(p.Owner, k.be.At)
+}
+
+// pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
 // host that leaves a block in use, fewer blocks would have one.
 func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if may, err := p.mayClaim(t, i); err != nil || !may {
@@ -335,9 +355,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 			t.Sure(&be.Cell)
 			continue
 		}
-		p.picks[n].adopt = true
-		p.becomesOwn(be)
-		if err := t.Give(p.Owner, be.Prefix()); err != nil {
+		if err := p.adopt(t, &p.picks[n]); err != nil {
 			return err
 		}
 		if may, err := p.mayClaim(t, i); err != nil || !may {
