@@ -109,15 +109,24 @@ func texts(ps []netip.Prefix) []string {
 }
 
 func (a *app) hostListCommand() *cobra.Command {
-	var sort string
+	var sort, notIn string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the hosts, and what they borrow and lend",
 		Long: "list prints every owner of a block and every host that an address is held for: its blocks, the addresses held for it, how\n" +
-			"many of them it has borrowed from blocks of others, and how many of its own blocks' addresses others have borrowed.",
+			"many of them it has borrowed from blocks of others, and how many of its own blocks' addresses others have borrowed.\n" +
+			"--not-in leaves those that a list of the cluster's nodes lacks, in a form that --labels of assign reads, with \"# end\".",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"name", "addresses", "blocks", "borrowed"}, sort) {
 				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
+			}
+			if a.labels.from = notIn; notIn != "" {
+				if err := a.loadLabels(cmd.Context()); err != nil {
+					return err
+				}
+				if a.labels.cut {
+					return fail(exitRefused, "%s: the list has no end; the last line of a list that is complete is \"# end\"", notIn)
+				}
 			}
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}, empty: "no host has a block or an address"}
@@ -125,6 +134,10 @@ func (a *app) hostListCommand() *cobra.Command {
 					hosts, err := hostViews(ctx, e)
 					sortHosts(hosts, sort)
 					for _, h := range hosts {
+						name, host := strings.CutPrefix(h.Host, "host:")
+						if _, known := a.labels.of[name]; notIn != "" && (known || !host) {
+							continue
+						}
 						l.add(strings.TrimPrefix(h.Host, "host:"), *h, h.Host, fmt.Sprint(len(h.Blocks)), fmt.Sprint(h.Addresses), fmt.Sprint(h.Borrowed), fmt.Sprint(h.Lent))
 					}
 					return err
@@ -132,6 +145,7 @@ func (a *app) hostListCommand() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().StringVar(&notIn, "not-in", "", "only hosts that this `FILE` lacks, or kube for the API server's nodes")
 	c.Flags().StringVar(&sort, "sort", "name", "`BY` name, addresses, blocks or borrowed")
 	return c
 }

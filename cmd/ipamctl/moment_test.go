@@ -130,3 +130,16 @@ func TestLabelsHaveAnEnd(t *testing.T) {
 		t.Error(stderr)
 	}
 }
+
+// Hosts that the cluster no longer has are those that a complete list of its nodes lacks.
+func TestHostsNotInTheCluster(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	dir := t.TempDir()
+	status, out, stderr := call(t, env, "host", "list", "-o", "name", "--not-in", listFile(t, dir, "a\nb\n# end\n"))
+	if status != exitOK || out != "c\n" {
+		t.Errorf("status %d: %q %s", status, out, stderr)
+	}
+	if status, _, _ := call(t, env, "host", "list", "--not-in", listFile(t, dir, "a\nb\n")); status != exitRefused {
+		t.Errorf("a list without an end: status %d", status)
+	}
+}
