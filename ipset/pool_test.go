@@ -342,3 +342,16 @@ func TestPoolThatGrowsGivesAll(t *testing.T) {
 		w.check()
 	}
 }
+
+// A size that no block can have is refused, because every later call in the pool would fail on it.
+func TestDrainingSizesAreChecked(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+	for _, bits := range []int{-1, 33, 200} {
+		p := poolOf("b", "10.0.1.0/24", 26)
+		p.Draining = []int{bits}
+		var at *ipalloc.Error
+		if err := w.AddPool(bg, p); !errors.Is(err, ipalloc.ErrInvalid) || !errors.As(err, &at) || at.Field != "Draining" {
+			t.Errorf("%d: %v", bits, err)
+		}
+	}
+}

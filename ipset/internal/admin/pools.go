@@ -148,6 +148,12 @@ func checked(args alloc.Pool) (pool.Pool, error) {
 	size := p.BlockBits
 	err := p.Check()
 	p.BlockBits = size
+	width := p.Prefix.Addr().BitLen()
+	for _, bits := range p.Draining {
+		if err == nil && (bits < width-64 || bits < 0 || bits > width) {
+			err = cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Draining", "/%d is no size of a block", bits)})
+		}
+	}
 	return p, err
 }
 
