@@ -123,8 +123,8 @@ func (a *Allocator) Occupy(n Node) error {
 // Release gives back what the node holds and returns it; ok is false if it held
 // nothing. A prefix becomes free unless another node holds, or a reservation covers,
 // a part of it. A terminating entry is removed with its last node. Cursors stay, so a
-// released prefix is used again as late as possible. O(log n) for a prefix, and a step
-// for each node that was recorded with the same prefix later.
+// released prefix is used again as late as possible. O(log n) for a prefix, however many
+// nodes were recorded with it.
 //
 // Release a node when it is gone, not before: a terminating node still uses its
 // addresses.

@@ -263,7 +263,7 @@ func (a *Allocator) newOwner(name string) *owner {
 	} else {
 		o = &owner{}
 	}
-	o.name, o.prefixes, o.claims = name, o.pair[:0], o.two[:0]
+	o.name, o.prefixes = name, o.pair[:0]
 	a.owners[name] = o
 	return o
 }
@@ -277,11 +277,14 @@ func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone
 	o.entry = entry
 	a.policy.count(entry, 1)
 	o.prefixes = append(o.prefixes, prefixes...)
-	o.claims = slices.Grow(o.claims, len(prefixes))[:len(prefixes)]
+	if n := len(prefixes) - len(o.two); n > 0 {
+		more := make([]claim, n)
+		o.more = &more
+	}
 	alone = true
 	for i, p := range o.prefixes {
-		o.claims[i] = claim{Owner: o}
-		alone = a.spaceOf(p).Put(claims.BlockOf(p), &o.claims[i]) && alone
+		*o.claim(i) = claim{Owner: o}
+		alone = a.spaceOf(p).Put(claims.BlockOf(p), o.claim(i)) && alone
 	}
 	return alone
 }
@@ -289,10 +292,10 @@ func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone
 // unclaim takes back everything that o holds.
 func (a *Allocator) unclaim(o *owner) {
 	for i, p := range o.prefixes {
-		a.spaceOf(p).Remove(claims.BlockOf(p), &o.claims[i])
+		a.spaceOf(p).Remove(claims.BlockOf(p), o.claim(i))
 	}
 	a.policy.count(o.entry, -1)
-	o.prefixes, o.claims = o.prefixes[:0], o.claims[:0]
+	o.prefixes, o.more = o.prefixes[:0], nil
 }
 
 func (a *Allocator) setTerminating(o *owner, on bool) {

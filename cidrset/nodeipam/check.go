@@ -35,17 +35,17 @@ func (a *Allocator) Check() error {
 func (a *Allocator) checkOwners() error {
 	terminating, held := 0, map[*claim]netip.Prefix{}
 	for name, o := range a.owners {
-		if o.name != name || len(o.prefixes) == 0 || len(o.prefixes) != len(o.claims) {
-			return fmt.Errorf("node %q has %d prefixes and %d claims", name, len(o.prefixes), len(o.claims))
+		if o.name != name || len(o.prefixes) == 0 {
+			return fmt.Errorf("node %q is kept as %q and has %d prefixes", o.name, name, len(o.prefixes))
 		}
 		if o.terminating {
 			terminating++
 		}
 		for i, p := range o.prefixes {
-			if err := addr.Check(p); err != nil || o.claims[i].Owner != o {
+			if err := addr.Check(p); err != nil || o.claim(i).Owner != o {
 				return fmt.Errorf("node %q holds a bad %v", name, p)
 			}
-			held[&o.claims[i]] = p
+			held[o.claim(i)] = p
 		}
 	}
 	if terminating != a.terminating {

@@ -118,11 +118,19 @@ type (
 type owner struct {
 	name, uid, entry string
 	prefixes         []netip.Prefix
-	claims           []claim // of the prefixes, in their order
 	terminating      bool
 	load             uint64          // the Load that last listed it
 	pair             [2]netip.Prefix // the array of prefixes if there are no more than two
-	two              [2]claim        // the same for claims
+	two              [2]claim        // of the first two prefixes
+	more             *[]claim        // of the others, if there are any
+}
+
+// claim returns the claim of prefix i.
+func (o *owner) claim(i int) *claim {
+	if i < len(o.two) {
+		return &o.two[i]
+	}
+	return &(*o.more)[i-len(o.two)]
 }
 
 // isOther reports whether o is there and uid is that of another node of the same name.

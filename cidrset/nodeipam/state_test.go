@@ -213,12 +213,12 @@ func TestCheckFinds(t *testing.T) {
 	for what, damage := range map[string]func(a *Allocator, n *owner){
 		"a node under two names":  func(a *Allocator, n *owner) { a.owners["other"] = n },
 		"a node without a prefix": func(a *Allocator, n *owner) { a.owners["none"] = &owner{name: "none"} },
-		"a claim too few":         func(a *Allocator, n *owner) { n.claims = n.claims[:1] },
-		"a claim of another":      func(a *Allocator, n *owner) { n.claims[1].Owner = a.owners["m"] },
+		"a prefix too few":        func(a *Allocator, n *owner) { n.prefixes = n.prefixes[:1] },
+		"a claim of another":      func(a *Allocator, n *owner) { n.two[1].Owner = a.owners["m"] },
 		"a prefix of another":     func(a *Allocator, n *owner) { n.prefixes[0] = a.owners["m"].prefixes[0] },
 		"a prefix with host bits": func(a *Allocator, n *owner) { n.prefixes[0] = pfx("10.0.0.1/28") },
 		"a node not in the tries": func(a *Allocator, n *owner) {
-			a.owners["new"] = &owner{name: "new", prefixes: n.prefixes, claims: []claim{{}, {}}}
+			a.owners["new"] = &owner{name: "new", prefixes: n.prefixes}
 		},
 		"a node that is forgotten": func(a *Allocator, n *owner) { delete(a.owners, "n") },
 		"a terminating node":       func(a *Allocator, n *owner) { n.terminating = true },

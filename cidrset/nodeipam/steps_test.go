@@ -52,12 +52,13 @@ func TestStepsGrowWithTheLogarithm(t *testing.T) {
 }
 
 // Each further node that holds the same prefix takes as many steps to load as the ones
-// before: it is compared with a bounded number of them, and still reported.
-func TestStepsOfLoadingOnePrefix(t *testing.T) {
+// before: it is compared with a bounded number of them, and still reported. So does its
+// release, the first one first, which is the last of the claims of the prefix.
+func TestStepsOfOnePrefix(t *testing.T) {
 	if !invariant.Enabled {
 		t.Skip("steps are counted with the tag invariants only")
 	}
-	steps := func(n int) uint64 {
+	steps := func(n int) (load, release uint64) {
 		a, err := New(Config{Slots: []Slot{{Bits: 24, Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +72,7 @@ func TestStepsOfLoadingOnePrefix(t *testing.T) {
 		if err := a.Reserve(nodes[0].Prefixes[0]); err != nil {
 			t.Fatal(err)
 		}
-		took := invariant.Steps() - before
+		load = invariant.Steps() - before
 		if len(problems) != n-1 {
 			t.Errorf("%d nodes with one prefix: %d problems", n, len(problems))
 		}
@@ -86,12 +87,24 @@ func TestStepsOfLoadingOnePrefix(t *testing.T) {
 		if err := a.Check(); err != nil {
 			t.Error(err)
 		}
-		return took
+		before = invariant.Steps()
+		for i := range nodes {
+			a.Release(nodes[i].Name)
+		}
+		release = invariant.Steps() - before
+		if held := a.Holders(nodes[0].Prefixes[0]); len(held) != 0 {
+			t.Errorf("%d nodes hold what all have released", len(held))
+		}
+		if err := a.Check(); err != nil {
+			t.Error(err)
+		}
+		return load, release
 	}
-	few, many := steps(1000), steps(10_000)
-	t.Logf("%d steps for 1,000 nodes, %d for 10,000", few, many)
-	if many > 11*few {
-		t.Errorf("%d steps for 1,000 nodes, %d for 10,000, more than 11 times as many", few, many)
+	load, release := steps(1000)
+	loadMany, releaseMany := steps(10_000)
+	t.Logf("1,000 nodes: %d steps to load, %d to release; 10,000: %d and %d", load, release, loadMany, releaseMany)
+	if loadMany > 11*load || releaseMany > 11*max(release, 1000) {
+		t.Errorf("1,000 nodes: %d steps to load, %d to release; 10,000: %d and %d, more than 11 times as many", load, release, loadMany, releaseMany)
 	}
 }
 

@@ -36,8 +36,11 @@ func (s *Space[O]) checkNode(half Block, at uint32, used *int) (best uint8, err 
 	if n.claims == nil && (n.child[0] == 0 || n.child[1] == 0) {
 		return 0, fmt.Errorf("a node of %d bits neither claims nor branches", n.bits)
 	}
-	for c := n.claims; c != nil && c.next != nil; c = c.next {
-		if c.Owner != nil && c.next.Owner == nil {
+	for c, prev := n.claims, (*Claim[O])(nil); c != nil; c, prev = c.next, c {
+		if c.prev != prev {
+			return 0, fmt.Errorf("a claim of a node of %d bits does not know the one before it", n.bits)
+		}
+		if prev != nil && prev.Owner != nil && c.Owner == nil {
 			return 0, fmt.Errorf("a node of %d bits has a reservation behind another claim", n.bits)
 		}
 	}

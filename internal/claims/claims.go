@@ -39,7 +39,7 @@ type Space[O any] struct {
 
 type node[O any] struct {
 	key    addr.U128
-	claims *Claim[O] // of exactly this prefix, linked by next, reservations first
+	claims *Claim[O] // of exactly this prefix, linked both ways, reservations first
 	child  [2]uint32
 	bits   uint8
 	best   uint8 // prefix length of the largest free block, none if there is none
@@ -51,8 +51,8 @@ const none = 255
 
 // Claim is one claim of one prefix. O is what owns claims.
 type Claim[O any] struct {
-	Owner *O // nil for a reservation
-	next  *Claim[O]
+	Owner      *O // nil for a reservation
+	prev, next *Claim[O]
 }
 
 // Next returns the next claim of the same prefix, nil after the last: reservations
@@ -159,17 +159,19 @@ func (s *Space[O]) Put(b Block, c *Claim[O]) (alone bool) {
 	}
 	if at != 0 && s.nodes[at].bits == b.Bits && s.nodes[at].key == b.Key {
 		n := &s.nodes[at]
-		first := &n.claims
-		for c.Owner != nil && *first != nil && (*first).Owner == nil {
-			first = &(*first).next
+		c.prev, c.next = nil, n.claims
+		for c.Owner != nil && c.next != nil && c.next.Owner == nil {
+			invariant.Step(1)
+			c.prev, c.next = c.next, c.next.next
 		}
-		c.next, *first = *first, c
+		n.join(c.prev, c)
+		n.join(c, c.next)
 		n.best = none
 		s.climb(&w)
 		return false // the node was claimed, or has claims below it
 	}
 	i := s.node(b.Key, b.Bits)
-	c.next = nil
+	c.prev, c.next = nil, nil
 	s.nodes[i].claims = c
 	if at != 0 { // b, or the branch where it leaves the node, goes above the node
 		old := &s.nodes[at]
@@ -190,7 +192,20 @@ func (s *Space[O]) Put(b Block, c *Claim[O]) (alone bool) {
 	return alone
 }
 
-// Remove removes a claim of b. It does not allocate.
+// join makes y follow x among the claims of n; without x it is the first, without y x is
+// the last.
+func (n *node[O]) join(x, y *Claim[O]) {
+	if x != nil {
+		x.next = y
+	} else {
+		n.claims = y
+	}
+	if y != nil {
+		y.prev = x
+	}
+}
+
+// Remove removes a claim of b, however many others b has. It does not allocate.
 func (s *Space[O]) Remove(b Block, c *Claim[O]) {
 	var w walk
 	at := s.root
@@ -201,13 +216,8 @@ func (s *Space[O]) Remove(b Block, c *Claim[O]) {
 		at = s.nodes[at].child[side]
 	}
 	n := &s.nodes[at]
-	for p := &n.claims; *p != nil; p = &(*p).next {
-		if *p == c {
-			*p = c.next
-			break
-		}
-	}
-	c.next = nil
+	n.join(c.prev, c.next)
+	c.prev, c.next = nil, nil
 	switch {
 	case n.claims != nil:
 		return
