@@ -72,7 +72,7 @@ func (r *replica) pass(ctx context.Context) error {
 		if exists[a.Handle] {
 			return alloc.Alive
 		}
-		return alloc.Gone
+		return alloc.Leaked // not Gone, which does not wait: the list may be older than the address
 	})
 	for _, a := range released {
 		fmt.Println(a.Attributes.Map()["service"], "is gone and gave back", a.Address)
