@@ -122,12 +122,12 @@ type Assigned struct {
 	Short []Shortage
 }
 
-// Reason says why a pool gave no more addresses, or does not qualify.
+// Reason says why a pool gave no more addresses, or does not qualify. The zero value is no reason.
 type Reason uint8
 
 const (
 	// ReasonFull: every address is held.
-	ReasonFull Reason = iota
+	ReasonFull Reason = iota + 1
 	// ReasonReservedLeft: only reserved addresses are left.
 	ReasonReservedLeft
 	// ReasonCoolingLeft: only cooling addresses are left.
@@ -165,10 +165,19 @@ const (
 	ReasonNotOfNamespace
 )
 
-// String returns a few words.
-func (r Reason) String() string {
-	return [...]string{"full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small", "full, only addresses outside its ranges are left",
-		"full from there on",
-		"more than one commit takes", "of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
-		"does not select the host", "does not select the namespace"}[min(r, ReasonNotOfNamespace)]
+// reasonNames are the texts of the reasons.
+var reasonNames = [...]string{
+	"", "full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small",
+	"full, only addresses outside its ranges are left", "full from there on", "more than one commit takes",
+	"of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
+	"does not select the host", "does not select the namespace",
 }
+
+// String returns a few words, and "" for no reason.
+func (r Reason) String() string { return nameOf(reasonNames[:], "reason", r) }
+
+// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown reason.
+func (r Reason) MarshalText() ([]byte, error) { return writeName(reasonNames[:], "reason", r) }
+
+// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+func (r *Reason) UnmarshalText(text []byte) error { return readName(reasonNames[:], "reason", r, text) }

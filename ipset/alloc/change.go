@@ -71,10 +71,17 @@ const (
 	ConfigChanged
 )
 
-// String returns a few words.
-func (k ChangeKind) String() string {
-	return [...]string{
-		"assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
-		"block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed", "configuration changed",
-	}[min(k, ConfigChanged)]
+// kindNames are the texts of the kinds.
+var kindNames = [...]string{
+	"assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
+	"block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed", "configuration changed",
 }
+
+// String returns a few words.
+func (k ChangeKind) String() string { return nameOf(kindNames[:], "kind", k) }
+
+// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown kind.
+func (k ChangeKind) MarshalText() ([]byte, error) { return writeName(kindNames[:], "kind", k) }
+
+// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+func (k *ChangeKind) UnmarshalText(text []byte) error { return readName(kindNames[:], "kind", k, text) }

@@ -91,6 +91,20 @@ const (
 	Gone
 )
 
+// livenessNames are the texts of the states.
+var livenessNames = [...]string{"alive", "leaked", "gone"}
+
+// String returns "alive", "leaked" or "gone".
+func (l Liveness) String() string { return nameOf(livenessNames[:], "liveness", l) }
+
+// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown state.
+func (l Liveness) MarshalText() ([]byte, error) { return writeName(livenessNames[:], "liveness", l) }
+
+// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+func (l *Liveness) UnmarshalText(text []byte) error {
+	return readName(livenessNames[:], "liveness", l, text)
+}
+
 // DisownArgs say which blocks Engine.DisownBlocks takes from their owners.
 type DisownArgs struct {
 	// Owner selects the blocks: all that it owns, or those of them in Prefix if that is set.

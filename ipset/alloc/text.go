@@ -20,6 +20,32 @@ import (
 // Text and JSON say all that a value has, in a form that a person reads. Names and values may be any bytes, which JSON cannot say: a text
 // that is not UTF-8 is quoted as Go does, and attributes of such bytes are base64.
 
+// nameOf returns the name of a value, and what it is with its number for an unknown one.
+func nameOf[T ~uint8](names []string, what string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return fmt.Sprintf("%s %d", what, v)
+}
+
+// writeName is MarshalText of a value that has a name.
+func writeName[T ~uint8](names []string, what string, v T) ([]byte, error) {
+	if int(v) >= len(names) {
+		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: what, Text: nameOf(names, what, v), Err: ipalloc.ErrInvalid})
+	}
+	return []byte(names[v]), nil
+}
+
+// readName is UnmarshalText of a value that has a name.
+func readName[T ~uint8](names []string, what string, v *T, text []byte) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return cause.Wrap(ipalloc.Error{Op: "read", Field: what, Text: string(text), Err: ipalloc.ErrInvalid})
+	}
+	*v = T(i)
+	return nil
+}
+
 // useNames are the texts of the uses, lowest bit first.
 var useNames = [...]string{"workload", "tunnel", "loadbalancer"}
 

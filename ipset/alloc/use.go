@@ -1,13 +1,5 @@
 package alloc
 
-import (
-	"fmt"
-	"slices"
-
-	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-)
-
 // Use is what an address is for; a set of bits in a pool.
 type Use uint8
 
@@ -38,27 +30,10 @@ const (
 var orderNames = [...]string{"fifo", "lowest", "random"}
 
 // String returns "fifo", "lowest" or "random".
-func (o Order) String() string {
-	if int(o) < len(orderNames) {
-		return orderNames[o]
-	}
-	return fmt.Sprintf("order %d", uint8(o))
-}
+func (o Order) String() string { return nameOf(orderNames[:], "order", o) }
 
 // MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown order.
-func (o Order) MarshalText() ([]byte, error) {
-	if int(o) >= len(orderNames) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "order", Text: o.String(), Err: ipalloc.ErrInvalid})
-	}
-	return []byte(o.String()), nil
-}
+func (o Order) MarshalText() ([]byte, error) { return writeName(orderNames[:], "order", o) }
 
 // UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
-func (o *Order) UnmarshalText(text []byte) error {
-	i := slices.Index(orderNames[:], string(text))
-	if i < 0 {
-		return cause.Wrap(ipalloc.Error{Op: "read", Field: "order", Text: string(text), Err: ipalloc.ErrInvalid})
-	}
-	*o = Order(i)
-	return nil
-}
+func (o *Order) UnmarshalText(text []byte) error { return readName(orderNames[:], "order", o, text) }

@@ -61,7 +61,7 @@ func (p *AssignPlan) pickOnward(t *txn.Txn, s *Search) error {
 			return err
 		}
 		pool := &p.cat.Pools[i]
-		if _, known := s.reasons[i]; !known && s.want > 0 && pool.Prefix.Addr().Less(p.From) {
+		if s.reasons[i] == 0 && s.want > 0 && pool.Prefix.Addr().Less(p.From) {
 			s.because(i, alloc.ReasonBelowFrom)
 		}
 	}

@@ -168,7 +168,7 @@ func (s *Search) because(i int, r alloc.Reason) {
 
 // reason notes why a pool gave nothing, unless something better is known.
 func (p *AssignPlan) reason(s *Search, i int, r alloc.Reason) {
-	if old, known := s.reasons[i]; !known || r > old {
+	if r > s.reasons[i] {
 		s.because(i, r)
 	}
 }

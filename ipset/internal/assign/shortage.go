@@ -91,7 +91,7 @@ func (s *Search) noPool() error {
 
 // shortageOf says why pool i gave too few.
 func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Shortage, err error) {
-	short = alloc.Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: s.reasons[i]}
+	short = alloc.Shortage{Family: s.family, Pool: p.cat.Pools[i].Name, Reason: max(s.reasons[i], alloc.ReasonFull)}
 	switch short.Reason {
 	case alloc.ReasonCoolingLeft:
 		if until := s.cools[i]; until != 0 {
