@@ -348,6 +348,8 @@ func (w *world) assignIP(tr *model.Trace) {
 	w.step("AssignIP %v %s %q", a, host, handle)
 	before := w.moment()
 	held, _ := w.engine.Lookup(bg, a)
+	b, _ := w.engine.Operator().BlockOf(bg, a)
+	orphan := b != nil && b.Owner() == alloc.Owner{}
 	reserved, head, tail := w.ends()
 	terr := w.calico.AssignIP(bg, ipam.AssignIPArgs{IP: ipOf(a), HandleID: calicoHandle(handle), Attrs: attrs(handle), Hostname: host, HostReservedAttr: reserved})
 	al, oerr := w.engine.AssignIP(bg, alloc.AssignIPArgs{
@@ -358,6 +360,8 @@ func (w *world) assignIP(tr *model.Trace) {
 	switch {
 	case theirs != "" && oerr == nil && handle != "" && held.Handle == handle && al == held:
 		w.diverged(ownNamed, before)
+	case theirs == "strict" && orphan && ours != "strict": // ours adopts it, and says what else stands in the way
+		w.diverged(adoptsOrphans, before)
 	case theirs == ours && oerr == nil:
 		w.remember(al)
 	case theirs == "taken" && errors.Is(oerr, ipalloc.ErrReserved) && !w.sameBlocks():

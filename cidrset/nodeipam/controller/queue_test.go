@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,9 +98,10 @@ func TestNoteOfAnUnmatchedNodeEnds(t *testing.T) {
 		k := newCluster(t, plain(1)...)
 		match := map[string]string{"match": "x"}
 		a := labelled(t, "10.0.0.0/16", selector.Term{Labels: []selector.Requirement{{Key: "match", Op: selector.Exists}}})
-		refuse, changed := true, false
+		var settled atomic.Bool // writes of the node succeed
+		changed := false
 		k.onWrite = func(name string) (error, bool) {
-			if name == "n0000" && refuse {
+			if name == "n0000" && !settled.Load() {
 				return ipalloc.ErrConflict, false
 			}
 			return nil, true
@@ -122,7 +124,7 @@ func TestNoteOfAnUnmatchedNodeEnds(t *testing.T) {
 			name := fmt.Sprintf("m%04d", i)
 			k.set(name, &nodeipam.Node{Name: name, UID: "0", Labels: match})
 		}
-		refuse = false
+		settled.Store(true)
 		sleep(time.Hour)
 		if len(k.prefixes("n0000")) != 1 {
 			t.Error("the node has no prefix")
