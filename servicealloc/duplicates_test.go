@@ -145,6 +145,30 @@ func TestGenerationsHaveABound(t *testing.T) {
 		t.Error(g)
 	}
 	check(t, must(NewRegistry(testPorts, LowestFirst(), Restore([]byte(stateOf(t, r))))))
+
+	// A snapshot of the last generation is read, and nothing counts past it: what changes
+	// the registry then leaves one that is read again.
+	r.last = maxGeneration
+	r = must(NewRegistry(testPorts, LowestFirst(), Restore([]byte(stateOf(t, r)))))
+	for _, dry := range []bool{false, true} {
+		_, err := r.Allocate("c", Request{Addrs: anyBoth[:1], DryRun: dry})
+		wantErr(t, err, ipalloc.ErrLimit)
+	}
+	_, _, err := r.Begin("c", Request{Addrs: anyBoth[:1]})
+	wantErr(t, err, ipalloc.ErrLimit)
+	tx, _, err := r.Begin("b", Request{})
+	wantErr(t, err, nil)
+	if problems := r.Load([]Grant{{Owner: "b", Addrs: []netip.Addr{ip("10.0.0.30")}}, {Owner: "c", Addrs: []netip.Addr{ip("10.0.0.31")}}}); len(problems) > 0 {
+		t.Error(problems)
+	}
+	wantErr(t, tx.Commit(), nil)
+	c, _ := r.Get("c")
+	_, _, err = r.Move(c, Grant{Owner: "d", Addrs: c.Addrs})
+	wantErr(t, err, nil)
+	wantHeld(t, r, "a: 10.0.0.20", "b: 10.0.0.30", "d: 10.0.0.31")
+	check(t, must(NewRegistry(testPorts, LowestFirst(), Restore([]byte(stateOf(t, r))))))
+	_, err = r.Release("d", maxGeneration)
+	wantErr(t, err, nil)
 }
 
 // A change that no registry makes is refused by Apply and changes nothing.

@@ -17,7 +17,8 @@ import (
 //   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: no range has it usable. It stays
 //     with the owner when a range that has it is added.
 //   - [ipalloc.ErrInvalid]: an address is zoned or 4-in-6; its plain form is held. Or the
-//     generation is beyond 2^62; the grant gets a new one.
+//     generation is beyond 2^61 and far from what the registry has counted to; the grant
+//     gets a new one.
 //
 // The owner "" stands for an unknown one, as package rangealloc returns it. A grant of an
 // owner that holds nothing keeps its generation, if it has one; any other gets a new one.
@@ -49,15 +50,19 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	return problems
 }
 
-// maxGeneration bounds the generations of a snapshot. A record or a change may name one
-// up to half of it that is at most a quarter of it ahead of the present, so counting on
-// from there does not get to the bound.
-const maxGeneration = 1 << 63
+// maxGeneration is the last generation: a snapshot with a later one is damaged, and what
+// would need a later one is refused. A record or a change may name one up to half of it,
+// and beyond that one near the present, so counting on from there does not get to it.
+const maxGeneration = 1 << 62
 
 // far reports whether a generation is none that a registry counts to.
 func (r *Registry) far(generation uint64) bool {
-	return generation > maxGeneration/2 || generation > r.last && generation-r.last > maxGeneration/4
+	return generation > maxGeneration/2 && generation > min(r.last+1<<32, maxGeneration)
 }
+
+// next returns the generation after the last one. At the bound, where nothing is granted
+// any more, what is loaded or moved has the last one: it is a fact.
+func (r *Registry) next() uint64 { return min(r.last+1, maxGeneration) }
 
 // load takes over one grant.
 func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
@@ -76,13 +81,13 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	}
 	rec.spilled = rec.spilled || g.Spilled
 	if rec.generation = generation; !fresh || generation == 0 {
-		rec.generation = r.last + 1
+		rec.generation = r.next()
 	}
 	r.last = max(r.last, rec.generation)
 	if rec.tx != nil {
 		// A record names what was added: neither outcome of the transaction gives it back.
 		if rec.tx.next.add(&added) {
-			r.last++
+			r.last = r.next()
 			rec.tx.next.generation = r.last
 		}
 		r.became(rec, had)

@@ -55,7 +55,7 @@ func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	r.transfer(a, b, gone, come, &to)
 	for _, rec := range []*record{a, b} {
 		if rec != nil && rec.generation != 0 {
-			r.last++
+			r.last = r.next()
 			rec.generation = r.last
 		}
 	}

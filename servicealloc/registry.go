@@ -130,7 +130,8 @@ func (r *Registry) lock() {
 // holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is open or a
 // range is draining, and with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error names
 // the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req cannot
-// be had. A request that contradicts itself is [ipalloc.ErrInvalid]. Nothing is changed
+// be had. A request that contradicts itself is [ipalloc.ErrInvalid], and after generation
+// 2^62, which counting does not get to, each is [ipalloc.ErrLimit]. Nothing is changed
 // then. It takes O(log n) for each part, and for a part that the engine chooses also
 // a step for each of the disjoint ranges; the answer allocates.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {

@@ -85,7 +85,10 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 	if err := wellFormed(op, owner, req); err != nil {
 		return nil, Grant{}, err
 	}
-	k := taking{r: r, rec: rec, now: r.heldOf(rec, now), g: Grant{Owner: owner, Generation: r.last + 1, Spilled: now.Spilled,
+	if r.last == maxGeneration && len(req.Addrs)+len(req.Ports) > 0 {
+		return nil, Grant{}, ownerError(op, owner, "the registry has counted to the last generation", ipalloc.ErrLimit)
+	}
+	k := taking{r: r, rec: rec, now: r.heldOf(rec, now), g: Grant{Owner: owner, Generation: r.next(), Spilled: now.Spilled,
 		Addrs: slices.Clone(req.Addrs), Ports: slices.Clone(req.Ports)}}
 	problem := k.work()
 	if problem != nil || req.DryRun {
