@@ -83,14 +83,17 @@ func newer(path, what string) error {
 
 // locked returns the error of a file that another process has. cause is why waiting ended.
 func locked(path string, pid int, process string, cause error) error {
-	e := &ipalloc.Error{
-		Package: "boltstore", Op: "open", Text: path, Err: ErrLocked,
-		Reason: "one process at a time can have the file: stop the other one, or wait for it with Options.LockWait",
-	}
+	e := held("open", path, pid, process, "one process at a time can have the file: stop the other one, or wait for it with Options.LockWait")
 	if cause != nil {
 		e.Reason += ": " + cause.Error()
 		e.Err = fmt.Errorf("%w: %w", ErrLocked, cause)
 	}
+	return e
+}
+
+// held returns the error of a file that a process has; pid is 0 if the system does not tell which.
+func held(op, path string, pid int, process, reason string) *ipalloc.Error {
+	e := &ipalloc.Error{Package: "boltstore", Op: op, Text: path, Reason: reason, Err: ErrLocked}
 	if pid != 0 {
 		e.Holder = strings.TrimSpace(fmt.Sprintf("process %d %s", pid, process))
 	}

@@ -2,7 +2,5 @@
 
 package boltstore
 
-import "os"
-
 // lockHolder returns 0: this system does not say which process has a lock.
-func lockHolder(*os.File) (pid int, name string) { return 0, "" }
+func lockHolder(string) (pid int, name string) { return 0, "" }

@@ -101,7 +101,7 @@ func acquire(ctx context.Context, path string, opts *Options) (*os.File, error) 
 			return f, nil
 		}
 		if err == nil {
-			err = waitForLock(ctx, f, path, opts, began)
+			err = waitForLock(ctx, path, opts, began)
 		} else {
 			err = failure("open", path, err)
 		}
@@ -139,8 +139,8 @@ func current(f *os.File, path string) bool {
 }
 
 // waitForLock returns nil when it is time to ask for the lock again.
-func waitForLock(ctx context.Context, f *os.File, path string, opts *Options, began time.Time) error {
-	pid, process := lockHolder(f)
+func waitForLock(ctx context.Context, path string, opts *Options, began time.Time) error {
+	pid, process := lockHolder(path)
 	wait := lockPoll
 	if opts.LockWait >= 0 {
 		left := opts.LockWait - time.Since(began)

@@ -37,7 +37,11 @@ func TestRefusals(t *testing.T) {
 	open("a directory", dir, boltstore.Options{}, ipalloc.ErrMismatch, "")
 	open("locked", path, boltstore.Options{}, ipalloc.ErrInUse, "")
 
-	row("Restore", "there", boltstore.Restore(ctx, strings.NewReader(""), path), ipalloc.ErrExists, "restore", "")
+	there := filepath.Join(dir, "there")
+	if err := s.Compact(ctx, there); err != nil {
+		t.Fatal(err)
+	}
+	row("Restore", "there", boltstore.Restore(ctx, strings.NewReader(""), there), ipalloc.ErrExists, "restore", "")
 	row("Restore", "no directory", boltstore.Restore(ctx, strings.NewReader(""), missing), ipalloc.ErrNotFound, "restore", "")
 	row("Store.Compact", "there", s.Compact(ctx, path), ipalloc.ErrExists, "compact into", "")
 	row("Snapshot", "there", boltstore.Snapshot(ctx, path, path), ipalloc.ErrExists, "snapshot", "")
