@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,20 +54,45 @@ type ipamReplay struct {
 }
 
 func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
-	r := &ipamReplay{t: t, defs: defs, store: db, m: &model.IPSet{
+	r := &ipamReplay{t: t, defs: defs, store: db, seen: make(map[alloc.Release]bool), rows: make(map[string]string)}
+	r.m = &model.IPSet{
 		Blocks: make(map[netip.Prefix]*model.IPSetBlock), Limit: 1 << 30, Now: ipsetStart, Last: make(map[model.IPSetLast][]netip.Addr),
 		Start: func(owner string, p model.IPSetPool) netip.Prefix {
 			if p.Order == 1 {
 				return netip.PrefixFrom(p.Prefix.Addr(), p.Bits)
 			}
-			return ipset.StartOf(alloc.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
+			return ipamStart(t, alloc.HostOwner(owner[len("host:"):]), p.Prefix, p.Bits)
 		},
-	}, seen: make(map[alloc.Release]bool), rows: make(map[string]string)}
+	}
 	for _, keep := range ipamCaches {
 		r.e = append(r.e, r.engine(keep))
 	}
 	return r
 }
+
+// ipamStart returns the block of a pool in which an owner begins to search: that of its first address in a store of its own.
+func ipamStart(t testing.TB, o alloc.Owner, pool netip.Prefix, size int) netip.Prefix {
+	key := fmt.Sprint(o, pool, size)
+	if at, ok := ipamStarts.Load(key); ok {
+		return at.(netip.Prefix)
+	}
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err == nil {
+		err = e.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: pool, BlockBits: size})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.EnsureBlock(t.Context(), alloc.AssignArgs{Owner: o, Num4: 1 - pool.Addr().BitLen()/128, Num6: pool.Addr().BitLen() / 128})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%s in %s: %v, %v", o, pool, got, err)
+	}
+	ipamStarts.Store(key, got[0])
+	return got[0]
+}
+
+// ipamStarts has what ipamStart has returned, by its arguments.
+var ipamStarts sync.Map
 
 func (r *ipamReplay) engine(keep int) *ipset.Engine {
 	e, err := ipset.New(r.store, ipset.Options{

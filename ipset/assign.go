@@ -6,7 +6,6 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
@@ -89,11 +88,4 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 // store. Cost: that of a [Engine.DryRun] for each pool that qualifies.
 func (e *Engine) Explain(ctx context.Context, a alloc.AssignArgs) ([]alloc.Explanation, error) {
 	return e.assign.Explain(ctx, a, func() *assign.Assigner { return e.DryRun().assign })
-}
-
-// StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
-// at the same time search in different places, and a host that returns searches where it was before. size is the
-// prefix length of the pool's blocks, from that of the pool on.
-func StartOf(o alloc.Owner, pool netip.Prefix, size int) netip.Prefix {
-	return record.StartOf(o, pool, size)
 }

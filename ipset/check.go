@@ -5,24 +5,16 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc/ipset/audit"
-	"github.com/ipalloc/ipalloc/ipset/internal/check"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Check examines a snapshot of all records, in key order as [store.Store.List] returns them: that every record can be read,
-// that blocks neither overlap nor lie where no pool made them, that every address record is what its block says, and that every
-// index record, number of blocks of an owner and page of a pool is what the blocks and addresses say. If uses is not nil it is compared
-// with what is held. Neither a cooling address counts as unused nor one with a lease, which ends by itself unless its holder
-// renews it.
+// Check reads everything of the engine's space and examines it: that every record can be read, that blocks neither overlap nor lie where
+// no pool made them, that every address record is what its block says, and that every index record, number of blocks of an owner and
+// page of a pool is what the blocks and addresses say. If uses is not nil it is compared with what is held. Neither a cooling address
+// counts as unused nor one with a lease, which ends by itself unless its holder renews it. To check a whole store, check the space
+// without a name and each of [Operator.Spaces].
 //
-// It is pure. The report's Repair can be read before it is given to [Operator.Repair]. It keeps some 200 bytes a block and, of
-// what is in order, nothing for an address without uses and some 80 bytes with them; see [Operator.Check].
-func Check(recs []store.Record, uses iter.Seq[audit.InUse]) *audit.Report {
-	return check.Check(recs, uses)
-}
-
-// Check reads everything of the engine's space and examines it; see the function [Check]. uses may be nil. To check a whole
-// store, check the space without a name and each of [Operator.Spaces].
+// The report's Repair can be read before it is given to [Operator.Repair]. A check keeps some 200 bytes a block and, of what is in
+// order, nothing for an address without uses and some 80 bytes with them.
 //
 // It reads a page of records at a time, each address and each index record once if they agree. Commits may be made meanwhile:
 // what does not agree is read again, with the block that it is about, in one consistent view, and is a problem if it does

@@ -114,7 +114,7 @@ func TestAutoAssignFirstBlock(t *testing.T) {
 	if len(got.V4) != 3 || len(got.Short) != 0 {
 		t.Fatalf("%+v", got)
 	}
-	block := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
+	block := record.StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
 	for i, a := range got.V4 {
 		if a.Block != block || a.Handle != "p" || a.Prefix().Bits() != 26 {
 			t.Errorf("address %d: %+v, want in %s", i, a, block)

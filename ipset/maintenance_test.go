@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/check"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -249,7 +250,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 			t.Errorf("%s is not among %v", k, kinds)
 		}
 	}
-	if overlaps := StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, audit.Overlapping) {
+	if overlaps := record.StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/26"), 28).Overlaps(netip.MustParsePrefix("10.0.0.0/27")); overlaps != slices.Contains(kinds, audit.Overlapping) {
 		t.Errorf("overlap found: %v", !overlaps)
 	}
 }
@@ -268,7 +269,7 @@ func TestGarbageInTheStore(t *testing.T) {
 		}
 	}
 	recs = append(recs, store.Record{})
-	if rep := Check(recs, nil); len(rep.Problems) < len(recs)/2 {
+	if rep := check.Check(recs, nil); len(rep.Problems) < len(recs)/2 {
 		t.Errorf("%d problems in %d records", len(rep.Problems), len(recs))
 	}
 	if _, err := w.Operator().Check(bg, nil); err != nil {

@@ -34,7 +34,7 @@ type Allocation struct {
 
 // Share returns the Share of the first holder, the zero Share if that allows no others.
 func (a Allocation) Share() (s Share) {
-	s.Max, s.Key, _ = wire.Coded(a.shared).Share()
+	s.Max, s.Key, _ = wire.Share(a.shared)
 	return s
 }
 
@@ -42,7 +42,7 @@ func (a Allocation) Share() (s Share) {
 // allocation alone.
 func (a Allocation) Holders() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		_, _, rest := wire.Coded(a.shared).Share()
+		_, _, rest := wire.Share(a.shared)
 		if rest == "" {
 			yield(a)
 			return
@@ -59,20 +59,16 @@ func (a Allocation) Holders() iter.Seq[Allocation] {
 func (a *Allocation) hold(r *wire.Reader) bool {
 	var h wire.Holder
 	h.Read(r, r.Uvarint())
-	active, ok1 := AttributesOf(h.Active)
-	alternate, ok2 := AttributesOf(h.Alternate)
-	if r.Err != nil || !ok1 || !ok2 {
+	if r.Err != nil || !h.Active.Valid() || !h.Alternate.Valid() {
 		return false
 	}
-	a.Host, a.Handle, a.Attributes, a.Alternate = Owner{OwnerKind(h.Kind), h.Host}, h.Handle, active, alternate
+	a.Host, a.Handle, a.Attributes, a.Alternate = Owner{OwnerKind(h.Kind), h.Host}, h.Handle, Attributes(h.Active), Attributes(h.Alternate)
 	a.Seq, a.Since, a.Until = h.Seq, wire.UnstampSeconds(h.Since), wire.Unstamp(h.Until)
 	return true
 }
 
-// WithHolders returns the allocation of an address that is shared: code is the coded share and all holders, this one among them.
-func (a Allocation) WithHolders(code wire.Coded) Allocation {
-	a.shared = string(code)
-	return a
+func init() {
+	wire.SetShared = func(allocation any, code string) { allocation.(*Allocation).shared = code }
 }
 
 // Holder returns the handle, or the host if there is no handle.
@@ -87,22 +83,6 @@ func (a Allocation) Holder() string {
 // of its own. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
-// The attributes of an address that was declined.
-const (
-	attrReason = "declined"
-	attrBy     = "declined by"
-)
-
-// DeclineAttributes returns the attributes of an address that a handle declines for a reason. It returns [ipalloc.ErrLimit] if the
-// reason is too long for attributes.
-func DeclineAttributes(handle, reason string) (Attributes, error) {
-	m := map[string]string{attrReason: reason}
-	if handle != "" {
-		m[attrBy] = handle
-	}
-	return NewAttributes(m)
-}
-
 // Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false for
 // an address that was not declined. Such an address is cooling, and its own holder does not get it back before its time.
 func (a Allocation) Declined() (handle, reason string, ok bool) {
@@ -111,9 +91,9 @@ func (a Allocation) Declined() (handle, reason string, ok bool) {
 	}
 	for k, v := range a.Attributes.All() {
 		switch k {
-		case attrReason:
+		case wire.AttrReason:
 			reason, ok = v, true
-		case attrBy:
+		case wire.AttrBy:
 			handle = v
 		}
 	}

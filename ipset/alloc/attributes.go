@@ -11,15 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// maxAttributes is the largest size of the attributes of one address, coded.
-const maxAttributes = 64 << 10
-
 // Attributes is an immutable set of keys and values that is kept with an address. The zero value is the empty set. Sets with
 // the same content are equal by ==.
-type Attributes struct {
-	// code is uvarint length and bytes of key and value alternating, keys ascending.
-	code string
-}
+type Attributes wire.Attributes
 
 // NewAttributes returns the attributes in m. It returns ipalloc.ErrLimit if they come to more than 64 KiB.
 func NewAttributes(m map[string]string) (Attributes, error) {
@@ -32,8 +26,8 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		keys = append(keys, k)
 		size += len(k) + len(v) + 2
 	}
-	if size > maxAttributes {
-		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", size, maxAttributes), Err: ipalloc.ErrLimit})
+	if size > wire.MaxAttributes {
+		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", size, wire.MaxAttributes), Err: ipalloc.ErrLimit})
 	}
 	slices.Sort(keys)
 	b := make([]byte, 0, size)
@@ -43,16 +37,16 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		b = binary.AppendUvarint(b, uint64(len(m[k])))
 		b = append(b, m[k]...)
 	}
-	if len(b) > maxAttributes {
-		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", len(b), maxAttributes), Err: ipalloc.ErrLimit})
+	if len(b) > wire.MaxAttributes {
+		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", len(b), wire.MaxAttributes), Err: ipalloc.ErrLimit})
 	}
-	return Attributes{string(b)}, nil
+	return Attributes(wire.AttributesOf(string(b))), nil
 }
 
 // All yields keys and values, keys ascending.
 func (a Attributes) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for r := (wire.Reader{S: a.code}); r.S != ""; {
+		for r := (wire.Reader{S: wire.Attributes(a).Code()}); r.S != ""; {
 			k := r.Bytes(r.Uvarint())
 			if v := r.Bytes(r.Uvarint()); !yield(k, v) {
 				return
@@ -63,7 +57,7 @@ func (a Attributes) All() iter.Seq2[string, string] {
 
 // Map returns the attributes as a new map, nil if there are none.
 func (a Attributes) Map() map[string]string {
-	if a.code == "" {
+	if a == (Attributes{}) {
 		return nil
 	}
 	m := make(map[string]string)
@@ -71,27 +65,4 @@ func (a Attributes) Map() map[string]string {
 		m[k] = v
 	}
 	return m
-}
-
-// Coded returns the attributes as records have them.
-func (a Attributes) Coded() wire.Coded { return wire.Coded(a.code) }
-
-// AttributesOf is the inverse of [Attributes.Coded]. It returns false for what NewAttributes does not write.
-func AttributesOf(code wire.Coded) (Attributes, bool) {
-	a := Attributes{string(code)}
-	return a, a.valid()
-}
-
-// valid reports whether the code is one that NewAttributes writes.
-func (a Attributes) valid() bool {
-	r, last, first := wire.Reader{S: a.code}, "", true
-	for r.S != "" {
-		k := r.Bytes(r.Uvarint())
-		r.Bytes(r.Uvarint())
-		if r.Err != nil || !first && k <= last {
-			return false
-		}
-		last, first = k, false
-	}
-	return len(a.code) <= maxAttributes
 }

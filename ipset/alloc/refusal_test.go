@@ -18,8 +18,6 @@ func TestRefusals(t *testing.T) {
 	invalid, long := ipalloc.ErrInvalid, map[string]string{strings.Repeat("k", 70_000): "x"}
 	_, err := NewAttributes(long)
 	add("NewAttributes", "a long key", "check", ipalloc.ErrLimit, "attributes", err)
-	_, err = DeclineAttributes("h", strings.Repeat("x", 70_000))
-	add("DeclineAttributes", "a long reason", "check", ipalloc.ErrLimit, "attributes", err)
 	_, err = ParseOwner("host")
 	add("ParseOwner", "no kind", "parse", invalid, "owner", err)
 	add("Owner.Check", "nobody", "check", invalid, "Owner", Owner{}.Check())

@@ -152,7 +152,7 @@ func (a Attributes) MarshalJSON() ([]byte, error) {
 	all := a.Map()
 	for k, v := range all {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return json.Marshal([]byte(a.code))
+			return json.Marshal([]byte(wire.Attributes(a).Code()))
 		}
 	}
 	if all == nil {
@@ -173,10 +173,10 @@ func (a *Attributes) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	var code []byte
-	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !(Attributes{string(code)}).valid() {
+	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !wire.AttributesOf(string(code)).Valid() {
 		return cause.Wrap(ipalloc.Error{Op: "read", Field: "attributes", Text: string(text[:min(len(text), 64)]), Err: ipalloc.ErrInvalid})
 	}
-	*a = Attributes{string(code)}
+	*a = Attributes(wire.AttributesOf(string(code)))
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 		return fail(err)
 	}
 	if len(shared) > 0 {
-		if err := checkShared(wire.Coded(shared)); err != nil {
+		if err := checkShared(string(shared)); err != nil {
 			return fail(err)
 		}
 	}
@@ -229,8 +229,8 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 }
 
 // checkShared refuses a code of holders that [Allocation.Holders] could not read to its end.
-func checkShared(code wire.Coded) error {
-	most, key, rest := code.Share()
+func checkShared(code string) error {
+	most, key, rest := wire.Share(code)
 	if err := (Share{most, key}).Check(); err != nil || most == 0 {
 		return errors.Join(errors.New("not a share"), err)
 	}

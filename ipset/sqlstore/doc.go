@@ -35,7 +35,7 @@
 // broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT.
 // Deadlocks, serialisation failures and refused connections are repeated for about a second. A locked file of SQLite is awaited,
 // by Open and reads too, until the context ends; writers of several processes get it about equally often. A
-// certificate that is not trusted and a server without TLS are final errors. [Retryable] reports of every error whether
+// certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error whether
 // trying again can help.
 //
 // # Requirements
@@ -45,7 +45,7 @@
 // replica that lacked the last commits was promoted. A store that was wiped, and a table of records that was emptied, never read
 // as a store without records. A process whose last seen revision is older than Options.History is not told of another past; what
 // it commits still meets a conflict wherever a record differs. A transaction of the caller whose view is older than what the
-// process has seen fails with an error that is [Retryable], and the store goes on.
+// process has seen fails with an error that is [store.Retryable], and the store goes on.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's

@@ -16,13 +16,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Retryable reports whether the same call can succeed later without a repair: after a conflict, a deadlock, a locked
-// database, a server that restarts, a deadline that was too short. If err matches ipalloc.ErrUnknownOutcome as well,
-// repeat the engine's call with its request key. Inside a transaction of the caller (see [Store.WithTx]) the whole transaction
-// must be repeated. A cancelled context, a full disk, a missing permission and ErrMismatch are not retryable.
-//
-// err is what the store returned, what an engine on it returned, or what a *sql.Tx on its database returned.
-func Retryable(err error) bool {
+// retryable is [store.Retryable], and judges what a *sql.Tx has returned to a function of [Store.InTx] as well.
+func retryable(err error) bool {
 	return store.Retryable(err) || !errors.As(err, new(*ipalloc.Error)) && stateOf(err).retry
 }
 

@@ -25,8 +25,8 @@ import (
 //		return err
 //	})
 //
-// After an error of f, or a panic in it, everything is rolled back. An error that is [Retryable], such as a serialisation failure,
-// a deadlock or a locked file, rolls back and runs f again, up to 20 times: f must not change anything outside of the transaction.
+// After an error of f, or a panic in it, everything is rolled back. An error that is [store.Retryable], and one of tx that passes, such as a
+// serialisation failure, a deadlock or a locked file, rolls back and runs f again, up to 20 times: f must not change anything outside of the transaction.
 // An error of the store inside that f drops rolls back as well, and is returned.
 //
 // Errors: those of f; those of [Store.WithTx]; ipalloc.ErrUnknownOutcome if the connection was lost during COMMIT. The addresses

@@ -69,7 +69,7 @@ func fails(t *testing.T, s *Store, want error) {
 	for _, errWatch = range s.Watch(ctx, 0, "") {
 	}
 	for what, err := range map[string]error{"get": errGet, "list": errList, "commit": errCommit, "guard": errGuard, "watch": errWatch} {
-		if !errors.Is(err, want) || Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if !errors.Is(err, want) || store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
@@ -140,7 +140,7 @@ func TestOpenWaitsForTheLock(t *testing.T) {
 	db := connect(t, "sqlite", path)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := Open(ctx, db, Options{}); !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) {
+	if _, err := Open(ctx, db, Options{}); !errors.Is(err, context.DeadlineExceeded) || !store.Retryable(err) {
 		t.Errorf("while it is locked: %v", err)
 	}
 	if err := other.Rollback(); err != nil {
@@ -357,7 +357,7 @@ func TestNoSpace(t *testing.T) {
 	for ; err == nil && n < 1000; n++ {
 		_, err = s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(n), Value: strings.Repeat("v", 1000)}})
 	}
-	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || Retryable(err) {
+	if !errors.Is(err, ipalloc.ErrLimit) || errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
 		t.Fatalf("after %d commits: %v", n, err)
 	}
 	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != n-1 {
@@ -531,7 +531,7 @@ func TestErrorsWrapTheContexts(t *testing.T) {
 	defer cancel()
 	_, errOpen := Open(ctx, db, Options{})
 	for _, err := range []error{errGet, errOpen} {
-		if !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) {
+		if !errors.Is(err, context.DeadlineExceeded) || !store.Retryable(err) {
 			t.Error(err)
 		}
 	}

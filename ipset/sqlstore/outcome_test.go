@@ -114,7 +114,7 @@ func TestConnectionBreaks(t *testing.T) {
 			w.arm(0, 0)
 			switch rec := get(t, clean, key); {
 			case errors.Is(err, ipalloc.ErrUnknownOutcome):
-				if unknowns++; !Retryable(err) {
+				if unknowns++; !store.Retryable(err) {
 					t.Errorf("%s: %v is not retryable", key, err)
 				}
 				put(t, s, "after it", "") // the lock has passed on: the outcome is final
@@ -166,7 +166,7 @@ func TestOpenIsRepeated(t *testing.T) {
 					db, w := wired(t, dsn)
 					w.arm(at[0], at[1])
 					_, err := Open(t.Context(), db, Options{})
-					if err != nil && !Retryable(err) {
+					if err != nil && !store.Retryable(err) {
 						t.Error(err)
 					}
 				}
@@ -313,7 +313,7 @@ func TestWaitsForTheLock(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err = s.Commit(ctx, []store.Op{{Kind: store.Put, Key: "a"}})
-		if !errors.Is(err, context.DeadlineExceeded) || !Retryable(err) || s.file != nil && errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if !errors.Is(err, context.DeadlineExceeded) || !store.Retryable(err) || s.file != nil && errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		unknown := errors.Is(err, ipalloc.ErrUnknownOutcome)

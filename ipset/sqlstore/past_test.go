@@ -224,7 +224,7 @@ func TestFailover(t *testing.T) {
 	}
 	defer func() { _ = standby.Close() }()
 	admin := connect(t, "pgx", standby.DSN())
-	if _, err := Open(ctx, admin, Options{}); !errors.Is(err, errStandby) || !Retryable(err) {
+	if _, err := Open(ctx, admin, Options{}); !errors.Is(err, errStandby) || !store.Retryable(err) {
 		t.Errorf("a store on a hot standby: %v", err)
 	}
 	run(t, admin, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
@@ -282,7 +282,7 @@ func TestWithTxInAnOldView(t *testing.T) {
 			t.Fatal(err)
 		}
 		put(t, s, fmt.Sprint("y", level), "")
-		if _, err := s.WithTx(t.Context(), tx); (err == nil) != (level == sql.LevelDefault) || err != nil && !Retryable(err) {
+		if _, err := s.WithTx(t.Context(), tx); (err == nil) != (level == sql.LevelDefault) || err != nil && !store.Retryable(err) {
 			t.Errorf("%v: %v", level, err)
 		}
 		_ = tx.Rollback()

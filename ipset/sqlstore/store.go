@@ -126,7 +126,7 @@ const attempts = 20
 
 // again waits before the next attempt of a call, and reports whether there should be one.
 func (s *Store) again(ctx context.Context, attempt int, err error) bool {
-	if attempt >= attempts && !stateOf(err).locked || !Retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
+	if attempt >= attempts && !stateOf(err).locked || !retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
 		return false
 	}
 	d := s.d

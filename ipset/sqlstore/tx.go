@@ -35,10 +35,11 @@ import (
 //
 // Commits in it cannot be in conflict with others and never have an unknown outcome, but the caller's COMMIT may: after a
 // connection that was lost during it, the address is assigned if and only if the machine's row is there. After any error but
-// a refusal by the engine (full, not held, ...), roll back; if [Retryable], repeat all of the transaction. After it has ended
+// a refusal by the engine (full, not held, ...), roll back. Repeat all of the transaction if the error is [store.Retryable], or one of
+// tx itself that passes, such as a serialisation failure, which [Store.InTx] knows for every driver. After it has ended
 // each call fails with ipalloc.ErrClosed. Watch fails.
 //
-// Errors: ipalloc.ErrReplaced if the transaction is on a database that does not hold the store; [Retryable] ones.
+// Errors: ipalloc.ErrReplaced if the transaction is on a database that does not hold the store; [store.Retryable] ones.
 func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {
 	in, err := s.begin(ctx, tx)
 	if err != nil {

@@ -160,7 +160,7 @@ func TestWithTxAtOnce(t *testing.T) {
 					_, err := enrol(t, s, db, fmt.Sprintf("m%d-%d", w, i), end)
 					if err == nil {
 						i++
-					} else if !Retryable(err) {
+					} else if !retryable(err) {
 						t.Error(err)
 						return
 					}

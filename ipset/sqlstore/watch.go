@@ -24,7 +24,7 @@ const window = 256 * oneStep
 // unless the pool has only one, and keeps it until the last watch ends.
 //
 // It goes on by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
-// ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [Retryable].
+// ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		text, args := s.watchQuery(prefixes)
@@ -33,7 +33,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 		for {
 			woken := s.hub.wait()
 			events, rev, err := s.changes(ctx, text, args, after)
-			if err = s.failure(ctx, "watch", err); err != nil && (ctx.Err() != nil || !Retryable(err)) {
+			if err = s.failure(ctx, "watch", err); err != nil && (ctx.Err() != nil || !retryable(err)) {
 				yield(store.Event{}, err)
 				return
 			}

@@ -76,10 +76,22 @@ const ghost = "ghost"
 func aliases(blocks int) map[string]string {
 	m := map[string]string{ghost: ghost}
 	p := &plans[slices.IndexFunc(plans, func(p plan) bool { return p.blocks() == blocks })]
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err == nil {
+		err = e.AddPool(bg, alloc.Pool{Name: "p", Prefix: p.netip(), BlockBits: p.blockBits})
+	}
+	if err != nil {
+		panic(err)
+	}
 	for _, host := range hostNames {
 		want := prefixOf(*calicoWalk(p.calico(), host)())
 		for n := 0; m[host] == ""; n++ {
-			if alias := fmt.Sprint(host, "-", n); ipset.StartOf(alloc.HostOwner(alias), p.netip(), p.blockBits) == want {
+			alias := fmt.Sprint(host, "-", n)
+			first, err := e.DryRun().EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner(alias), Num4: 1, Num6: 1})
+			if err != nil {
+				panic(err)
+			}
+			if first[0] == want {
 				m[host] = alias
 			}
 		}

@@ -70,7 +70,7 @@ func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at))
 // coded returns the holder in the form that records have.
 func (h *Holder) coded() wire.Holder {
 	return wire.Holder{
-		Kind: byte(h.Host.Kind), Host: h.Host.Name, Handle: h.Handle, Active: h.Active.Coded(), Alternate: h.Alternate.Coded(),
+		Kind: byte(h.Host.Kind), Host: h.Host.Name, Handle: h.Handle, Active: wire.Attributes(h.Active), Alternate: wire.Attributes(h.Alternate),
 		Seq: h.Seq, Until: h.Until, Borrowed: h.Borrowed, Indexed: h.Indexed, Since: h.Since,
 	}
 }
@@ -79,11 +79,10 @@ func (h *Holder) coded() wire.Holder {
 func (h *Holder) read(r *wire.Reader, flags uint64) {
 	var c wire.Holder
 	c.Read(r, flags)
-	active, ok1 := alloc.AttributesOf(c.Active)
-	alternate, ok2 := alloc.AttributesOf(c.Alternate)
 	*h = Holder{
 		Identity: Identity{
-			Host: alloc.Owner{Kind: alloc.OwnerKind(c.Kind), Name: c.Host}, Handle: c.Handle, Active: active, Alternate: alternate, Indexed: c.Indexed,
+			Host: alloc.Owner{Kind: alloc.OwnerKind(c.Kind), Name: c.Host}, Handle: c.Handle,
+			Active: alloc.Attributes(c.Active), Alternate: alloc.Attributes(c.Alternate), Indexed: c.Indexed,
 		},
 		Seq: c.Seq, Since: c.Since, Until: c.Until, Borrowed: c.Borrowed,
 	}
@@ -93,7 +92,7 @@ func (h *Holder) read(r *wire.Reader, flags uint64) {
 		r.Fail("host")
 	case len(h.Handle) > cause.MaxName || strings.IndexByte(h.Handle, 0) >= 0:
 		r.Fail("handle")
-	case !ok1 || !ok2:
+	case !c.Active.Valid() || !c.Alternate.Valid():
 		r.Fail("attributes")
 	case h.Indexed != 0 && !mayIndex(h.Active, h.Indexed):
 		r.Fail("index")
@@ -172,7 +171,9 @@ func (a *Address) AllocationOf(at netip.Addr, length int, h Holder) alloc.Alloca
 	}
 	if a.shared != "" {
 		rest := a.further()
-		al = al.WithHolders(wire.Coded(appendHolder([]byte(a.shared[:len(a.shared)-len(rest)]), a.Holder)) + wire.Coded(rest))
+		held := al // of its own, so that only an allocation with holders is on the heap
+		wire.SetShared(&held, string(append(appendHolder([]byte(a.shared[:len(a.shared)-len(rest)]), a.Holder), rest...)))
+		return held
 	}
 	return al
 }

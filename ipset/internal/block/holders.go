@@ -24,7 +24,7 @@ func (a *Address) further() string {
 
 // readShare reads a coded share and returns what follows it.
 func readShare(code string) (s alloc.Share, rest string) {
-	s.Max, s.Key, rest = wire.Coded(code).Share()
+	s.Max, s.Key, rest = wire.Share(code)
 	return s, rest
 }
 

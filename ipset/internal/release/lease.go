@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // A lease is moved, ended early or refused by its holder alone. The calls therefore name the holder in a guard, and what has
@@ -88,6 +89,15 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 	return renewed, nil
 }
 
+// declineAttributes returns the attributes of an address that a handle declines for a reason, which [alloc.Allocation.Declined] reads.
+func declineAttributes(handle, reason string) (alloc.Attributes, error) {
+	m := map[string]string{wire.AttrReason: reason}
+	if handle != "" {
+		m[wire.AttrBy] = handle
+	}
+	return alloc.NewAttributes(m)
+}
+
 // Decline carries out the call of that name.
 func (e *Releaser) Decline(ctx context.Context, a alloc.DeclineArgs) (alloc.Allocation, error) {
 	fail := func(err error) (alloc.Allocation, error) {
@@ -102,7 +112,7 @@ func (e *Releaser) Decline(ctx context.Context, a alloc.DeclineArgs) (alloc.Allo
 		if a.Guard != (alloc.Guard{}) && was.Count() > 1 {
 			return cause.CoHeld
 		}
-		why, err := alloc.DeclineAttributes(h.Handle, a.Reason)
+		why, err := declineAttributes(h.Handle, a.Reason)
 		if err != nil {
 			return err
 		}

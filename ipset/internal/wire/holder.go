@@ -18,16 +18,13 @@ import "encoding/binary"
 type Holder struct {
 	Kind              byte // of the host: 0 for none, 1 a machine, 2 a virtual one
 	Host, Handle      string
-	Active, Alternate Coded
+	Active, Alternate Attributes
 	Seq               uint64
 	Until             int64
 	Borrowed          bool
 	Indexed           uint64
 	Since             uint32 // when the holder got the address, in seconds since 1970; 0 is not known
 }
-
-// Coded is a part of a record that package alloc keeps in a value as it is.
-type Coded string
 
 const (
 	addrBorrowed  = 1 << 1
@@ -46,7 +43,7 @@ const (
 
 // Flags returns those that say what follows of a holder.
 func (h *Holder) Flags() (flags uint64) {
-	for i, set := range [...]bool{false, h.Borrowed, h.Until != 0, h.Kind == 1, h.Kind == 2, h.Handle != "", h.Active != "", h.Alternate != ""} {
+	for i, set := range [...]bool{false, h.Borrowed, h.Until != 0, h.Kind == 1, h.Kind == 2, h.Handle != "", h.Active.code != "", h.Alternate.code != ""} {
 		if set {
 			flags |= 1 << i
 		}
@@ -66,7 +63,7 @@ func (h *Holder) Append(dst []byte) []byte {
 	if h.Until != 0 {
 		dst = binary.AppendVarint(dst, h.Until)
 	}
-	for _, s := range [...]string{h.Host, h.Handle, string(h.Active), string(h.Alternate)} {
+	for _, s := range [...]string{h.Host, h.Handle, h.Active.code, h.Alternate.code} {
 		if s != "" {
 			dst = AppendString(dst, s)
 		}
@@ -106,7 +103,7 @@ func (h *Holder) Read(r *Reader, flags uint64) {
 	case addrHost | addrVirtual:
 		r.Fail("host")
 	}
-	h.Handle, h.Active, h.Alternate = text(addrHandle), Coded(text(addrActive)), Coded(text(addrAlternate))
+	h.Handle, h.Active, h.Alternate = text(addrHandle), Attributes{text(addrActive)}, Attributes{text(addrAlternate)}
 	if flags&addrIndexed != 0 {
 		if h.Indexed = r.Uvarint(); h.Indexed == 0 {
 			r.Fail("index")
@@ -129,12 +126,15 @@ func (h *Holder) Read(r *Reader, flags uint64) {
 	}
 }
 
+// SetShared gives an *alloc.Allocation, which package alloc alone can change, the coded share and all holders, its own among them.
+var SetShared func(allocation any, code string)
+
 // Share reads a coded share, and returns the coded holders that follow it.
-func (c Coded) Share() (most int, key, holders string) {
-	if c == "" {
+func Share(code string) (most int, key, holders string) {
+	if code == "" {
 		return 0, "", ""
 	}
-	r := Reader{S: string(c)}
+	r := Reader{S: code}
 	most = int(r.Uvarint())
 	key = r.Bytes(r.Uvarint())
 	return most, key, r.S
