@@ -42,11 +42,11 @@ const (
 // checksummed. Equal states give equal bytes. O(n log n). The allocator is locked
 // meanwhile. The error is always nil.
 //
-// A snapshot of a follower that has not caught up, because the changes that it applies
-// begin before its own snapshot, lacks the terminating entries that have no nodes at
-// that moment. [Allocator.Check] may object to such a follower, and to one that is
-// restored from it, until the changes up to the snapshot have been applied. Keep the
-// first snapshot until then.
+// What is restored from a snapshot of a follower that has not caught up, because the
+// changes that it applies begin before its own snapshot, lacks the terminating entries that
+// had no nodes at that moment, also at the end; nodes that get prefixes of them later in the
+// changes hold them all the same. [Allocator.Check] may object to such a follower until the
+// changes up to the snapshot have been applied. Keep the first snapshot until then.
 func (a *Allocator) MarshalBinary() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
