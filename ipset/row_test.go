@@ -2,9 +2,14 @@ package ipset
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -93,7 +98,7 @@ func TestContiguousLeavesOut(t *testing.T) {
 	_, err = w.AutoAssign(bg, row("h", 3, false, "r")) // 1 and 2 are left, 4 to 7 cool, 12 to 15 are outside
 	w.refuses("no row", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
 	_, err = w.AutoAssign(bg, row("g", 1, false, "r"))
-	w.refuses("another's block", err, ipalloc.ErrFull, `in "a": not enough addresses: full`)
+	w.refuses("another's block", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("the store changed")
 	}
@@ -175,4 +180,79 @@ func TestContiguousRequest(t *testing.T) {
 		}
 	}
 	w.check()
+}
+
+// isFragmented fails unless a call in pool a finds nothing because what is left is in pieces.
+func isFragmented(t *testing.T, w *world, a alloc.AssignArgs, what string) {
+	t.Helper()
+	want := alloc.Shortage{Family: 4, Pool: "a", Reason: alloc.ReasonFragmented}
+	got, err := w.AutoAssign(bg, a)
+	if !errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrReserved) || !strings.HasSuffix(err.Error(), "not enough addresses: fragmented") {
+		t.Errorf("%s: %v", what, err)
+	}
+	if len(got.Short) != 1 || got.Short[0] != want {
+		t.Errorf("%s: short %+v", what, got.Short)
+	}
+	if x, err := w.Explain(bg, a); err != nil || len(x) != 1 || x[0].Shortage != want || len(x[0].Gives) > 0 {
+		t.Errorf("%s: explained %+v, %v", what, x, err)
+	}
+}
+
+// An aligned request of a host that has no block says that what is left is in pieces, in the error, in the result and in Explain,
+// while Utilization shows it available: beside reserved addresses, in a subnet, and in blocks of another host.
+func TestRowOfANewHostIsFragmented(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		subnet    bool
+		reserve   []netipx.IPRange
+		cfg       alloc.Config
+		given     int
+		available uint64
+	}{
+		{"plain", false, nil, alloc.Config{}, 3, 15},
+		{"plain, strict", false, nil, alloc.Config{Strict: true}, 3, 15},
+		{"subnet", true, nil, alloc.Config{}, 1, 45},
+		{"reserved", false, []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.0"), netipx.MustParseIPRange("10.0.0.63-10.0.0.63")}, alloc.Config{}, 1, 45},
+	} {
+		p := poolOf("a", "10.0.0.0/26", 28)
+		p.Subnet = c.subnet
+		w := newWorld(t, c.cfg, p)
+		if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: c.reserve}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Owner: alloc.HostOwner("one"), Address: netip.MustParseAddr("10.0.0.17")}); err != nil {
+			t.Fatal(err)
+		}
+		a := alloc.AssignArgs{Num4: 16, Aligned: true}
+		for i := range c.given {
+			a.Owner = alloc.HostOwner(fmt.Sprint("n", i))
+			if _, err := w.AutoAssign(bg, a); err != nil {
+				t.Fatal(c.name, i, err)
+			}
+		}
+		for _, limit := range []int{0, 1} {
+			a.Owner, a.MaxBlocks = alloc.HostOwner("last"), limit
+			if limit > 0 {
+				a.Owner = alloc.HostOwner("one") // its block is all that it may have, and it is in pieces
+			}
+			isFragmented(t, w, a, fmt.Sprintf("%s, limit %d", c.name, limit))
+		}
+		if u, err := w.Utilization(bg); err != nil || u[0].Available != (alloc.Count{Lo: c.available}) {
+			t.Errorf("%s: %+v, %v", c.name, u, err)
+		}
+		// One by one, all that is available is given, and then it is the reserved addresses that are left, or none.
+		a = alloc.AssignArgs{Owner: alloc.HostOwner("one"), Num4: 64, Partial: true}
+		if c.cfg.Strict {
+			continue
+		}
+		rest, err := w.AutoAssign(bg, a)
+		if err != nil || uint64(len(rest.V4)) != c.available {
+			t.Errorf("%s: %d one by one, %v", c.name, len(rest.V4), err)
+		}
+		a = alloc.AssignArgs{Owner: alloc.HostOwner("last"), Num4: 16, Aligned: true}
+		why := map[string]alloc.Reason{"plain": alloc.ReasonFull, "subnet": alloc.ReasonOutsideLeft, "reserved": alloc.ReasonReservedLeft}[c.name]
+		if got, err := w.AutoAssign(bg, a); err == nil || got.Short[0].Reason != why || strings.Contains(err.Error(), "range") {
+			t.Errorf("%s, nothing left: %v, want %v", c.name, err, why)
+		}
+	}
 }

@@ -136,11 +136,12 @@ const (
 	ReasonForeignLeft
 	// ReasonLimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
 	ReasonLimitReached
-	// ReasonFragmented: addresses are left, and not so many in a row as Contiguous asks for.
+	// ReasonFragmented: addresses are left, and no block that the owner has or may get has so many in a row as Contiguous or
+	// Aligned asks for.
 	ReasonFragmented
 	// ReasonTooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
 	ReasonTooSmall
-	// ReasonOutsideLeft: every address of the pool's ranges is held, and AssignIP alone gives the others.
+	// ReasonOutsideLeft: every address that the Ranges and Subnet of the pool allow is held, and AssignIP alone gives the others.
 	ReasonOutsideLeft
 	// ReasonBelowFrom: every address at or after From is held, and those below it are not looked at.
 	ReasonBelowFrom
@@ -168,7 +169,7 @@ const (
 // reasonNames are the texts of the reasons.
 var reasonNames = [...]string{
 	"", "full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small",
-	"full, only addresses outside its ranges are left", "full from there on", "more than one commit takes",
+	"full, only addresses that AssignIP gives are left", "full from there on", "more than one commit takes",
 	"of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
 	"does not select the host", "does not select the namespace",
 }

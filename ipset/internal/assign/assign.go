@@ -180,7 +180,7 @@ type Search struct {
 	later   []netip.Prefix // blocks of other pools that are due
 	// stretches are what has been listed of the indexes.
 	stretches []stretch
-	ragged    []int // pools of which the owner has blocks with addresses, and not so many in a row
+	ragged    []int // pools that have blocks with addresses, and not so many in a row for the owner
 	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
 	tier, priority int
 	tiered         bool

@@ -71,7 +71,7 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 		}
 		next, no := p.reserved(i, block)
 		if no {
-			p.reason(s, i, alloc.ReasonReservedLeft)
+			p.passed(s, i, block)
 		} else if next, no, err = t.Occupied(p.cat, i, block); !no || err != nil {
 			return block, err == nil, err
 		}
@@ -90,6 +90,20 @@ func (p *AssignPlan) reserved(i int, block netip.Prefix) (next netip.Prefix, no 
 		return record.After(block, end), true
 	}
 	return record.After(block, record.LastAddr(block)), p.unusable(i, block)
+}
+
+// passed notes why a free block was passed over: all of it is reserved, or what is not has too few addresses in a row.
+func (p *AssignPlan) passed(s *Search, i int, at netip.Prefix) {
+	why := alloc.ReasonReservedLeft
+	if b, err := block.New(at, p.blockOptions()); p.inRow() && err == nil && p.hasOne(b, i) {
+		why = alloc.ReasonFragmented
+	}
+	p.reason(s, i, why)
+}
+
+// hasOne reports whether automatic assignment may take an address of a block, however short the run that it is in.
+func (p *AssignPlan) hasOne(b *block.Block, i int) bool {
+	return len(b.Peek(nil, 1, txn.Avoided(b, p.cat, i))) > 0
 }
 
 // blockOptions are those of a block made for the owner.
@@ -118,7 +132,7 @@ func (p *AssignPlan) pickFrom(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 	if until, _ := be.CoolingTimes(); s.want > 0 && until != 0 {
 		p.cooling(s, i, until)
 	}
-	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 {
+	if free, _ := be.Free(); s.want > 0 && p.inRow() && free > 0 && p.hasOne(be.Block, i) {
 		s.ragged = append(s.ragged, i)
 		p.reason(s, i, alloc.ReasonFragmented)
 	} else if s.want > 0 && free > uint64(len(ordinals)+p.sticky) && !p.cuts(be.At) {
@@ -185,10 +199,13 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 			if err != nil {
 				return err
 			}
-			if !ok && slices.Contains(s.ragged, i) {
-				s.because(i, alloc.ReasonFragmented)
-			} else if !ok {
+			switch {
+			case ok:
+				s.because(i, alloc.ReasonLimitReached)
+			case !slices.Contains(s.ragged, i) && s.reasons[i] != alloc.ReasonFragmented:
 				s.because(i, alloc.ReasonFull)
+			default:
+				s.because(i, alloc.ReasonFragmented)
 			}
 		}
 		if s.reasons[i] == alloc.ReasonReservedLeft && p.cat.OnlyOutside(i) {

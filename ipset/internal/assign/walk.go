@@ -125,7 +125,7 @@ func (p *AssignPlan) pickTier(t *txn.Txn, s *Search) error {
 	}
 	switch {
 	case p.inRow():
-		return p.pickIn(t, s, p.pickFree, p.pickEmpty)
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.noteRagged)
 	case p.cat.Config.Strict:
 		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
 	}
@@ -361,6 +361,29 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 		if may, err := p.mayClaim(t, i); err != nil || !may {
 			return err
 		}
+	}
+	return nil
+}
+
+// noteRagged finds out whether blocks of others, from which no addresses in a row are taken, have room.
+func (p *AssignPlan) noteRagged(t *txn.Txn, s *Search, i int) error {
+	if s.reasons[i] >= alloc.ReasonFragmented {
+		return nil
+	}
+	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
+		if err != nil {
+			return err
+		}
+		if be.Owner() != p.Owner && p.hasOne(be.Block, i) {
+			if s.ragged = append(s.ragged, i); s.reasons[i] != alloc.ReasonLimitReached {
+				s.because(i, alloc.ReasonFragmented)
+			}
+			return nil
+		}
+		if free, _ := be.Free(); free > 0 {
+			p.reason(s, i, alloc.ReasonReservedLeft)
+		}
+		t.Sure(&be.Cell)
 	}
 	return nil
 }
