@@ -8,5 +8,5 @@
 // A number is an address of package ipset in a space of its own, so all that [ipset.Engine] promises of addresses holds: nothing
 // is handed out twice, from several processes, after a crash and after an unknown outcome. The lowest free number comes first.
 //
-// Errors are those of the engine. Safe for concurrent use.
+// Errors are those of the engine, as [ipalloc.Error] of package numbers: they name the owner and the number. Safe for concurrent use.
 package numbers

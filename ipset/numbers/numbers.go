@@ -3,8 +3,10 @@ package numbers
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"iter"
 	"net/netip"
+	"strconv"
 
 	"go4.org/netipx"
 
@@ -19,8 +21,9 @@ type Range struct{ First, Last uint32 }
 
 // Numbers hands out the numbers of one range. [New] makes it.
 type Numbers struct {
-	e *ipset.Engine
-	r Range
+	e    *ipset.Engine
+	name string
+	r    Range
 }
 
 const (
@@ -34,22 +37,54 @@ var owner = alloc.Owner{Kind: alloc.Virtual, Name: "numbers"}
 // New returns the numbers of a range, which the store keeps under a name. A range of that name may grow and shrink; what is held
 // stays held. It returns [ipalloc.ErrInvalid] for a name that is no name of a space, and for a range without numbers.
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
+	n := &Numbers{name: name, r: r}
 	if r.First > r.Last {
-		return nil, &ipalloc.Error{Package: "numbers", Op: "new", Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid}
+		return nil, n.fail("new", "", &ipalloc.Error{Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid})
 	}
 	all, err := ipset.New(db, o)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		n.e, err = all.InSpace(name)
 	}
-	e, err := all.InSpace(name)
 	if err != nil {
-		return nil, err
+		return nil, n.fail("new", "", err)
 	}
 	p := alloc.Pool{
 		Name: pool, Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), BlockBits: bits, Order: alloc.Lowest,
 		Ranges: []netipx.IPRange{netipx.IPRangeFrom(addr(r.First), addr(r.Last))},
 	}
-	return &Numbers{e, r}, e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{p}})
+	if err := n.e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{p}}); err != nil {
+		return nil, n.fail("new", "", err)
+	}
+	return n, nil
+}
+
+// fail returns an error of the engine as that of a call, nil for nil: of an owner and a number in place of a handle and an address.
+func (n *Numbers) fail(op, of string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := ipalloc.Error{Err: err}
+	if in, ok := err.(*ipalloc.Error); ok {
+		e = *in // the callers of one commit may share it
+	}
+	e.Package, e.Op, e.Owner, e.Name, e.Prefix = "numbers", op, of, n.name, netip.Prefix{}
+	switch {
+	case e.Addr.IsValid():
+		e.Field, e.Text, e.Addr = "number", strconv.FormatUint(uint64(number(e.Addr)), 10), netip.Addr{}
+	case e.Field == "handle":
+		e.Field = "owner"
+	case errors.Is(err, ipalloc.ErrFull):
+		e.Reason = "no number is free"
+	}
+	return &e
+}
+
+// named refuses an owner without a name.
+func named(of string) error {
+	if of == "" {
+		return &ipalloc.Error{Field: "owner", Reason: "it is empty", Err: ipalloc.ErrInvalid}
+	}
+	return nil
 }
 
 func addr(n uint32) netip.Addr {
@@ -60,19 +95,25 @@ func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(
 
 // Assign returns the number that an owner holds, and gives it the lowest free one if it holds none.
 func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
+	if err := named(of); err != nil {
+		return 0, n.fail("assign", of, err)
+	}
 	got, err := n.e.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: owner, Num4: 1, From: addr(n.r.First), Claim: alloc.Claim{Handle: of}, Existing: true,
 	})
 	if err != nil {
-		return 0, err
+		return 0, n.fail("assign", of, err)
 	}
 	return number(got.V4[0].Address), nil
 }
 
 // Occupy gives an owner a number that it names, also beside others and outside the range.
 func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
+	if err := named(of); err != nil {
+		return n.fail("occupy", of, err)
+	}
 	_, err := n.e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr(x), Owner: owner, Claim: alloc.Claim{Handle: of}})
-	return err
+	return n.fail("occupy", of, err)
 }
 
 // Release takes back all that an owner holds, and returns it.
@@ -81,20 +122,24 @@ func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, er
 	for _, a := range as {
 		released = append(released, number(a))
 	}
-	return released, err
+	return released, n.fail("release", of, err)
 }
 
 // Owner returns who holds a number. It returns [ipalloc.ErrNotHeld] if nobody does.
 func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
 	al, err := n.e.Lookup(ctx, addr(x))
-	return al.Handle, err
+	return al.Handle, n.fail("look up", "", err)
 }
 
 // All yields the numbers that are held, ascending, with their owners.
 func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {
 		for al, err := range n.e.Allocations(ctx, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {
-			if !yield(Holding{number(al.Address), al.Handle}, err) {
+			if err != nil {
+				yield(Holding{}, n.fail("list", "", err))
+				return
+			}
+			if !yield(Holding{number(al.Address), al.Handle}, nil) {
 				return
 			}
 		}

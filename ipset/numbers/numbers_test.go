@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -86,4 +87,42 @@ func TestAtOnce(t *testing.T) {
 		}()
 	}
 	wg.Wait()
+}
+
+// Errors name the package, the call, the set, the owner and the number.
+func TestErrors(t *testing.T) {
+	ctx, db := context.Background(), store.NewMemory()
+	n, err := New(ctx, db, "x", Range{1, 1}, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Assign(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	second := func(_ any, err error) error { return err }
+	for _, c := range []struct {
+		err  error
+		is   error
+		text string
+	}{
+		{second(n.Assign(ctx, "b")), ipalloc.ErrFull, `numbers: assign for "b" in "x": no number is free`},
+		{second(n.Assign(ctx, "")), ipalloc.ErrInvalid, `numbers: assign owner in "x": it is empty`},
+		{n.Occupy(ctx, "b", 1), ipalloc.ErrOccupied, `numbers: occupy number "1" for "b" in "x": occupied, held by "a"`},
+		{n.Occupy(ctx, "", 1), ipalloc.ErrInvalid, `numbers: occupy owner in "x": it is empty`},
+		{second(n.Release(ctx, "")), ipalloc.ErrInvalid, `numbers: release owner in "x": it is empty`},
+		{second(n.Owner(ctx, 7)), ipalloc.ErrNotHeld, `numbers: look up number "7" in "x": not held`},
+		{second(New(ctx, db, "x", Range{2, 1}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new Range in "x": First is above Last`},
+		{second(New(ctx, db, "", Range{1, 2}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new`},
+	} {
+		if !errors.Is(c.err, c.is) || !strings.HasPrefix(fmt.Sprint(c.err), c.text) {
+			t.Errorf("%v, want %s", c.err, c.text)
+		}
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, err := range n.All(gone) {
+		if e := (*ipalloc.Error)(nil); err == nil || !errors.As(err, &e) || e.Package != "numbers" {
+			t.Error(err)
+		}
+	}
 }
