@@ -18,8 +18,10 @@
 // is larger than 64 KiB and twice the last snapshot. Where the file has no room for it,
 // the log grows on; where it has none for the log, the log is folded into the snapshot in
 // small steps, in room that the journal sets aside (128 kB and more). Changes that allocate
-// are then refused until that room can be set aside again, releases are made. A snapshot
-// of any size is kept, in parts; one batch has at most 64 MiB.
+// are then refused until that room can be set aside again. Releases are made. That room
+// may not do where other writers of the store fill the file after it was opened, or where
+// one batch changes most of a large snapshot; releases are then refused too. A snapshot of
+// any size is kept, in parts; one batch has at most 64 MiB.
 //
 // Complexity: a change writes its batch only, however large the allocator is; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.
