@@ -87,7 +87,11 @@ func aliases(blocks int) map[string]string {
 		want := prefixOf(*calicoWalk(p.calico(), host)())
 		for n := 0; m[host] == ""; n++ {
 			alias := fmt.Sprint(host, "-", n)
-			first, err := e.DryRun().EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner(alias), Num4: 1, Num6: 1})
+			a := alloc.AssignArgs{Owner: alloc.HostOwner(alias), Num4: 1}
+			if p.netip().Addr().Is6() {
+				a.Num4, a.Num6 = 0, 1
+			}
+			first, err := e.DryRun().EnsureBlock(bg, a)
 			if err != nil {
 				panic(err)
 			}
