@@ -5,7 +5,6 @@ package kubestore
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -74,18 +73,7 @@ func transient(err error) bool {
 
 // untrusted reports whether TLS refuses the server, or the server TLS: that does not go away by itself.
 func untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	var header tls.RecordHeaderError
-	var alert tls.AlertError
-	for _, target := range []any{&verification, &authority, &host, &invalid, &header, &alert} {
-		if errors.As(err, target) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(tls.AlertError))
 }
 
 // access knows which verbs were allowed. While an API server starts, it refuses for a moment what its roles allow.
