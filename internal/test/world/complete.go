@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/numbers"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
@@ -73,6 +74,7 @@ func (w *World) unset() (missing []string) {
 		alloc.Pool{}, alloc.Config{}, alloc.AssignArgs{}, alloc.AssignIPArgs{}, alloc.Share{}, alloc.Claim{}, selector.Requirement{}, selector.Term{},
 		alloc.DeclineArgs{}, alloc.SetOwnerArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
 		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
+		numbers.Range{}, numbers.Holding{},
 	} {
 		t := reflect.TypeOf(v)
 		for i := range t.NumField() {

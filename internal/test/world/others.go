@@ -1,9 +1,13 @@
 package world
 
 import (
+	"context"
 	"net/netip"
+	"testing"
 
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/numbers"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -73,5 +77,33 @@ func (f *filler) networks() {
 		held, err := e.Export(f.Context())
 		f.must(err)
 		use(f, held.Holdings)
+	}
+}
+
+// openNumbers opens the numbers of a world.
+func (w *World) openNumbers(tb testing.TB, r numbers.Range) *numbers.Numbers {
+	tb.Helper()
+	n, err := numbers.New(context.Background(), w.DB, Numbers, r, ipset.Options{Now: w.Clock.Now})
+	must(tb, err)
+	return n
+}
+
+// numbers makes a set of numbers: some in order, one named, one outside of the range, and a hole.
+func (w *World) numbers(tb testing.TB) {
+	tb.Helper()
+	ctx, r := context.Background(), numbers.Range{First: 100, Last: 4094}
+	n := w.openNumbers(tb, r)
+	for _, tenant := range []string{"a", "b", "c"} {
+		_, err := n.Assign(ctx, tenant)
+		must(tb, err)
+	}
+	must(tb, n.Occupy(ctx, "d", 4000))
+	must(tb, n.Occupy(ctx, "a", 7))
+	_, err := n.Release(ctx, "b")
+	must(tb, err)
+	w.used = append(w.used, r)
+	for h, err := range n.All(ctx) {
+		must(tb, err)
+		w.used = append(w.used, h)
 	}
 }

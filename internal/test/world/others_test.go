@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/numbers"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -104,6 +105,41 @@ func TestPlansAndNetworksTogether(t *testing.T) {
 		}
 		for _, line := range Diff(alone.Look(t, alone.DB), w.Look(t, w.DB)) {
 			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// A call of a set of numbers changes the address of that number, the block and the count that it is in, and the memo of its owner.
+func TestNumbersLeaveOthersAlone(t *testing.T) {
+	w := New(t)
+	before := w.Look(t, w.DB)
+	for name, c := range map[string]struct {
+		do  func(n *numbers.Numbers) error
+		may string
+	}{
+		"Assign":  {func(n *numbers.Numbers) error { _, err := n.Assign(t.Context(), "e"); return err }, "address 0.0.0.101 e"},
+		"Occupy":  {func(n *numbers.Numbers) error { return n.Occupy(t.Context(), "e", 9) }, "address 0.0.0.9 e"},
+		"Release": {func(n *numbers.Numbers) error { _, err := n.Release(t.Context(), "d"); return err }, "address 0.0.15.160 d"},
+	} {
+		w := w.Copy(t)
+		must(t, c.do(w.openNumbers(t, numbers.Range{First: 100, Last: 4094})))
+		lines, met := Diff(before, w.Look(t, w.DB)), false
+		for _, line := range lines {
+			space, what := Key(line)
+			met = met || what == c.may
+			if space != Numbers || what != c.may && !strings.HasPrefix(what, "memo q") && !strings.HasPrefix(what, "block ") && what != "utilization numbers" {
+				t.Errorf("%s changes %s", name, line)
+			}
+		}
+		if !met {
+			t.Errorf("%s does not change %s", name, c.may)
+		}
+	}
+	grown := w.Copy(t)
+	grown.openNumbers(t, numbers.Range{First: 50, Last: 60})
+	for _, line := range Diff(before, grown.Look(t, grown.DB)) {
+		if space, what := Key(line); space != Numbers || what != "pool numbers" && what != "utilization numbers" && !strings.HasPrefix(what, "block ") {
+			t.Errorf("another range changes %s", line)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (w *World) Look(tb testing.TB, db store.Store, spaces ...string) Picture {
 	tb.Helper()
 	p := Picture{}
 	if len(spaces) == 0 {
-		spaces = Spaces
+		spaces = append(slices.Clone(Spaces), Numbers)
 	}
 	for _, space := range spaces {
 		in, err := In(db, space)

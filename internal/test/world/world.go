@@ -16,6 +16,9 @@ import (
 // Spaces are the spaces of a world; the empty name is the space without one.
 var Spaces = []string{"", "blue", "red"}
 
+// Numbers is the set of numbers of a world, which is a space of its own.
+const Numbers = "vlan fabric"
+
 // start is when a world begins.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -64,6 +67,7 @@ func NewAt(tb testing.TB, start time.Time) *World {
 		f.prefixes()
 		f.networks()
 	}
+	w.numbers(tb)
 	w.Clock.Add(10 * time.Minute) // some leases and cooldowns have ended, and no call has met that
 	return w
 }
