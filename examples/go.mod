@@ -3,9 +3,9 @@ module github.com/ipalloc/ipalloc/examples
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261122125819-c3c0557d1ef8
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261122125819-c3c0557d1ef8
-	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261122125819-c3c0557d1ef8
+	github.com/ipalloc/ipalloc v0.0.0-20261124005048-09defb6a9009
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261124005048-09defb6a9009
+	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261124005048-09defb6a9009
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 	k8s.io/api v0.36.4
 	k8s.io/apimachinery v0.36.4
@@ -51,4 +51,3 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
