@@ -30,5 +30,5 @@
 // are being written, and at no other time. Restart: open the store and the journal again.
 // Within a process, close a journal to open it again, for example with other options.
 // A servicealloc.Tx that outlives its registry, because a write failed or the journal was
-// closed, ends with ipalloc.ErrClosed. A journal that a newer program wrote is refused with ipalloc.ErrVersion.
+// closed, ends with ipalloc.ErrClosed. A journal of another version of the format is refused with ipalloc.ErrVersion.
 package journal

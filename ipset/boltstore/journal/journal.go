@@ -112,8 +112,8 @@ func (j *Journal[A]) Close() {
 
 // Drop closes the journal, as Close does, and removes it from the file with all that it holds.
 //
-// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. The journal is then closed, and
-// in the file; the function [Drop] can try again.
+// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. The journal is then closed; the
+// function [Drop] can try again, and says what is in the file until then.
 func (j *Journal[A]) Drop(ctx context.Context) error {
 	err := ipalloc.ErrClosed
 	j.end.Do(func() {

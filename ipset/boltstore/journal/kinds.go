@@ -69,7 +69,7 @@ func (j *Journal[A]) matches(is string, err error) error {
 // given back before a crash cool for the whole time again.
 //
 // Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, a set of
-// another pool, or was written by a newer program; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
+// another pool; ipalloc.ErrVersion if its format has another version; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
 // cidrset.New, of [boltstore.Store.Commit] and of a read. Nothing is applied then.
 func OpenSet(ctx context.Context, s *boltstore.Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
 	with := func(tell func(change)) []cidrset.Option {

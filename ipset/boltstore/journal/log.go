@@ -27,7 +27,7 @@ import (
 //	log<number>         8 bytes, big endian, ascending by one: a batch of changes since the snapshot, as JSON
 //	room<number>        2 bytes, big endian: zeros, the room in which a full file is compacted
 //
-// Every batch, and the kind, carry the version of the format. A journal of a newer version is refused.
+// Every batch, and the kind, carry the version of the format. A journal of another version is refused; 1 had its snapshot in one record.
 const (
 	keyKind     = "kind"
 	keySnapshot = "snapshot"
@@ -36,7 +36,7 @@ const (
 	keyRoom     = "room"
 
 	prefix  = "journal/"
-	version = 1
+	version = 2
 	maxName = 1000
 )
 
@@ -113,18 +113,18 @@ func (j *Journal[A]) checkKind(value string) error {
 	switch {
 	case !ok || err != nil || v == 0:
 		return j.damaged(fmt.Sprintf("kind %q", value))
-	case v > version:
-		return j.newer(v)
+	case v != version:
+		return j.otherVersion(v)
 	case kind != j.kind.name:
 		return j.matches("a "+kind, fmt.Errorf("asked for is a %s", j.kind.name))
 	}
 	return nil
 }
 
-// newer returns the error of a journal of a version that this program does not know.
-func (j *Journal[A]) newer(v uint64) error {
+// otherVersion returns the error of a journal of a version that this program does not read.
+func (j *Journal[A]) otherVersion(v uint64) error {
 	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Err: ipalloc.ErrVersion,
-		Reason: fmt.Sprintf("version %d, this program knows up to %d", v, version)}
+		Reason: fmt.Sprintf("version %d, this program reads version %d", v, version)}
 }
 
 // batchOf returns what a commit adds to the log, and whether that is anything.
@@ -215,8 +215,8 @@ func (j *Journal[A]) decode(value string) (batch, error) {
 	if err := json.Unmarshal([]byte(value), &v); err != nil || v.Version == 0 {
 		return batch{}, j.damaged(fmt.Sprintf("a batch of the log: %.80q", value))
 	}
-	if v.Version > version {
-		return batch{}, j.newer(v.Version)
+	if v.Version != version {
+		return batch{}, j.otherVersion(v.Version)
 	}
 	var b batch
 	d := json.NewDecoder(strings.NewReader(value))
@@ -310,6 +310,9 @@ func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
 
 // Drop removes a journal from the file, with all that it holds. Dropping a journal that does not exist succeeds.
 // ipalloc.ErrInUse: the journal is open; [Journal.Drop] drops that. Else the errors of [boltstore.Store.Commit].
+//
+// Drop works in a full file too, in several commits. If it fails there, or the process ends, the journal is as it was, is refused with
+// ipalloc.ErrCorrupt, or is empty; Drop can try again.
 func Drop(ctx context.Context, s *boltstore.Store, name string) error {
 	table, err := s.OpenTable(prefix + name)
 	if err != nil {
@@ -320,18 +323,4 @@ func Drop(ctx context.Context, s *boltstore.Store, name string) error {
 		return &ipalloc.Error{Package: "journal", Op: "drop", Name: name, Err: err}
 	}
 	return nil
-}
-
-// drop removes all records of a table.
-func drop(ctx context.Context, table *boltstore.Table) error {
-	recs, _, err := table.List(ctx, store.Range{})
-	if err != nil || len(recs) == 0 {
-		return err
-	}
-	ops := make([]store.Op, len(recs))
-	for i, r := range recs {
-		ops[i] = store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision}
-	}
-	_, err = table.Commit(ctx, ops)
-	return err
 }

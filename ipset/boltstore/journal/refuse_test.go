@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
@@ -188,17 +189,6 @@ func TestJournalCallersCode(t *testing.T) {
 	if err := j.Do(ctx, func(*cidrset.Set) error { t.Error("called"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	inside, leave := make(chan struct{}), make(chan struct{})
-	go j.Do(context.Background(), func(*cidrset.Set) error { close(inside); <-leave; return nil })
-	<-inside
-	ctx, cancel = context.WithCancel(t.Context())
-	waiting := make(chan error)
-	go func() { waiting <- j.Do(ctx, func(*cidrset.Set) error { t.Error("called"); return nil }) }()
-	cancel()
-	if err := <-waiting; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
-		t.Error(err)
-	}
-	close(leave)
 	j.View(func(a *cidrset.Set) { _, _ = a.AllocateNext() }) // against the rules
 	if p, err := journal.Do(t.Context(), j, (*cidrset.Set).AllocateNext); err != nil || p != netip.MustParsePrefix("10.0.3.0/24") {
 		t.Errorf("%v, %v", p, err)
@@ -211,8 +201,58 @@ func TestJournalCallersCode(t *testing.T) {
 	})
 }
 
-// A journal that a newer program wrote is refused, whatever part of it says so, and nothing of it is changed.
-func TestJournalOfANewerVersion(t *testing.T) {
+// Do returns when its context ends, at each place where it waits: before its function is called, which is then not called, and while
+// the calls of its commit are made.
+func TestDoEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, boltstore.Options{NoSync: true})
+		defer s.Close()
+		j := must[*cidrset.Set](t)(journal.OpenSet(t.Context(), s, "set", pool, 24))
+		block := func(leave chan struct{}) func(*cidrset.Set) error {
+			return func(*cidrset.Set) error { <-leave; return nil }
+		}
+		start := func(ctx context.Context, f func(*cidrset.Set) error) chan error {
+			answer := make(chan error, 1)
+			go func() { answer <- j.Do(ctx, f) }()
+			synctest.Wait()
+			return answer
+		}
+		ended := func(answer chan error) error {
+			synctest.Wait()
+			select {
+			case err := <-answer:
+				return err
+			default:
+				t.Error("Do waits past the end of its context")
+				return <-answer
+			}
+		}
+		first, second := make(chan struct{}), make(chan struct{})
+		defer close(second)
+		ahead := start(context.Background(), block(first))
+		waiting, stopWaiting := context.WithCancel(t.Context())
+		turn := start(waiting, func(*cidrset.Set) error { t.Error("called"); return nil })
+		writing, stopWriting := context.WithCancel(t.Context())
+		change := start(writing, func(a *cidrset.Set) error { _, err := a.AllocateNext(); return err })
+		start(context.Background(), block(second))
+		stopWaiting()
+		if err := ended(turn); !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("before the call: %v", err)
+		}
+		close(first)
+		if err := <-ahead; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait() // for the change, and for the call after it to begin
+		stopWriting()
+		if err := ended(change); !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("after the call: %v", err)
+		}
+	})
+}
+
+// A journal of another version is refused, whichever part of it says so, and nothing of it is changed.
+func TestJournalOfAnotherVersion(t *testing.T) {
 	batch := func(s string) store.Op {
 		return store.Op{Kind: store.Put, Key: "log\x00\x00\x00\x00\x00\x00\x00\x00", Value: s, Expect: store.AnyRevision}
 	}
@@ -220,15 +260,17 @@ func TestJournalOfANewerVersion(t *testing.T) {
 		op   store.Op
 		want error
 	}{
-		"kind":             {store.Op{Kind: store.Put, Key: "kind", Value: "2 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrVersion},
+		"kind":             {store.Op{Kind: store.Put, Key: "kind", Value: "3 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrVersion},
+		"kind, older":      {store.Op{Kind: store.Put, Key: "kind", Value: "1 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrVersion},
+		"batch, older":     {batch(`{"version":1,"changes":[]}`), ipalloc.ErrVersion},
 		"kind, unreadable": {store.Op{Kind: store.Put, Key: "kind", Value: "cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"kind, version 0":  {store.Op{Kind: store.Put, Key: "kind", Value: "0 cidrset.Set", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
-		"batch":            {batch(`{"version":2,"deeds":[7]}`), ipalloc.ErrVersion},
+		"batch":            {batch(`{"version":3,"deeds":[7]}`), ipalloc.ErrVersion},
 		"batch, no number": {batch(`{"changes":[]}`), ipalloc.ErrCorrupt},
-		"batch, cut":       {batch(`{"version":1,"chan`), ipalloc.ErrCorrupt},
-		"field":            {batch(`{"version":1,"changes":[{"op":"allocate","prefixes":["10.0.0.0/24"],"until":5}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrCorrupt},
-		"change":           {batch(`{"version":1,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrVersion},
-		"key of the log":   {store.Op{Kind: store.Put, Key: "log\x00", Value: `{"version":1,"changes":[]}`, Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
+		"batch, cut":       {batch(`{"version":2,"chan`), ipalloc.ErrCorrupt},
+		"field":            {batch(`{"version":2,"changes":[{"op":"allocate","prefixes":["10.0.0.0/24"],"until":5}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrCorrupt},
+		"change":           {batch(`{"version":2,"changes":[{"op":"lend","prefixes":["10.0.0.0/24"]}],"cursor":"10.0.1.0/24"}`), ipalloc.ErrVersion},
+		"key of the log":   {store.Op{Kind: store.Put, Key: "log\x00", Value: `{"version":2,"changes":[]}`, Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"key of a part":    {store.Op{Kind: store.Put, Key: "part\x00", Value: "x", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"no parts":         {store.Op{Kind: store.Put, Key: "snapshot", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},
 		"other parts":      {store.Op{Kind: store.Put, Key: "snapshot", Value: "16 bytes of none", Expect: store.AnyRevision}, ipalloc.ErrCorrupt},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
@@ -62,7 +63,7 @@ func (j *Journal[A]) freeRoom() bool {
 	for i := range keys {
 		keys[i] = roomKey(i)
 	}
-	left := j.removeAll(keys)
+	left, _ := removeAll(context.Background(), j.table, keys)
 	j.log.room = 0 // what is left is written again
 	return len(left) < before
 }
@@ -121,27 +122,63 @@ func (j *Journal[A]) discard(keys []string, cause error) error {
 }
 
 // sweep removes stale parts. What is left is tried again.
-func (j *Journal[A]) sweep() { j.log.stale = j.removeAll(j.log.stale) }
+func (j *Journal[A]) sweep() { j.log.stale, _ = removeAll(context.Background(), j.table, j.log.stale) }
 
-// removeAll removes records, at once, or one after the other where there is no room for that, and returns those that are left.
-func (j *Journal[A]) removeAll(keys []string) (left []string) {
-	if len(keys) == 0 || j.remove(keys...) == nil {
-		return nil
-	}
+// removeAll removes records, at once, or in parts where there is no room for that. It returns those that are left, and why.
+func removeAll(ctx context.Context, table *boltstore.Table, keys []string) (left []string, err error) {
 	middle := len(keys) / 2 // which shares no page with other records
-	for _, key := range slices.Concat(keys[middle:], keys[:middle]) {
-		if j.remove(key) != nil {
-			left = append(left, key)
+	keys = slices.Concat(keys[middle:], keys[:middle])
+	for step := len(keys); len(keys) > 0; {
+		step = min(step, len(keys))
+		e := remove(ctx, table, keys[:step])
+		switch {
+		case e == nil:
+			keys, step = keys[step:], 2*step
+		case !errors.Is(e, boltstore.ErrNoSpace):
+			return append(left, keys...), e
+		case step > 1:
+			step /= 2
+		default:
+			left, keys, err = append(left, keys[0]), keys[1:], e
 		}
 	}
-	return left
+	return left, err
 }
 
-// remove deletes records.
-func (j *Journal[A]) remove(keys ...string) error {
+// remove deletes records in one commit.
+func remove(ctx context.Context, table *boltstore.Table, keys []string) error {
 	ops := make([]store.Op, len(keys))
 	for i, key := range keys {
 		ops[i] = store.Op{Kind: store.Delete, Key: key, Expect: store.AnyRevision}
 	}
-	return j.put(ops)
+	_, err := table.Commit(ctx, ops)
+	return err
+}
+
+// drop removes all records of a table, at once where there is room for that. Else it removes the room that was set aside first, and
+// then what a journal is not opened without: at no time has the file the state of an earlier batch.
+func drop(ctx context.Context, table *boltstore.Table) error {
+	recs, _, err := table.List(ctx, store.Range{})
+	if err != nil || len(recs) == 0 {
+		return err
+	}
+	var keys, room, head []string
+	for _, r := range recs {
+		switch {
+		case strings.HasPrefix(r.Key, keyRoom):
+			room = append(room, r.Key)
+		case r.Key == keyKind || r.Key == keySnapshot:
+			head = append(head, r.Key)
+		default:
+			keys = append(keys, r.Key)
+		}
+	}
+	if err = remove(ctx, table, slices.Concat(keys, room, head)); !errors.Is(err, boltstore.ErrNoSpace) {
+		return err
+	}
+	room, _ = removeAll(ctx, table, room)
+	if err = remove(ctx, table, head); err == nil {
+		_, err = removeAll(ctx, table, append(keys, room...))
+	}
+	return err
 }

@@ -39,7 +39,7 @@ func stale(t *testing.T, s *boltstore.Store, name string) (n int) {
 func fill(t *testing.T, s *boltstore.Store, n int) {
 	t.Helper()
 	for i := 0; ; i++ {
-		_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint("fill", i), Value: noise(n), Expect: store.AnyRevision}})
+		_, err := s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint("fill", n, "-", i), Value: noise(n), Expect: store.AnyRevision}})
 		if errors.Is(err, boltstore.ErrNoSpace) {
 			return
 		} else if err != nil {
@@ -128,5 +128,37 @@ func TestNearlyFullFile(t *testing.T) {
 	}
 	if err := allocate(j, n); err != nil {
 		t.Errorf("with all given back: %v", err)
+	}
+}
+
+// A journal can be dropped, open or not, from a file that is full to the last page, and a journal of its name is then new.
+func TestDropFromAFullFile(t *testing.T) {
+	for _, open := range []bool{true, false} {
+		ctx := t.Context()
+		s := reopen(t, filepath.Join(t.TempDir(), "store.db"), boltstore.Options{NoSync: true, MaxSize: 16 << 20})
+		j := must[*servicealloc.Registry](t)(journal.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 65535}))
+		owners := make([]servicealloc.Grant, 4000)
+		for i := range owners {
+			owners[i] = servicealloc.Grant{Owner: fmt.Sprint(i) + noise(900), Ports: []servicealloc.Port{{Number: uint16(1 + i)}}}
+		}
+		if err := j.Do(ctx, func(r *servicealloc.Registry) error { r.Load(owners); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{10_000, 1_000, 10} {
+			fill(t, s, n)
+		}
+		var err error
+		if open {
+			err = j.Drop(ctx)
+		} else {
+			j.Close()
+			err = journal.Drop(ctx, s, "owners")
+		}
+		if err != nil {
+			t.Errorf("open %v: %v", open, err)
+		}
+		if names, err := journal.Names(ctx, s); err != nil || len(names) != 0 {
+			t.Errorf("open %v: %v, %v", open, names, err)
+		}
 	}
 }
