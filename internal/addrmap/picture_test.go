@@ -58,12 +58,17 @@ func TestText(t *testing.T) {
 		{"one size, ASCII", Picture{Space: site(), Bits: 27}, TextStyle{View: Sizes, ASCII: true}},
 		{"comparison", Picture{Space: changed()}, TextStyle{}},
 		{"rows", Picture{Space: site(), Rows: true}, TextStyle{}},
-		{"sparse", Picture{Space: sparse()}, TextStyle{View: Both}},
+		{"sparse", Picture{Space: sparse()}, TextStyle{}},
+		{"sparse, sizes", Picture{Space: sparse()}, TextStyle{View: Sizes}},
 		{"sparse, colours", Picture{Space: sparse()}, TextStyle{Color: true}},
-		{"empty", Picture{Space: space("fd00::/8", 64)}, TextStyle{View: Both}},
-		{"one address", Picture{Space: space("10.0.0.1/32", 0)}, TextStyle{View: Both}},
-		{"odd", Picture{Space: space("10.0.0.0/27", 0, span("10.0.0.0/30", Used, "a"))}, TextStyle{View: Both}},
-		{"everything", Picture{Space: space("::/0", 0)}, TextStyle{View: Both}},
+		{"empty", Picture{Space: space("fd00::/8", 64)}, TextStyle{}},
+		{"empty, sizes", Picture{Space: space("fd00::/8", 64)}, TextStyle{View: Sizes}},
+		{"one address", Picture{Space: space("10.0.0.1/32", 0)}, TextStyle{}},
+		{"one address, sizes", Picture{Space: space("10.0.0.1/32", 0)}, TextStyle{View: Sizes}},
+		{"odd", Picture{Space: space("10.0.0.0/27", 0, span("10.0.0.0/30", Used, "a"))}, TextStyle{}},
+		{"odd, sizes", Picture{Space: space("10.0.0.0/27", 0, span("10.0.0.0/30", Used, "a"))}, TextStyle{View: Sizes}},
+		{"everything", Picture{Space: space("::/0", 0)}, TextStyle{}},
+		{"everything, sizes", Picture{Space: space("::/0", 0)}, TextStyle{View: Sizes}},
 	} {
 		fmt.Fprintf(&out, "== %s\n", c.name)
 		if err := Text(&out, c.p, c.style); err != nil {

@@ -17,7 +17,6 @@ type View uint8
 const (
 	Hilbert View = iota // the cells
 	Sizes               // a row for each length, with where such a prefix is free
-	Both
 )
 
 // TextStyle says how a text picture looks. The zero value is Hilbert order in 64 columns of Unicode marks without
@@ -41,15 +40,11 @@ func Text(w io.Writer, p Picture, style TextStyle) error {
 	}
 	t := textPicture{Picture: p, style: style}
 	fmt.Fprintln(&t.out, p.Space.Headline())
-	if style.View != Sizes {
+	if style.View == Sizes {
+		t.sizes()
+	} else {
 		t.cells()
 		t.legend()
-	}
-	if style.View == Both {
-		fmt.Fprintln(&t.out)
-	}
-	if style.View != Hilbert {
-		t.sizes()
 	}
 	_, err := w.Write(t.out.Bytes())
 	return err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -32,8 +31,6 @@ type config struct {
 
 	UpgradeIn                         int // days in which every node is replaced
 	ZoneEvery, SplitEvery, DrainEvery int
-
-	Calls io.Writer // takes the calls of IPv4 as record writes them; nil for none
 }
 
 // place is where a node runs. The host there is replaced now and then.
@@ -115,13 +112,7 @@ func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error)
 	for range c.Nodes {
 		s.places = append(s.places, place{host: s.newHost()})
 	}
-	s.pools = s.poolsFor(c)
-	s.record("# %d nodes and %d pods at the peak, seed %d\n", c.Nodes, c.Pods, c.Seed)
-	for _, p := range s.pools {
-		s.record("p %v %d\n", p.Prefix, p.BlockBits)
-	}
-	s.record("t %d\n", s.now.Unix())
-	s.pools = append(s.pools, six)
+	s.pools = append(s.poolsFor(c), six)
 	for _, p := range s.pools {
 		if err := s.addPool(p); err != nil {
 			return nil, err
@@ -196,7 +187,6 @@ func (s *cluster) start() error {
 			return err
 		}
 	}
-	s.record("a %d %d\n", pod.id, p.host)
 	slot := int32(len(s.slots))
 	if n := len(s.free); n > 0 {
 		slot, s.free = s.free[n-1], s.free[:n-1]
@@ -257,7 +247,6 @@ func (s *cluster) stop(slot int32) error {
 	if want := 1 + btoi(pod.place%4 == 0); len(released) != want {
 		return fmt.Errorf("pod %d had %d addresses, released are %v", pod.id, want, released)
 	}
-	s.record("f %d\n", pod.id)
 	return s.gone(released, pod.id, host)
 }
 
@@ -293,7 +282,6 @@ func (s *cluster) removeHost(at int) error {
 	if err != nil {
 		return err
 	}
-	s.record("r %d\n", p.host)
 	if err := s.gone(released, 0, p.host); err != nil {
 		return err
 	}

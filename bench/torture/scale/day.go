@@ -39,7 +39,6 @@ func (s *cluster) aDay() (row, error) {
 		}
 	}
 	r := row{Day: s.day}
-	s.record("d\n")
 	err := s.examine(&r)
 	r.Uses = s.meter.today
 	s.day++

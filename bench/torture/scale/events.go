@@ -39,7 +39,6 @@ func (s *cluster) wanted() int {
 func (s *cluster) tick() error {
 	s.now = s.now.Add(s.Tick)
 	s.oracle.cool(s.now)
-	s.recordEnds()
 	for _, step := range []func() error{s.renewAll, s.loseSpots, s.upgrade, s.failZone, s.turnOver, s.changePools, s.drainPool, s.collect, s.sweep} {
 		if err := step(); err != nil {
 			return err
@@ -178,7 +177,6 @@ func (s *cluster) sweep() error {
 			return err
 		}
 	}
-	s.record("t %d\n", s.now.Unix())
 	return nil
 }
 
@@ -208,9 +206,6 @@ func (s *cluster) collect() error {
 		delete(s.leaked, pod)
 		if err := s.oracle.released(al.Address, pod, 0, s.now); err != nil {
 			return err
-		}
-		if al.Address.Is4() {
-			s.record("f %d\n", pod)
 		}
 	}
 	return nil

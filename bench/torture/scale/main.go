@@ -9,7 +9,6 @@
 //	cd bench/torture/scale && GOWORK=off go run .
 //	cd bench/torture/scale && GOWORK=off go run . -days 1 -nodes 100000 -pods 10000000
 //	cd bench/torture/scale && GOWORK=off go run . -store etcd -days 3
-//	cd bench/torture/scale && GOWORK=off go run . -calls year.calls
 //
 // It prints a table of the calls and one of the state, the first days beside the last, and says what grows. An interrupt ends it
 // after the last whole day. README.md has one run.
@@ -18,7 +17,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -38,7 +36,7 @@ var full = config{
 }
 
 // output says where results go beside standard output.
-type output struct{ calls, readme, name string }
+type output struct{ readme, name string }
 
 func main() {
 	c, out := full, output{}
@@ -51,7 +49,6 @@ func main() {
 	flag.Float64Var(&c.Leak, "leak", c.Leak, "the share of releases that never come")
 	flag.Uint64Var(&c.Seed, "seed", c.Seed, "of all choices")
 	kind := flag.String("store", "memory", "memory, or etcd: one member that is started for it")
-	flag.StringVar(&out.calls, "calls", "", "record the calls of IPv4 in this `FILE`; calls.go says how")
 	flag.StringVar(&out.readme, "readme", "", "write the tables into this `FILE`")
 	flag.StringVar(&out.name, "name", "scale", "between the comments of this name in it")
 	flag.Parse()
@@ -72,14 +69,9 @@ func run(ctx context.Context, c config, kind string, out output, say io.Writer) 
 		}
 	}
 	commit, begin := report.Commit(), time.Now()
-	done, err := recorded(out.calls, &c)
-	if err != nil {
-		return err
-	}
 	rows, err := simulate(ctx, c, kind, func(r row) {
 		fmt.Fprintf(say, "day %d: %s after %v\n", r.Day, r.state.text(), time.Since(begin).Round(time.Second))
 	})
-	err = errors.Join(err, done())
 	if err != nil {
 		return err
 	}

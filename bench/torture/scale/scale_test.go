@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"io"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -151,46 +150,6 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// The recorded calls leave what the engines hold at the end of each day: no pod has two addresses, or is released twice.
-func TestCallsAreRecorded(t *testing.T) {
-	for seed := range seeds.Each(t, 1, 3) {
-		var out strings.Builder
-		c := few(seed)
-		c.Days, c.Calls = 3, &out
-		rows, err := simulate(t.Context(), c, "memory", func(row) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		held, calls, day := map[string]string{}, map[string]int{}, 0
-		for line := range strings.Lines(out.String()) {
-			f := append(strings.Fields(line), "", "")
-			calls[f[0]]++
-			switch _, holds := held[f[1]]; f[0] {
-			case "a":
-				if holds {
-					t.Fatalf("pod %s is given an address twice", f[1])
-				}
-				held[f[1]] = f[2]
-			case "f":
-				if !holds {
-					t.Fatalf("pod %s is released without an address", f[1])
-				}
-				delete(held, f[1])
-			case "r":
-				maps.DeleteFunc(held, func(_, host string) bool { return host == f[1] })
-			case "d":
-				if len(held) != rows[day].Used {
-					t.Fatalf("day %d: %d addresses are held by what is recorded, %d in the store", day, len(held), rows[day].Used)
-				}
-				day++
-			}
-		}
-		if u := total(rows).Uses; calls["a"] != u[assign].Calls || calls["f"] <= u[release].Calls || calls["r"] != u[removeHost].Calls || calls["t"] != u[sweep].Calls+1 {
-			t.Errorf("recorded are %v", calls)
-		}
-	}
-}
-
 // must panics with an error of what has to succeed.
 func must(err error) error {
 	if err != nil {
@@ -220,10 +179,10 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A run writes its two files, that of a single day too, and refuses a page without a place for its tables before it begins.
+// A run writes its tables, those of a single day too, and refuses a page without a place for its tables before it begins.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	out := output{calls: filepath.Join(dir, "calls"), readme: filepath.Join(dir, "readme"), name: "x"}
+	out := output{readme: filepath.Join(dir, "readme"), name: "x"}
 	c := few(1)
 	c.Days, c.Nodes, c.Pods, c.Tick = 1, 20, 100, time.Hour
 	if err := run(t.Context(), c, "memory", out, io.Discard); err == nil {
@@ -235,10 +194,8 @@ func TestFiles(t *testing.T) {
 	if err := run(t.Context(), c, "memory", out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{out.calls: "\nd\n", out.readme: "AutoAssign"} {
-		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %v, without %q", file, err, want)
-		}
+	if text, err := os.ReadFile(out.readme); err != nil || !strings.Contains(string(text), "AutoAssign") {
+		t.Errorf("%v: %q", err, text)
 	}
 	if err := run(t.Context(), c, "paper", output{}, io.Discard); err == nil {
 		t.Error("there is no store of paper")
