@@ -146,9 +146,13 @@ func packageName(i *ast.ImportSpec) string {
 		return i.Name.Name
 	}
 	p, _ := strconv.Unquote(i.Path.Value)
-	base := path.Base(p)
-	if v, ok := strings.CutPrefix(base, "v"); ok && strings.Trim(v, "0123456789") == "" {
-		base = path.Base(path.Dir(p))
+	return base(p)
+}
+
+// base returns the last element of an import path that is no version.
+func base(p string) string {
+	if v, ok := strings.CutPrefix(path.Base(p), "v"); ok && strings.Trim(v, "0123456789") == "" {
+		p = path.Dir(p)
 	}
-	return base
+	return path.Base(p)
 }

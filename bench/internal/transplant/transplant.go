@@ -31,7 +31,10 @@ type Suite struct {
 	// Keep names, of files of With, the functions, methods, types and variables that the adapter
 	// uses, where it uses few; all else but groups of constants or variables is left out.
 	Keep map[string][]string
-	Args []string // further arguments of go test
+	// Beside has files of other directories of the module, by the directory, seen from the adapter's,
+	// that they are laid into. In Keep they are named as here.
+	Beside map[string][]string
+	Args   []string // further arguments of go test
 	// Import replaces packages that the files import.
 	Import map[string]string
 	// Cut names the functions, and the containers of specs by their text, that are left out, and
@@ -66,7 +69,14 @@ func (s *Suite) Run(t *testing.T) Tally {
 	mod := s.source(t)
 	files := map[string]string{}
 	cut := map[string]bool{}
-	s.lay(t, mod.Dir, slices.Concat(s.With, s.Tests), files, cut)
+	for _, name := range slices.Concat(s.With, s.Tests) {
+		s.lay(t, filepath.Join(mod.Dir, s.Dir), name, s.Adapter, files, cut)
+	}
+	for below, names := range s.Beside {
+		for _, name := range names {
+			s.lay(t, mod.Dir, name, filepath.Join(s.Adapter, below), files, cut)
+		}
+	}
 	for name := range s.Cut {
 		if !cut[name] {
 			t.Errorf("nothing to cut: %s is in none of the files", name)
@@ -126,31 +136,32 @@ func (s *Suite) judge(outcomes []Outcome) (tally Tally, problems []string) {
 	return tally, problems
 }
 
-// lay writes files of the suite, without what it cuts, where the go command finds them as
-// the replacements of files in the adapter's package.
-func (s *Suite) lay(t testing.TB, module string, names []string, files map[string]string, cut map[string]bool) {
+// lay writes a file of the suite, without what it cuts, where the go command finds it as the
+// replacement of a file in the directory to.
+func (s *Suite) lay(t testing.TB, from, name, to string, files map[string]string, cut map[string]bool) {
 	t.Helper()
-	for _, name := range names {
-		source, err := os.ReadFile(filepath.Join(module, s.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if source, err = s.edit(name, source, cut); err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, source, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		target, err := filepath.Abs(filepath.Join(s.Adapter, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(target); err == nil {
-			t.Fatalf("the adapter has a file %s of its own", name)
-		}
-		files[target] = file
+	source, err := os.ReadFile(filepath.Join(from, name))
+	if err != nil {
+		t.Fatal(err)
 	}
+	if source, err = s.edit(name, source, cut); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), path.Base(name))
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, err := filepath.Abs(filepath.Join(to, path.Base(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Mkdir(to, 0o755) == nil { // for go vet, which works in the directory of a package
+		t.Cleanup(func() { os.Remove(to) })
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Fatalf("the adapter has a file %s of its own", target)
+	}
+	files[target] = file
 }
 
 // overlay writes the file that the go command's -overlay names.
@@ -185,12 +196,12 @@ func (s *Suite) source(t testing.TB) module {
 }
 
 // find returns the module: the checkout in the directory that IPALLOC_PEERS names, under the
-// last element of the module's path, or what the go command downloads.
+// last element of the module's path that is no version, or what the go command downloads.
 func (s *Suite) find(t testing.TB) (m module, err error) {
 	download := exec.Command("go", "mod", "download", "-json", s.Module)
 	if s.Version != "" {
 		if peers := os.Getenv("IPALLOC_PEERS"); peers != "" {
-			checkout := filepath.Join(peers, path.Base(s.Module))
+			checkout := filepath.Join(peers, base(s.Module))
 			if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err == nil {
 				return module{s.Version, checkout}, nil
 			}
@@ -248,8 +259,8 @@ func failedBelow(list []Outcome, name string) bool {
 // lines counts those of the adapter.
 func lines(t testing.TB, dir string) (n int) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no adapter in %s: %v", dir, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {

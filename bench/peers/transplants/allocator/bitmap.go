@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package allocator puts servicealloc.Ports in the place of Kubernetes' bitmap of offsets.
 package allocator
 
 import (

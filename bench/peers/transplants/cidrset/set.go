@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package cidrset puts cidrset.Set in the place of Kubernetes' set of node CIDRs.
 package cidrset
 
 import (

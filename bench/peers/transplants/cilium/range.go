@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package ipallocator puts ipset.Engine in the place of Cilium's range of service addresses.
 package ipallocator
 
 import (

@@ -1,5 +1,7 @@
 //go:build transplant
 
+// Package ipallocator puts servicealloc.Range and servicealloc.Registry in the place of Kubernetes'
+// allocators of service addresses.
 package ipallocator
 
 import (

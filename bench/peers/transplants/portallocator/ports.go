@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package portallocator puts servicealloc.Ports in the place of Kubernetes' allocator of node ports.
 package portallocator
 
 import (

@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package ipam puts ipset.Engine in the place of Calico's IPAM client.
 package ipam
 
 import (

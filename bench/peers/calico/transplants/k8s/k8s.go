@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package k8s stands for the datastore that the suite is not run on.
 package k8s
 
 import (

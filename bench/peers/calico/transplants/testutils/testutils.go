@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package testutils runs the suite on one datastore.
 package testutils
 
 import (

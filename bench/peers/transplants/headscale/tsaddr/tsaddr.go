@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package tsaddr has the addresses that Tailscale keeps for itself.
 package tsaddr
 
 import "net/netip"

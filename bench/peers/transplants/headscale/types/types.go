@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package types stands for what headscale stores: users, and nodes with their addresses.
 package types
 
 import "net/netip"

@@ -1,5 +1,6 @@
 //go:build transplant
 
+// Package util compares what headscale's tests compare.
 package util
 
 import (

@@ -1,2 +1,0 @@
-// Package ipam puts ipset.Engine in the place of Calico's IPAM client.
-package ipam

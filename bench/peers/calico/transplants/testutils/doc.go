@@ -1,2 +1,0 @@
-// Package testutils runs the suite on one datastore.
-package testutils

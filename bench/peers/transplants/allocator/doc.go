@@ -1,2 +1,0 @@
-// Package allocator puts servicealloc.Ports in the place of Kubernetes' bitmap of offsets.
-package allocator

@@ -1,2 +1,0 @@
-// Package cidrset puts cidrset.Set in the place of Kubernetes' set of node CIDRs.
-package cidrset

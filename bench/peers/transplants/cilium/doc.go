@@ -1,2 +1,0 @@
-// Package ipallocator puts ipset.Engine in the place of Cilium's range of service addresses.
-package ipallocator

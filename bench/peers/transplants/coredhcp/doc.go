@@ -1,2 +1,0 @@
-// Package bitmap puts cidrset.Set in the place of coredhcp's bitmaps of prefixes and addresses.
-package bitmap

@@ -1,2 +1,0 @@
-// Package tsaddr has the addresses that Tailscale keeps for itself.
-package tsaddr

@@ -1,2 +1,0 @@
-// Package types stands for what headscale stores: users, and nodes with their addresses.
-package types

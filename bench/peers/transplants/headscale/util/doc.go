@@ -1,2 +1,0 @@
-// Package util compares what headscale's tests compare.
-package util

@@ -1,2 +1,0 @@
-// Package portallocator puts servicealloc.Ports in the place of Kubernetes' allocator of node ports.
-package portallocator

@@ -1,0 +1,2 @@
+// Package iphelpers is whereabouts' arithmetic of addresses; the suite lays it in.
+package iphelpers
