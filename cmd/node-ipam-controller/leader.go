@@ -88,6 +88,7 @@ func work(ctx context.Context, p *program) (err error) {
 		return err
 	}
 	defer stop()
+	group.Go(func() { p.watchRights(ctx) })
 	if file := p.chooser.file; file != nil {
 		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.controller.Retry) })
 	}

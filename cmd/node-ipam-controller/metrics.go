@@ -21,6 +21,7 @@ type metrics struct {
 	allocations *prometheus.CounterVec
 	releases    *prometheus.CounterVec
 	writes      *prometheus.HistogramVec
+	rights      *prometheus.GaugeVec
 	labelled    bool // the names and labels of MultiCIDRRangeAllocator
 	*kubernetesMetrics
 }
@@ -37,11 +38,13 @@ func newMetrics(labelled bool) *metrics {
 			Help: "CIDRs that nodes gave back."}, labels),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "node_ipam_write_duration_seconds",
 			Help: "Duration of patches of nodes.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"result"}),
+		rights: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_ipam_right_missing",
+			Help: "1 if the service account lacks a right that the program needs."}, []string{"resource", "verb"}),
 		kubernetesMetrics: newKubernetesMetrics(),
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_ipam_build_info", Help: "1, with the version of this program."}, []string{"version", "goversion"})
 	info.WithLabelValues(version.Of()).Set(1)
-	m.registry.MustRegister(m.allocations, m.releases, m.writes, info,
+	m.registry.MustRegister(m.allocations, m.releases, m.writes, m.rights, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.collectors()...)
 	return m

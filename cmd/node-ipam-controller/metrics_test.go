@@ -27,6 +27,7 @@ func TestListOfMetrics(t *testing.T) {
 		m := p.chooser.metrics
 		m.releases.WithLabelValues(m.labels(p.chooser.pools()[0].prefix, "e")...)
 		m.writes.WithLabelValues("recorded")
+		m.rights.WithLabelValues("nodes", "get")
 		m.requests.WithLabelValues("200", "GET", "h")
 		m.retries.WithLabelValues("500", "GET", "h")
 		for _, h := range []*prometheus.HistogramVec{m.latency, m.rateLimiter, m.sent, m.received} {
