@@ -8,8 +8,8 @@ import (
 )
 
 // Utilization returns the use of every pool, in the order in which they are tried, and of their blocks; blocks outside
-// every pool come last, under no name. It reads the records of all blocks, and addresses only of blocks in which a lease or a
-// cooldown has ended that no call has met yet.
+// every pool come last, under no name. It reads and returns all blocks, so blocks of one address make it as
+// dear as a list of the addresses; it reads addresses only of blocks in which a lease or a cooldown has ended that no call has met yet.
 func (e *Engine) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 	us, err := e.query.Utilization(ctx)
 	return us, cause.Op("report", err)
