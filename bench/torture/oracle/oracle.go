@@ -30,6 +30,7 @@ const (
 	Done     Outcome = "done"
 	Conflict Outcome = "conflict"
 	Refused  Outcome = "refused" // it left no trace
+	Replaced Outcome = "told that the store was replaced"
 	Unknown  Outcome = "unknown"
 )
 
@@ -277,6 +278,8 @@ func (h *history) call(c *Call) error {
 		return h.get(c, low, high)
 	case c.Kind == List && c.Outcome == Done:
 		return h.list(c, low, high)
+	case c.Outcome == Replaced:
+		return errors.New("the process is told that the store was replaced, and no commit is missing")
 	case c.Outcome == Conflict:
 		i := slices.IndexFunc(c.Ops, func(op store.Op) bool { return op.Key == c.Key })
 		if i < 0 || !h.moment(low, high, keys, func(rev uint64) bool { return !holds(c.Ops[i], rev) }) {

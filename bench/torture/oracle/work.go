@@ -65,6 +65,8 @@ func (r *recorder) end(c, answered *Call, err error) {
 		answered.Outcome, answered.Key = Conflict, key
 	case errors.Is(err, ipalloc.ErrUnknownOutcome):
 		answered.Outcome = Unknown
+	case errors.Is(err, ipalloc.ErrReplaced):
+		answered.Outcome = Replaced
 	default:
 		answered.Outcome = Refused
 	}

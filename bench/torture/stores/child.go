@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,44 +30,61 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
+// opener opens a store once more, as another process does, on the connections that this one has.
+type opener func(ctx context.Context) (store.Store, error)
+
+// only returns a store that one process has at a time.
+func only(s store.Store, err error) (opener, error) {
+	return func(context.Context) (store.Store, error) { return s, nil }, err
+}
+
 // openers open the stores at a place.
-var openers = map[string]func(ctx context.Context, place string) (store.Store, error){
+var openers = map[string]func(ctx context.Context, place string) (opener, error){
 	// One process in two leaves its commits to the system: none of them is lost by kill -9.
-	"bolt": func(ctx context.Context, place string) (store.Store, error) {
-		return boltstore.Open(ctx, place, boltstore.Options{Verify: boltstore.VerifyAlways, NoSync: os.Getpid()%2 == 0})
+	"bolt": func(ctx context.Context, place string) (opener, error) {
+		return only(boltstore.Open(ctx, place, boltstore.Options{Verify: boltstore.VerifyAlways, NoSync: os.Getpid()%2 == 0}))
 	},
-	"sqlite":   func(ctx context.Context, place string) (store.Store, error) { return openSQL(ctx, "sqlite", place) },
-	"postgres": func(ctx context.Context, place string) (store.Store, error) { return openSQL(ctx, "pgx", place) },
-	"etcd": func(ctx context.Context, place string) (store.Store, error) {
+	"sqlite":   func(_ context.Context, place string) (opener, error) { return openSQL("sqlite", place) },
+	"postgres": func(_ context.Context, place string) (opener, error) { return openSQL("pgx", place) },
+	"etcd": func(_ context.Context, place string) (opener, error) {
 		client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(place, ","), Logger: zap.NewNop(),
 			DialKeepAliveTime: time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: true})
 		if err != nil {
 			return nil, err
 		}
-		return etcdstore.Open(ctx, client, "/torture/", etcdstore.Options{})
+		return func(ctx context.Context) (store.Store, error) {
+			return etcdstore.Open(ctx, client, "/torture/", etcdstore.Options{})
+		}, nil
 	},
-	"kube": func(ctx context.Context, place string) (store.Store, error) {
+	"kube": func(_ context.Context, place string) (opener, error) {
 		url, token, _ := strings.Cut(place, " ")
 		config := &rest.Config{Host: url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			Impersonate: rest.ImpersonationConfig{UserName: kubeUser}}
-		return kubestore.Open(ctx, config, "default", "torture", kubestore.Options{Slots: 8})
+		return func(ctx context.Context) (store.Store, error) {
+			return kubestore.Open(ctx, config, "default", "torture", kubestore.Options{Slots: 8})
+		}, nil
 	},
 }
 
-func openSQL(ctx context.Context, driver, dsn string) (store.Store, error) {
+func openSQL(driver, dsn string) (opener, error) {
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		return nil, err
-	}
-	return sqlstore.Open(ctx, db, sqlstore.Options{})
+	return func(ctx context.Context) (store.Store, error) {
+		s, err := sqlstore.Open(ctx, db, sqlstore.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return &transactions{s, db, driver}, nil
+	}, err
 }
 
 // open opens a store; it tries for as long as that can help.
-func open(ctx context.Context, name, place string) (store.Store, error) {
+func open(ctx context.Context, name, place string) (again opener, s store.Store, err error) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		s, err := openers[name](ctx, place)
+		if again, err = openers[name](ctx, place); err == nil {
+			s, err = again(ctx)
+		}
 		if err == nil || ctx.Err() != nil || time.Now().After(end) {
-			return s, err
+			return again, s, err
 		}
 	}
 }
@@ -80,8 +98,8 @@ func childMain() bool {
 	if !ok {
 		return false
 	}
-	s, err := open(context.Background(), name, place)
-	here := &server{store: s, watches: make(map[int]chan Answer)}
+	again, s, err := open(context.Background(), name, place)
+	here := &server{store: s, again: again, crowd: make(map[int]store.Store), watches: make(map[int]chan Answer)}
 	if _, file := s.(*boltstore.Store); file && err == nil {
 		here.journal, err = openJournal(context.Background(), place)
 	}
@@ -122,6 +140,7 @@ type Question struct {
 	Range store.Range
 	Ops   []store.Op
 	Die   moment
+	As    int // who asks, of the crowd; 0 for the process itself
 	Watch int // of which the next event is wanted
 	After uint64
 }
@@ -138,7 +157,7 @@ type Answer struct {
 }
 
 // kinds are the sentinels that the parent has to know.
-var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrClosed}
+var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrClosed, ipalloc.ErrReplaced}
 
 func (a *Answer) failed(err error) {
 	if err == nil {
@@ -152,29 +171,54 @@ func (a *Answer) failed(err error) {
 // server answers the parent.
 type server struct {
 	store   store.Store
+	again   opener
 	journal *journal.Journal[*servicealloc.Registry] // nil if the store is no file of boltstore
 
 	mu      sync.Mutex
+	crowd   map[int]store.Store // as other processes have it, which do nothing most of the time
 	watches map[int]chan Answer
 }
 
-func (s *server) Get(q Question, a *Answer) (err error) {
+// as returns the store as one of the crowd has it.
+func (s *server) as(ctx context.Context, who int) (store.Store, error) {
+	s.mu.Lock()
+	on := s.crowd[who]
+	s.mu.Unlock()
+	if on != nil || who == 0 {
+		return cmp.Or(on, s.store), nil
+	}
+	on, err := s.again(ctx)
+	if err == nil {
+		s.mu.Lock()
+		s.crowd[who] = on
+		s.mu.Unlock()
+	}
+	return on, err
+}
+
+func (s *server) Get(q Question, a *Answer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
-	a.Records, err = s.store.Get(ctx, nil, q.Keys...)
+	on, err := s.as(ctx, q.As)
+	if err == nil {
+		a.Records, err = on.Get(ctx, nil, q.Keys...)
+	}
 	a.failed(err)
 	return nil
 }
 
-func (s *server) List(q Question, a *Answer) (err error) {
+func (s *server) List(q Question, a *Answer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
-	a.Records, a.Rev, err = s.store.List(ctx, q.Range)
+	on, err := s.as(ctx, q.As)
+	if err == nil {
+		a.Records, a.Rev, err = on.List(ctx, q.Range)
+	}
 	a.failed(err)
 	return nil
 }
 
-func (s *server) Commit(q Question, a *Answer) (err error) {
+func (s *server) Commit(q Question, a *Answer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
 	switch q.Die {
@@ -185,7 +229,10 @@ func (s *server) Commit(q Question, a *Answer) (err error) {
 		time.Sleep(time.Duration(time.Now().UnixNano()%2000) * time.Microsecond)
 		killSelf()
 	}
-	a.Rev, err = s.store.Commit(ctx, q.Ops)
+	on, err := s.as(ctx, q.As)
+	if err == nil {
+		a.Rev, err = on.Commit(ctx, q.Ops)
+	}
 	if q.Die == after {
 		killSelf()
 	}

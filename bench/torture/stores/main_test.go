@@ -18,14 +18,14 @@ import (
 
 func TestMain(m *testing.M) {
 	for name, b := range broken {
-		openers[name] = func(ctx context.Context, place string) (store.Store, error) {
+		openers[name] = func(ctx context.Context, place string) (opener, error) {
 			s, err := boltstore.Open(ctx, place, boltstore.Options{NoSync: true})
 			if err != nil {
 				return nil, err
 			}
 			f := faults.NewFaulty(s)
 			f.Script(b.script)
-			return f, nil
+			return only(f, nil)
 		}
 	}
 	if childMain() {

@@ -38,6 +38,10 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	defer func() { _ = s.close() }()
 	var log oracle.Log
 	crew := &crew{}
+	size := 1000
+	if name == "kube" {
+		size = 10 // each has all records in memory
+	}
 	for range s.processes {
 		r, err := newRemote(name, s.place)
 		if err != nil {
@@ -54,6 +58,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 			return err
 		}
 		crew.children, crew.stores, crew.engines = append(crew.children, r), append(crew.stores, recorded), append(crew.engines, e)
+		crew.crowds = append(crew.crowds, log.Recorded(crowd{r, size}))
 		if crew.holders = append(crew.holders, tree{prefixes}); name == "bolt" {
 			crew.holders = append(crew.holders, services{r})
 		}
@@ -97,6 +102,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 type crew struct {
 	children []*remote
 	stores   []store.Store // the same, with their calls in the log
+	crowds   []store.Store // the same, for each call that of another process
 	engines  []*ipset.Engine
 	holders  []history.Holder
 	writers
@@ -111,10 +117,14 @@ func (s *subject) torment(ctx context.Context, name string, c config, crew *crew
 	for i, on := range crew.stores {
 		followers.Go(func() { oracle.Follow(following, on) })
 		for j := range c.Callers {
-			callers.Go(func() { oracle.Torment(on, c.Seed, uint64(i*c.Callers+j), stop) })
+			callers.Go(func() { oracle.Torment(crew.crowds[i], c.Seed, uint64(i*c.Callers+j), stop) })
 		}
 	}
 	var faulted error
+	swept := make([]error, 2)
+	for i := range swept {
+		callers.Go(func() { swept[i] = sweep(ctx, crew.engines[i%len(crew.engines)], stop) })
+	}
 	callers.Go(func() {
 		defer close(stop)
 		times, err := s.have(ctx, crew.children, c)
@@ -130,7 +140,7 @@ func (s *subject) torment(ctx context.Context, name string, c config, crew *crew
 	callers.Wait()
 	unfollow()
 	followers.Wait()
-	return steps, errors.Join(err, faulted)
+	return steps, errors.Join(append(swept, err, faulted)...)
 }
 
 // have has the faults.
