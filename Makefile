@@ -7,8 +7,6 @@ BENCH ?= .
 COUNT ?= 1
 PROVE ?= 10m
 N ?= 100
-PKG ?= ./ipset/... ./cidrset/... ./servicealloc/... ./bitmap
-TESTS ?= ./... ./ipset/boltstore/...
 SEED ?= 0
 
 tools := internal/tools/bin
@@ -80,7 +78,7 @@ prove: ## run the proof of every claim in the documents for PROVE (default 10m, 
 	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)' -out ../../PROOF.md
 
 .PHONY: mutants
-mutants: ## change N places (default 100) of the packages PKG, and name the changes that none of the tests of TESTS notices; SEED repeats a run
+mutants: ## change N places (default 100) of the packages PKG (default all), and name the changes that none of the tests of TESTS (default all) notices; SEED repeats a run
 	@cd internal/tools && GOWORK=off go run ./mutate -n '$(N)' -pkg '$(PKG)' -tests '$(TESTS)' -seed '$(SEED)'
 
 .PHONY: fuzz

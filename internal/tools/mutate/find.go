@@ -140,6 +140,9 @@ func (g *finder) walk(n ast.Node, fn *ast.FuncType) {
 			g.statements(n.Body, fn)
 		case *ast.CommClause:
 			g.statements(n.Body, fn)
+			if n.Comm != nil {
+				g.never(n)
+			}
 		case *ast.IfStmt:
 			g.condition(n)
 		case ast.Expr:
@@ -158,6 +161,13 @@ func (g *finder) walk(n ast.Node, fn *ast.FuncType) {
 // panics and capacities change nothing that a test should see.
 func (g *finder) call(c *ast.CallExpr) bool {
 	name := types.ExprString(c.Fun)
+	for i, e := range c.Args {
+		if tv := g.info.Types[e]; tv.Type != nil && tv.Type.String() == "context.Context" {
+			g.wrap(e, "context", "context.Background()", "mutant.Context(@, ", ")")
+		} else if i == 0 && name == "fmt.Errorf" && tv.Value != nil && strings.Contains(g.text(e), "%w") {
+			g.wrap(e, "unwrap", strings.ReplaceAll(g.text(e), "%w", "%v"), "mutant.Unwrap(@, ", ")")
+		}
+	}
 	return name != "panic" && name != "make" && !measures(name)
 }
 
@@ -174,11 +184,25 @@ func (g *finder) results(s *ast.ReturnStmt, fn *ast.FuncType) {
 
 // composite visits the values of a literal; keys may have to be constant.
 func (g *finder) composite(c *ast.CompositeLit, fn *ast.FuncType) {
+	fields, _ := g.info.Types[c].Type.Underlying().(*types.Struct)
 	for _, e := range c.Elts {
 		if kv, ok := e.(*ast.KeyValueExpr); ok {
 			e = kv.Value
+			if fields != nil {
+				g.zero(fields, kv)
+			}
 		}
 		g.walk(e, fn)
+	}
+}
+
+// zero finds the mutant of a field of a literal that stays empty, such as the error that an error wraps.
+func (g *finder) zero(fields *types.Struct, kv *ast.KeyValueExpr) {
+	for i := range fields.NumFields() {
+		tv := g.info.Types[kv.Value]
+		if f := fields.Field(i); f.Name() == g.text(kv.Key) && tv.Value == nil && types.Identical(f.Type(), tv.Type) {
+			g.wrap(kv.Value, "zero", "(zero)", "mutant.Zero(@, ", ")")
+		}
 	}
 }
 
@@ -262,22 +286,22 @@ func (g *finder) constant(e ast.Expr) bool {
 	literal := false
 	ast.Inspect(e, func(n ast.Node) bool {
 		_, lit := n.(*ast.BasicLit)
-		literal = literal || lit
+		id, _ := n.(*ast.Ident)
+		named, _ := g.info.Uses[id].(*types.Const) // a size or a limit
+		literal = literal || lit || named != nil
 		return true
 	})
 	name, ok := g.typeName(tv.Type)
 	if !literal || !ok || tv.Value.Kind() != constant.Int {
 		return true
 	}
-	text, with := g.text(e), ""
-	up := len(text)%2 == 0 || constant.Sign(tv.Value) == 0
-	switch {
-	case !up || !g.fits(constant.BinaryOp(tv.Value, token.ADD, constant.MakeInt64(1)), tv.Type):
-		with = constant.BinaryOp(tv.Value, token.SUB, constant.MakeInt64(1)).ExactString()
-	default:
-		with = constant.BinaryOp(tv.Value, token.ADD, constant.MakeInt64(1)).ExactString()
+	text := g.text(e)
+	with := constant.BinaryOp(tv.Value, token.ADD, constant.MakeInt64(1))
+	less := constant.BinaryOp(tv.Value, token.SUB, constant.MakeInt64(1))
+	if up := len(text)%2 == 0 || constant.Sign(tv.Value) == 0; !up && g.fits(less, tv.Type) || !g.fits(with, tv.Type) {
+		with = less
 	}
-	g.replace(e, "const", with, fmt.Sprintf("mutant.Const[%s](@, %s, %s)", name, text, with))
+	g.replace(e, "const", with.ExactString(), fmt.Sprintf("mutant.Const[%s](@, %s, %s)", name, text, with.ExactString()))
 	return true
 }
 

@@ -5,7 +5,9 @@
 //
 // A change is a mutant: a comparison that is negated or off by one, && in place of ||, an
 // operand of them dropped, a condition that never holds, a statement left out, an error
-// that is returned as nil, a constant off by one, another arithmetic operator. mutate
+// that is returned as nil or no longer wrapped, a constant off by one, another arithmetic
+// operator, two statements swapped, a context that never ends, a channel of a select that
+// nothing comes from, a loop that ends after its first round, a field left out. mutate
 // draws N of them at random from the packages of -pkg and compiles all into one copy of
 // the code, an overlay of the go command in a temporary directory; the working tree stays
 // as it is. The environment variable MUTANT switches one of them on. Each test of the
@@ -30,6 +32,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -52,8 +55,8 @@ func main() {
 	var o options
 	flag.IntVar(&o.n, "n", 100, "how many mutants to draw; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 0, "draw the mutants of this seed; 0 for a new one")
-	flag.StringVar(&o.pkg, "pkg", "./ipset/... ./cidrset/... ./servicealloc/... ./bitmap", "the packages to mutate")
-	flag.StringVar(&o.tests, "tests", "./... ./ipset/boltstore/...", "the packages whose tests to run")
+	flag.StringVar(&o.pkg, "pkg", "", "the packages to mutate; empty for those of every module of go.work")
+	flag.StringVar(&o.tests, "tests", "", "the packages whose tests to run; empty for those of every module of go.work")
 	flag.StringVar(&o.match, "match", "", "mutate only what matches FILE:LINE or FILE, FUNCTION, OPERATOR, BEFORE, AFTER with tabs between, known survivors too")
 	flag.StringVar(&o.root, "root", "../..", "the root of the repository")
 	flag.StringVar(&o.known, "known", "mutate/survivors.txt", "the table of known survivors")
@@ -86,6 +89,11 @@ func run(ctx context.Context, o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	modules, err := r.output("go", "list", "-m", "-f", "{{.Dir}}/...")
+	if err != nil {
+		return err
+	}
+	o.pkg, o.tests = cmp.Or(o.pkg, modules), cmp.Or(o.tests, modules)
 	known, err := readKnown(o.known)
 	if err != nil {
 		return err

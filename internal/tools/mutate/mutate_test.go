@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -16,6 +15,21 @@ import (
 	"time"
 )
 
+// standard is what the sources below import.
+type standard struct{}
+
+func (standard) Import(path string) (*types.Package, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, map[string]string{
+		"context": "package context; type Context interface{ Err() error }",
+		"fmt":     "package fmt; func Errorf(string, ...any) error { return nil }",
+	}[path], 0)
+	if err != nil {
+		return nil, err
+	}
+	return new(types.Config).Check(path, fset, []*ast.File{f}, nil)
+}
+
 // mutantsOf returns the mutants of a file.
 func mutantsOf(t *testing.T, src string) []*Mutant {
 	t.Helper()
@@ -25,7 +39,7 @@ func mutantsOf(t *testing.T, src string) []*Mutant {
 		t.Fatal(err)
 	}
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
-	conf := types.Config{Importer: importer.Default()}
+	conf := types.Config{Importer: standard{}}
 	pkg, err := conf.Check("x", fset, []*ast.File{f}, info)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +49,7 @@ func mutantsOf(t *testing.T, src string) []*Mutant {
 
 // Each operator finds its places, and no more.
 func TestFind(t *testing.T) {
-	const head = "package x\nvar a, b int; var p, q bool; var s string; func call() {}; func fails() error { p := p; _ = p; call(); return nil }\n"
+	const head = "package x\nimport (\"context\"; \"fmt\")\ntype named struct{ err error }; const limit = 4; var ch chan int; func with(context.Context, int) error { return fmt.Errorf(\"x\") }\nvar a, b int; var p, q bool; var s string; func call() {}; func fails() error { p := p; _ = p; call(); return nil }\n"
 	for _, tt := range []struct {
 		src  string
 		want []string // operator and line after
@@ -55,6 +69,13 @@ func TestFind(t *testing.T) {
 		{"func f() error {\na += b\nreturn nil\n}", []string{"body return nil", "remove", "arithmetic a -= b"}},
 		{"func f() []int {\nconst c = 4\nvar x [3]int\nx = x\nreturn make([]int, 3)\n}", []string{"remove"}},
 		{"func f() {\npanic(1 + a)\n}", []string{"body return"}},
+		{"func f() {\na = b\ncall()\n}", []string{"body return", "remove", "swap call(); a = b", "remove"}},
+		{"func f(ctx context.Context) {\nwith(ctx, a)\n}", []string{"body return", "remove", "context with(context.Background(), a)"}},
+		{"func f() int {\nfor a < b {\ncall()\n}\nreturn b\n}", []string{"once for a < b { ...; break }", "boundary for a <= b {", "remove"}},
+		{"func f() {\nselect {\ncase <-ch:\n}\n}", []string{"body return", "never case <-nil:"}},
+		{"func f() error {\nreturn fmt.Errorf(\"x: %w\", fails())\n}", []string{"errnil return nil", "unwrap return fmt.Errorf(\"x: %v\", fails())"}},
+		{"func f(err error) named {\nreturn named{err: err}\n}", []string{"zero return named{err: (zero)}"}},
+		{"func f() int {\nreturn limit\n}", []string{"const return 3"}},
 		{"func step(n int) {}\nfunc f() {\nstep(a + 1)\n}", []string{"body return"}},
 	} {
 		var got []string
@@ -162,8 +183,9 @@ func TestRun(t *testing.T) {
 		`LIVES  toy.go:21 Unused bool, 0 tests pass`,
 		`killed toy.go:6 guard by TestClamp`,
 		`killed toy.go:14 (remove|arithmetic) by TestSum`,
+		`killed toy.go:13 once by TestSum`,
 		`killed toy.go:15 remove by (mutant: too many steps|endless)`,
-		`all +8 +\d +\d +1 +1`,
+		`all +9 +\d +\d +1 +1`,
 	} {
 		if !regexp.MustCompile("(?m)^" + want).Match(log.Bytes()) {
 			t.Errorf("no line %q in\n%s", want, &log)

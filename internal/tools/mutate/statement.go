@@ -31,7 +31,12 @@ func (g *finder) body(fn *ast.FuncDecl) {
 
 // statements finds the mutants of a list of statements.
 func (g *finder) statements(list []ast.Stmt, fn *ast.FuncType) {
-	for _, s := range list {
+	swapped := -1
+	for i, s := range list {
+		if i > swapped+1 && simple(list[i-1]) && simple(s) {
+			swapped = i
+			g.swap(list[i-1], s)
+		}
 		switch s := s.(type) {
 		case *ast.ExprStmt:
 			if c, ok := s.X.(*ast.CallExpr); ok && removable(c) {
@@ -50,8 +55,53 @@ func (g *finder) statements(list []ast.Stmt, fn *ast.FuncType) {
 			g.assignment(s)
 		case *ast.ReturnStmt:
 			g.errNil(s, fn)
+		case *ast.RangeStmt:
+			g.once(s.Body)
+		case *ast.ForStmt:
+			if s.Cond != nil { // else what follows may be missing a return
+				g.once(s.Body)
+			}
 		}
 	}
+}
+
+// simple reports whether a statement declares nothing and goes on to the next one.
+func simple(s ast.Stmt) bool {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		c, ok := s.X.(*ast.CallExpr)
+		return ok && removable(c)
+	case *ast.AssignStmt:
+		return s.Tok != token.DEFINE
+	}
+	return false
+}
+
+// swap finds the mutant in which b comes before a.
+func (g *finder) swap(a, b ast.Stmt) {
+	start, end := g.offset(a.Pos()), g.offset(b.End())
+	with := g.text(b) + "; " + g.text(a)
+	g.add(a, "swap", with).edits = []edit{
+		{start, start, "if mutant.On(@) { " + with + " } else { ", opening, end - start},
+		{end, end, " }", closing, end - start},
+	}
+}
+
+// once finds the mutant of a loop that ends after its first round.
+func (g *finder) once(body *ast.BlockStmt) {
+	at := g.offset(body.Rbrace)
+	g.add(body, "once", "{ ...; break }").edits = []edit{{at, at, "; if mutant.On(@) { break }; ", opening, 0}}
+}
+
+// never finds the mutant of a case of a select whose channel nothing comes from.
+func (g *finder) never(c *ast.CommClause) {
+	ast.Inspect(c.Comm, func(n ast.Node) bool {
+		if u, ok := n.(*ast.UnaryExpr); ok && u.Op == token.ARROW {
+			g.wrap(u.X, "never", "nil", "mutant.Zero(@, ", ")")
+			return false
+		}
+		return true
+	})
 }
 
 func (g *finder) remove(s ast.Stmt) {

@@ -7,10 +7,12 @@
 package mutant
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime/metrics"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +94,31 @@ func reach(id int) {
 			panic(err)
 		}
 	}
+}
+
+// Zero returns the zero value if the mutant is on, and v otherwise.
+func Zero[T any](id int, v T) T {
+	if On(id) {
+		var zero T
+		return zero
+	}
+	return v
+}
+
+// Context returns the one that never ends if the mutant is on.
+func Context(id int, ctx context.Context) context.Context {
+	if On(id) {
+		return context.Background()
+	}
+	return ctx
+}
+
+// Unwrap returns a format that wraps nothing if the mutant is on.
+func Unwrap(id int, format string) string {
+	if On(id) {
+		return strings.ReplaceAll(format, "%w", "%v")
+	}
+	return format
 }
 
 // Integer is what the mutated arithmetic works on.
