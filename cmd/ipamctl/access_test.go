@@ -57,6 +57,36 @@ func TestEtcdWithTLS(t *testing.T) {
 	}
 }
 
+// No message shows a password, whatever is wrong with the name of the store that holds it.
+func TestNoMessageHasAPassword(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"postgresql://u:S3cret@127.0.0.1:1/d", "Postgres://u:S3cret@h/d", "postgres:/u:S3cret@h/d", "mysql://u:S3cret@h/d", "redis://:S3cret@h", "kube://u:S3cret@h/d",
+		"etcd://root:S3cret@127.0.0.1:1", "etcd://root:S3cret@127.0.0.1:1/ipam", "etcd://127.0.0.1:1/x?user=root:S3cret", "etcd://127.0.0.1:1/x?password=S3cret",
+		"etcd://127.0.0.1:1/x?user=root:S3cret&insecure-transport=true", "etcd://127.0.0.1:1/x?user=root:S3cret&password-file=/nonexist",
+		"postgres://u:S3cret@127.0.0.1:1/d", "postgres://u:S3cret@h:99999/d", "postgres://u:S3cret@127.0.0.1:1/d?sslmode=bogus", "postgres://u:S3cret@[::1/d",
+		"postgres://u@127.0.0.1:1/d?password=S3cret", "postgres://u@127.0.0.1:1/d?sslmode=x&password=S3cret", "postgres://u:S3cret%@h/d", "postgres://u:S3cret@h/d?%zz",
+		"postgres://u:S3c@ret:x@h/d", "postgres://u:S3cret@127.0.0.1:1/d?password-file=/nonexist", "postgres://u:S3cret@127.0.0.1:1/d?connect_timeout=abc",
+		"postgres://u:S3cret@127.0.0.1:1/d?sslrootcert=/nonexist&sslmode=verify-full", "postgres://u@127.0.0.1:1/d?pass%77ord=S3cret", "postgres://u:S3cret@h h/d",
+		"postgres://u:S3cret@127.0.0.1:1/d?service=nope", "postgres://u:S3cret@/d?host=/nonexist", "postgres://u:S3cret@127.0.0.1:1,127.0.0.1:2/d",
+		"postgres://127.0.0.1:1/d?password=S3@ret:cret", "postgres://u:S3cret/x@h/d", "postgres://h:1/d?sslpassword=S3cret&x=y", "host=127.0.0.1 user=u password=S3cret",
+		"host=127.0.0.1 user=u password = S3cret", "host=h password='a S3cret'", `host=h password='a\' S3cret'`, "postgres://host=h password=S3cret",
+		"postgres://host=h password = S3cret", "u:S3:/cret@h", "u:S3cret@h/d", "bolt://u:S3cret@h/d", "sqlite://u:S3cret@/d",
+	} {
+		said := storeurl.Redact(name)
+		if l, err := storeurl.Parse("--store", name); err == nil {
+			said += " " + l.String()
+		} else {
+			said += " " + err.Error()
+		}
+		_, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "pool", "list", "--timeout", "20ms")
+		said += " " + out + stderr
+		if strings.Contains(said, "S3c") || strings.Contains(said, "cret") || !strings.Contains(said, "xxxxx") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+}
+
 // What a store forbids ends with its own status.
 func TestForbidden(t *testing.T) {
 	for code, want := range map[string]int{"42501": exitRefused, "28P01": exitRefused, "57P03": exitUnavailable} {

@@ -338,7 +338,7 @@ func blocked(t *testing.T, db *sql.DB, n int) {
 	}
 }
 
-// A role that may connect and write nothing holds up no commit, whatever locks it takes, and no first Open.
+// A role that may connect and read, and write nothing, holds up no commit, whatever locks it takes, and no first Open.
 func TestStranger(t *testing.T) {
 	dsn := postgresSchema(t)
 	db := connect(t, "pgx", dsn)
@@ -351,9 +351,18 @@ func TestStranger(t *testing.T) {
 		t.Fatal(who, err)
 	}
 	run(t, other, "SELECT pg_advisory_lock(hashtextextended('"+s.id+"', 0))", "SELECT pg_advisory_lock(hashtext('ipalloc_meta' || 'public'))")
-	for _, table := range []string{"queue", "meta", "records", "changes"} {
-		if _, err := other.ExecContext(t.Context(), "LOCK TABLE ipalloc_"+table+" IN EXCLUSIVE MODE"); err == nil {
-			t.Errorf("a stranger has the lock of %s", table)
+	run(t, db, "DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO stranger', current_schema()); END $$")
+	for _, right := range []string{"SELECT 1", "GRANT SELECT ON ipalloc_queue, ipalloc_meta, ipalloc_records, ipalloc_changes TO stranger"} {
+		run(t, db, right)
+		for _, table := range []string{"queue", "meta", "records", "changes"} {
+			for _, lock := range []string{"LOCK TABLE ipalloc_%s IN EXCLUSIVE MODE", "LOCK TABLE ipalloc_%s IN SHARE MODE", "SELECT 1 FROM ipalloc_%s FOR SHARE"} {
+				tx := begin(t, other)
+				_, err := tx.ExecContext(t.Context(), fmt.Sprintf(lock, table))
+				if err == nil || !strings.Contains(err.Error(), "42501") { // insufficient privilege
+					t.Errorf("after %q: a stranger has the lock of %s: %v", right, table, err)
+				}
+				_ = tx.Rollback()
+			}
 		}
 	}
 	var held int

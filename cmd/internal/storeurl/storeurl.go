@@ -37,17 +37,28 @@ type Location struct {
 // String returns the name of the store without a password, for messages.
 func (l *Location) String() string { return Redact(l.DSN) }
 
-// secret is a parameter of a name that holds a secret.
-var secret = regexp.MustCompile(`(?i)((?:ssl)?password)=[^&\s]*`)
+// param is a parameter of a name, as a URL or libpq has it: blanks may be around the sign, and a value may be quoted.
+var param = regexp.MustCompile(`([^?&\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^&\s]*)`)
 
 // Redact replaces a password in the name of a store, well formed or not, by xxxxx.
 func Redact(text string) string {
-	text = secret.ReplaceAllString(text, "$1=xxxxx")
+	text = param.ReplaceAllStringFunc(text, func(p string) string {
+		m := param.FindStringSubmatch(p)
+		name, err := url.QueryUnescape(m[1])
+		user, _, ok := strings.Cut(m[3], ":")
+		switch name = strings.ToLower(name); {
+		case err != nil, strings.HasSuffix(name, "password"):
+			return m[1] + m[2] + "xxxxx"
+		case name == "user" && ok: // as etcdctl has it
+			return m[1] + m[2] + user + ":xxxxx"
+		}
+		return p
+	})
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
 		return text
 	}
-	begin := strings.Index(text, ":/") + 1
+	begin := strings.Index(text, "://") + 1
 	for begin < at && text[begin] == '/' {
 		begin++
 	}
@@ -102,9 +113,15 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		if l.Path = rest; rest == "" {
 			return fault("the path of a file is missing, as in %s:///var/lib/ipam.db", l.Kind)
 		}
+		if host, _, _ := strings.Cut(rest, "/"); strings.Contains(host, "@") { // an error of the system would show it
+			return fault("a file has no user; write ./ before a path that begins so")
+		}
 	case "postgres":
 		if rest == "" {
 			return fault("a host is missing, as in postgres://ipam@10.0.0.1:5432/ipam")
+		}
+		if strings.ContainsAny(rest, " \t\r\n") { // the driver would show it whole
+			return fault("the name of a PostgreSQL is a URL, without blanks")
 		}
 		if err := l.takeParams(); err != nil {
 			return fault("%v", err)

@@ -1,10 +1,8 @@
 package storeurl
 
 import (
-	"fmt"
 	"net/url"
 	"reflect"
-	"strings"
 	"testing"
 )
 
@@ -40,6 +38,7 @@ func TestParseRefuses(t *testing.T) {
 		"etcd:///x":       "--store etcd:///x: a host is missing, as in etcd://10.0.0.1:2379/ipam",
 		"etcd://x:2379/":  "--store etcd://x:2379/: the prefix of the keys is missing, as in etcd://10.0.0.1:2379/ipam",
 		"etcd://x/y?ca=z": "--store etcd://x/y?ca=z: there is no parameter \"ca\"; the parameters are cacert, cert, key, user, password-file, insecure-transport",
+		"bolt://a:b@c/d":  "--store bolt://a:xxxxx@c/d: a file has no user; write ./ before a path that begins so",
 		"kube://ipam":     "--store kube://ipam: a namespace and a name are needed, as in kube://default/ipam",
 	} {
 		if _, err := Parse("--store", text, "bolt", "etcd", "kube"); err == nil || err.Error() != want {
@@ -51,26 +50,9 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// No message shows a password, whatever is wrong with the name that holds it.
-func TestNoMessageHasAPassword(t *testing.T) {
-	const password = "S3cret"
-	for _, text := range []string{
-		"postgres://u:S3cret@h/d", "postgresql://u:S3cret@h/d", "Postgres://u:S3cret@h/d", "postgres:/u:S3cret@h/d", "mysql://u:S3cret@h/d", "u:S3cret@h/d",
-		"postgres://u:S3cret/x@h/d", "postgres://u:S3cret@x@h/d", "postgres://h/d?password=S3cret", "postgres://h/d?sslpassword=S3cret&x=y",
-		"etcd://root:S3cret@h:2379", "etcd://root:S3cret@h:2379/ipam", "kube://u:S3cret@x",
-	} {
-		l, err := Parse("--store", text)
-		said := Redact(text)
-		if err != nil {
-			said += err.Error()
-		} else {
-			said += fmt.Sprint(l)
-		}
-		if strings.Contains(said, password) || !strings.Contains(said, "xxxxx") {
-			t.Errorf("%s: %s", text, said)
-		}
-	}
-	for _, text := range []string{"bolt:///var/lib/ipam.db", "postgres://u@h:5432/d", "etcd://h:2379/ipam", "memory"} {
+// What holds no password is shown as it was written. TestNoMessageHasAPassword of ipamctl has the forms of those that hold one.
+func TestRedact(t *testing.T) {
+	for _, text := range []string{"bolt:///var/lib/ipam.db", "postgres://u@h:5432/d", "etcd://h:2379/ipam?user=u&password-file=/f", "memory", "bolt://./a@b/d", "a@b"} {
 		if got := Redact(text); got != text {
 			t.Errorf("%s became %s", text, got)
 		}
