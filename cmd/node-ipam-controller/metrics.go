@@ -131,8 +131,6 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 		{"writes_rejected_total", "Patches that certainly failed.", st.Rejected},
 		{"writes_unknown_total", "Patches whose outcome was unknown.", st.Unknown},
 		{"reads_total", "Live reads of nodes whose record was unclear.", st.Reads},
-		{"queue_overflows_total", "Nodes that the queue had no room for.", st.Overflows},
-		{"sweeps_total", "Passes over all nodes.", st.Sweeps},
 	} {
 		one(prometheus.CounterValue, m.name, m.help, float64(m.value))
 	}

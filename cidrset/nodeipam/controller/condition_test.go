@@ -29,7 +29,7 @@ func TestUnmatchedNodesWaitForAnEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(1000)...)
 		a := labelled(t, "10.0.0.0/12", selector.Term{Labels: []selector.Requirement{{Key: "match", Op: selector.Exists}}})
-		c, stop := k.start(a, func(cfg *Config) { cfg.Bound = 100 })
+		c, stop := k.start(a)
 		defer stop()
 		sleep(time.Hour)
 		if st := c.Stats(); len(k.reports) != 1000 || k.gets != 1000 || st.Unmatched != 1000 || st.Delayed != 0 {
@@ -104,7 +104,7 @@ func TestSpaceWakesAllFullNodes(t *testing.T) {
 
 // Space given back while the allocator said that it is full is not missed either.
 func TestSpaceFreedWhileANodeRuns(t *testing.T) {
-	q := newQueue(Config{Bound: 3, Base: time.Second, Max: time.Second, Clock: systemClock{}})
+	q := newQueue(Config{Base: time.Second, Max: time.Second, Clock: systemClock{}})
 	q.add("a")
 	a := q.get()
 	q.spaceFreed()
@@ -125,7 +125,7 @@ func TestSpaceFreedWhileANodeRuns(t *testing.T) {
 // All that wait for space run in the order in which they are due; what is delayed for
 // another reason keeps its place.
 func TestSpaceFreedKeepsTheOrder(t *testing.T) {
-	q := newQueue(Config{Bound: 5000, Base: time.Second, Max: time.Hour, Clock: systemClock{}})
+	q := newQueue(Config{Base: time.Second, Max: time.Hour, Clock: systemClock{}})
 	var want []string
 	for i := range 5000 {
 		q.add(fmt.Sprintf("n%04d", i*37%5000))
@@ -211,7 +211,7 @@ func TestNamedDelay(t *testing.T) {
 		k.onWrite = func(string) (error, bool) {
 			at = append(at, time.Since(begin).String())
 			if len(at) < 4 {
-				c.changed("n0000")
+				c.queue.add("n0000")
 				return fmt.Errorf("write: %w", retryAfterError(100*time.Second)), false
 			}
 			return nil, true
@@ -223,7 +223,7 @@ func TestNamedDelay(t *testing.T) {
 		close(k.synced)
 		for range 20 {
 			sleep(10*time.Second + 10*time.Millisecond)
-			c.changed("n0000")
+			c.queue.add("n0000")
 			if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.0.0/24")) {
 				t.Fatalf("holds %v", got)
 			}
@@ -293,26 +293,13 @@ func TestNamedDelayOfARead(t *testing.T) {
 	})
 }
 
-// A node that waits for space does not cost a pass over all nodes.
-func TestNoSweepUnlessANodeWasLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCluster(t, plain(5)...)
-		c, stop := k.start(small(t, 4))
-		defer stop()
-		sleep(24 * time.Hour)
-		if st := c.Stats(); st.Sweeps != 1 || st.Full != 1 || len(k.reports) != 1 {
-			t.Fatalf("%+v, %v", st, k.reports)
-		}
-	})
-}
-
-// A condition ends with its node, also if the queue had no room for the deletion.
+// A condition ends with its node.
 func TestConditionsEndWithTheirNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(50)...)
 		k.latency = time.Millisecond
 		a := labelled(t, "10.0.0.0/24", selector.Term{Fields: []selector.Requirement{{Key: "metadata.name", Op: selector.NotIn, Values: []string{"n0030", "n0031", "n0040"}}}})
-		c, stop := k.start(a, func(cfg *Config) { cfg.Bound, cfg.Workers = 3, 1 })
+		c, stop := k.start(a, func(cfg *Config) { cfg.Workers = 1 })
 		defer stop()
 		sleep(time.Hour)
 		for _, n := range k.List() {

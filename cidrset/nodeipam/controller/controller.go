@@ -24,7 +24,6 @@ type Config struct {
 	Writer    Writer
 
 	Workers  int           // nodes worked on at a time; 30
-	Bound    int           // nodes that the queue remembers; 5,000
 	Attempts int           // writes in a row before a node has to wait; 3
 	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
 	Max      time.Duration // longest pause, unless the server names a longer one; 1 minute
@@ -78,8 +77,6 @@ type Controller struct {
 	counts     [conditionKinds]int  // of them
 	begun      map[string]time.Time // when the work on each running node began
 	stats      Stats
-
-	sweptTo string // where the next sweep begins; of the pump alone
 }
 
 // Stats are the counts of a [Controller]. The fields up to BadRecords are current
@@ -100,8 +97,6 @@ type Stats struct {
 	Unknown    uint64        // writes of unknown outcome
 	Reads      uint64        // live reads
 	Retries    uint64        // times that a node had to be tried again
-	Overflows  uint64        // times that the queue dropped a node because of Bound
-	Sweeps     uint64        // passes over the whole view, the one at the start included
 	WriterTime time.Duration // spent in the writer, over all workers
 	OwnTime    time.Duration // spent on nodes outside the writer, over all workers
 }
@@ -114,7 +109,7 @@ func New(cfg Config) (*Controller, error) {
 		bad  bool
 	}{
 		{"Allocator", cfg.Allocator == nil}, {"Source", cfg.Source == nil}, {"Writer", cfg.Writer == nil},
-		{"Workers", cfg.Workers < 0}, {"Bound", cfg.Bound < 0}, {"Attempts", cfg.Attempts < 0},
+		{"Workers", cfg.Workers < 0}, {"Attempts", cfg.Attempts < 0},
 		{"Base", cfg.Base < 0}, {"Max", cfg.Max < 0}, {"RequestLife", cfg.RequestLife < 0},
 	} {
 		if f.bad {
@@ -122,7 +117,6 @@ func New(cfg Config) (*Controller, error) {
 		}
 	}
 	cfg.Workers = cmp.Or(cfg.Workers, 30)
-	cfg.Bound = cmp.Or(cfg.Bound, 5000)
 	cfg.Attempts = cmp.Or(cfg.Attempts, 3)
 	cfg.Base = cmp.Or(cfg.Base, 100*time.Millisecond)
 	cfg.Max = cmp.Or(cfg.Max, time.Minute)
@@ -157,7 +151,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, c.queue.close)()
-	if err := c.cfg.Source.Start(ctx, c.changed); err != nil {
+	if err := c.cfg.Source.Start(ctx, c.queue.add); err != nil {
 		return failure("run", "", "", fmt.Errorf("start the source: %w", err))
 	}
 	c.guard(cancel, c.load)
@@ -206,7 +200,8 @@ func (c *Controller) guard(cancel func(), f func()) {
 	returned = true
 }
 
-// load records what all nodes have, and reports what is wrong with that.
+// load records what all nodes have, reports what is wrong with that, and queues those that
+// have nothing, by name.
 func (c *Controller) load() {
 	of := map[string][]*ipalloc.Error{}
 	var names []string
@@ -221,6 +216,13 @@ func (c *Controller) load() {
 	}
 	if c.cfg.Loaded != nil {
 		c.cfg.Loaded()
+	}
+	nodes := c.cfg.Source.List()
+	slices.SortFunc(nodes, func(a, b nodeipam.Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, n := range nodes {
+		if len(n.Prefixes) == 0 && !n.Terminating {
+			c.queue.add(n.Name)
+		}
 	}
 }
 
@@ -253,7 +255,7 @@ func (c *Controller) Stats() (st Stats) {
 	q := c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	st.Waiting, st.Running, st.Delayed, st.Added, st.Retries, st.Overflows = len(q.waiting), q.running, len(q.delayed), q.added, q.retries, q.dropped
+	st.Waiting, st.Running, st.Delayed, st.Added, st.Retries = len(q.waiting), q.running, len(q.delayed), q.added, q.retries
 	return st
 }
 
@@ -269,10 +271,4 @@ func (c *Controller) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
-}
-
-// changed is what the source calls.
-func (c *Controller) changed(name string) {
-	c.locked(func() { delete(c.aside, name) })
-	c.queue.add(name)
 }

@@ -287,7 +287,7 @@ func TestRejectedRewriteDoesNotFreeWhatWasWritten(t *testing.T) {
 		defer stop()
 		sleep(time.Second)
 		k.locked(func() { reject = true })
-		c.changed("n0000") // a heartbeat that the server saw before the write
+		c.queue.add("n0000") // a heartbeat that the server saw before the write
 		sleep(time.Second)
 		if !slices.Equal(holds(a, "n0000"), k.prefixes("n0000")) || c.Stats().Reads != 1 {
 			t.Fatalf("holds %v, has %v", holds(a, "n0000"), k.prefixes("n0000"))
@@ -427,7 +427,7 @@ func TestReportsOfARecordComeOnce(t *testing.T) {
 			t.Fatal(k.reports)
 		}
 		for _, n := range k.List() {
-			c.changed(n.Name)
+			c.queue.add(n.Name)
 		}
 		sleep(time.Second)
 		if len(k.reports) > 4 { // now the other one is told too

@@ -33,9 +33,8 @@
 //
 // # Limits and cost
 //
-// A node costs one write, and one read per unknown outcome. The queue remembers
-// Config.Bound nodes. A pass over the view finds the others; it runs at the start and
-// after the queue dropped a node. A delay that an answer named is kept for a dropped node too.
+// A node costs one write, and one read per unknown outcome. The queue remembers each node
+// at most once, in some 150 bytes.
 //
 // # Restart
 //

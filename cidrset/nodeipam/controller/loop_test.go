@@ -132,8 +132,8 @@ func TestNewRefusesWhatCannotBe(t *testing.T) {
 	for name, f := range map[string]func(*Config){
 		"Allocator": func(c *Config) { c.Allocator = nil }, "Source": func(c *Config) { c.Source = nil },
 		"Writer": func(c *Config) { c.Writer = nil }, "Workers": func(c *Config) { c.Workers = -1 },
-		"Bound": func(c *Config) { c.Bound = -1 }, "Attempts": func(c *Config) { c.Attempts = -1 },
-		"Base": func(c *Config) { c.Base = -1 }, "Max": func(c *Config) { c.Max = time.Millisecond },
+		"Attempts": func(c *Config) { c.Attempts = -1 },
+		"Base":     func(c *Config) { c.Base = -1 }, "Max": func(c *Config) { c.Max = time.Millisecond },
 	} {
 		cfg := good
 		f(&cfg)
@@ -149,7 +149,7 @@ func TestNewRefusesWhatCannotBe(t *testing.T) {
 		t.Errorf("pauses of one length: %v", err)
 	}
 	c, err := New(good)
-	if err != nil || c.cfg.Workers != 30 || c.cfg.Bound != 5000 || c.cfg.Attempts != 3 {
+	if err != nil || c.cfg.Workers != 30 || c.cfg.Attempts != 3 {
 		t.Fatal(c, err)
 	}
 }

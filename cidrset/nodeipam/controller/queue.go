@@ -2,7 +2,6 @@ package controller
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,37 +9,29 @@ import (
 
 // queue remembers which nodes are to be worked on, each once: waiting, first in first
 // out; running, perhaps with a note that it changed meanwhile; or delayed after a
-// failure.
+// failure. It has an entry of some 150 bytes for each of them and forgets none, because
+// the source's view holds every node anyway and much more of it.
 //
-// It remembers at most Bound nodes. A further one replaces the delayed node that is due
-// last; if none is delayed, it is dropped. Either way a node was lost, and the
-// controller sweeps the source's view for nodes that need work as soon as nothing is
-// waiting. Of a lost node nothing is kept but the end of a delay that the server named,
-// before which neither a change nor a sweep brings the node back. Sweeps go round the nodes by name, each beginning where the last one stopped,
-// so Bound failing nodes do not starve the others. The pause between sweeps grows like
-// that of a failing node while nothing succeeds.
+// The queue is not the workqueue of client-go. That one runs an item that is added while a
+// delay of it is pending, and a server may name a delay that a change must not shorten; it
+// cannot bring forward the nodes that wait for space; and this module cannot require
+// client-go, so a second queue behind an interface would be the one that the tests see.
 //
 // The clock and the jitter are the caller's code and never run under mu.
 type queue struct {
-	cfg  Config        // Bound, Base, Max, Clock and Jitter
+	cfg  Config        // Base, Max, Clock and Jitter
 	wake chan struct{} // tells the pump to look again
 
-	mu         sync.Mutex
-	ready      *sync.Cond // something is waiting, or the queue is closed
-	items      map[string]*item
-	waiting    []*item
-	running    int
-	delayed    []*item              // by due time, then name
-	dates      map[string]time.Time // when the named delays of dropped nodes end
-	freed      uint64               // number of times that space was given back
-	closed     bool
-	lost       bool // a node was dropped, or no sweep has run yet
-	progress   bool // a node was finished since the last sweep
-	idleSweeps int  // sweeps in a row without progress; written by the pump alone
-	sweepAt    time.Time
-	added      uint64 // times that a node began to wait
-	retries    uint64
-	dropped    uint64
+	mu      sync.Mutex
+	ready   *sync.Cond // something is waiting, or the queue is closed
+	items   map[string]*item
+	waiting []*item
+	running int
+	delayed []*item // by due time, then name
+	freed   uint64  // number of times that space was given back
+	closed  bool
+	added   uint64 // times that a node began to wait
+	retries uint64
 }
 
 type item struct {
@@ -60,7 +51,7 @@ func compareDue(a, b *item) int {
 }
 
 func newQueue(cfg Config) *queue {
-	q := &queue{cfg: cfg, wake: make(chan struct{}, 1), items: map[string]*item{}, dates: map[string]time.Time{}, lost: true}
+	q := &queue{cfg: cfg, wake: make(chan struct{}, 1), items: map[string]*item{}}
 	q.ready = sync.NewCond(&q.mu)
 	return q
 }
@@ -83,7 +74,9 @@ func (q *queue) add(name string) {
 	switch {
 	case q.closed:
 	case it == nil:
-		q.enter(name, now)
+		it = &item{name: name}
+		q.items[name] = it
+		q.wait(it, now)
 	case it.running:
 		it.again = true
 	case !it.held:
@@ -92,42 +85,6 @@ func (q *queue) add(name string) {
 			q.wait(it, now)
 		}
 	}
-}
-
-// offer queues a node that a sweep found, unless it is remembered already. It reports
-// whether the sweep may go on.
-func (q *queue) offer(name string) bool {
-	now := q.cfg.Clock.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.closed && (q.items[name] != nil || q.enter(name, now))
-}
-
-// enter remembers a new node if there is room, or room can be made. A node that the
-// server told to wait is left to a later sweep. It reports whether a sweep may go on.
-func (q *queue) enter(name string, now time.Time) bool {
-	if now.Before(q.dates[name]) {
-		q.lost = true
-		return true
-	}
-	delete(q.dates, name)
-	if len(q.items) >= q.cfg.Bound {
-		q.dropped++
-		q.lost = true
-		last := len(q.delayed) - 1
-		if last < 0 {
-			return false
-		}
-		if d := q.delayed[last]; d.held {
-			q.dates[d.name] = d.due
-		}
-		delete(q.items, q.delayed[last].name)
-		q.delayed = slices.Delete(q.delayed, last, last+1)
-	}
-	it := &item{name: name}
-	q.items[name] = it
-	q.wait(it, now)
-	return true
 }
 
 func (q *queue) wait(it *item, now time.Time) {
@@ -182,7 +139,6 @@ func (q *queue) done(it *item, v verdict) {
 	q.running--
 	if v.kind == finished {
 		it.failures = 0
-		q.progress = true
 	} else {
 		it.failures++
 		q.retries++
@@ -200,8 +156,6 @@ func (q *queue) done(it *item, v verdict) {
 		it.full, it.held, it.due = v.kind == whenFree, v.wait > 0, due
 		i, _ := slices.BinarySearchFunc(q.delayed, it, compareDue)
 		q.delayed = slices.Insert(q.delayed, i, it)
-	}
-	if q.lost || v.kind != finished {
 		q.nudge()
 	}
 }
@@ -233,12 +187,10 @@ func (q *queue) spaceFreed() {
 	})
 }
 
-// next moves the delayed nodes that are due to waiting, and reports whether a sweep is
-// due, which the caller then makes. Otherwise it returns how long there will be nothing
-// to do; negative means until nudged. Only the pump calls it.
-func (q *queue) next() (sweep bool, idle time.Duration) {
+// next moves the delayed nodes that are due to waiting. It returns how long there will be
+// nothing to do; negative means until nudged. Only the pump calls it.
+func (q *queue) next() (idle time.Duration) {
 	now := q.cfg.Clock.Now()
-	pause := q.backoff(q.idleSweeps + 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	due, _ := slices.BinarySearchFunc(q.delayed, now, func(it *item, now time.Time) int {
@@ -248,27 +200,10 @@ func (q *queue) next() (sweep bool, idle time.Duration) {
 		q.wait(it, it.due)
 	}
 	q.delayed = slices.Delete(q.delayed, 0, due)
-	idle = -1
-	if len(q.delayed) > 0 {
-		idle = q.delayed[0].due.Sub(now)
+	if len(q.delayed) == 0 {
+		return -1
 	}
-	left := q.sweepAt.Sub(now)
-	switch {
-	case !q.lost || len(q.waiting) > 0 || q.closed:
-		return false, idle
-	case left > 0 && (idle < 0 || left < idle):
-		return false, left
-	case left > 0:
-		return false, idle
-	}
-	q.idleSweeps++
-	if q.progress {
-		q.idleSweeps, pause = 1, q.cfg.Base
-	}
-	q.sweepAt = now.Add(pause)
-	q.lost, q.progress = false, false
-	maps.DeleteFunc(q.dates, func(_ string, due time.Time) bool { return !now.Before(due) })
-	return true, 0
+	return q.delayed[0].due.Sub(now)
 }
 
 // close makes get return nil.

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/internal/test/synctest"
-	"github.com/ipalloc/ipalloc/selector"
 )
 
 func TestJitterShortensWaitsByUpToHalf(t *testing.T) {
@@ -32,32 +30,9 @@ func TestJitterShortensWaitsByUpToHalf(t *testing.T) {
 	}
 }
 
-// What does not fit into the queue is found by looking at the view.
-func TestBoundedQueueLosesNoNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCluster(t, plain(500)...)
-		k.latency = time.Millisecond
-		bound := func(cfg *Config) { cfg.Bound, cfg.Workers = 10, 4 }
-		a := small(t, 512)
-		c, stop := k.start(a, bound)
-		defer stop()
-		sleep(time.Minute)
-		if st := c.Stats(); st.Assigned != 500 || st.Unsettled != 0 || st.Overflows == 0 || st.Sweeps < 10 {
-			t.Fatalf("%+v", st)
-		}
-		for _, n := range k.List() { // deletions all at once
-			k.set(n.Name, nil)
-		}
-		sleep(time.Minute)
-		if st := a.Stats(); st.Nodes != 0 {
-			t.Fatalf("%d owners left", st.Nodes)
-		}
-	})
-}
-
-// A server that names a delay to every node, while the queue overflows, is asked for no node before
-// its delay is over, although nodes change. Each is asked for again, and served when the server is well.
-func TestNamedDelaysOutliveTheQueue(t *testing.T) {
+// A server that names a delay to every node is asked for no node before its delay is over, although nodes change and space is given
+// back. Each is asked for again, and served when the server is well.
+func TestNamedDelaysAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newCluster(t, plain(20)...)
 		const delay = 50 * time.Second
@@ -73,11 +48,12 @@ func TestNamedDelaysOutliveTheQueue(t *testing.T) {
 			asked[name]++
 			return fmt.Errorf("write: %w", retryAfterError(delay)), false
 		}
-		c, stop := k.start(small(t, 32), func(cfg *Config) { cfg.Bound, cfg.Workers = 2, 1 })
+		c, stop := k.start(small(t, 32), func(cfg *Config) { cfg.Workers = 1 })
 		defer stop()
 		for i := range 600 {
 			sleep(time.Second)
-			c.changed(fmt.Sprintf("n%04d", i%20))
+			c.queue.add(fmt.Sprintf("n%04d", i%20))
+			c.queue.spaceFreed()
 		}
 		for name, n := range asked {
 			if n < 3 {
@@ -85,49 +61,8 @@ func TestNamedDelaysOutliveTheQueue(t *testing.T) {
 			}
 		}
 		sleep(time.Hour)
-		if st := c.Stats(); len(asked) != 20 || st.Assigned != 20 || st.Unwritten != 0 || len(c.queue.dates) != 0 {
-			t.Errorf("%d nodes were asked for, %d dates are kept, %+v", len(asked), len(c.queue.dates), st)
-		}
-	})
-}
-
-// A node that begins to match an entry while it is reported as unmatched is not noted as that any more
-// when it has run again. If the queue drops it after a refused write, a sweep finds it.
-func TestNoteOfAnUnmatchedNodeEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newCluster(t, plain(1)...)
-		match := map[string]string{"match": "x"}
-		a := labelled(t, "10.0.0.0/16", selector.Term{Labels: []selector.Requirement{{Key: "match", Op: selector.Exists}}})
-		var settled atomic.Bool // writes of the node succeed
-		changed := false
-		k.onWrite = func(name string) (error, bool) {
-			if name == "n0000" && !settled.Load() {
-				return ipalloc.ErrConflict, false
-			}
-			return nil, true
-		}
-		_, stop := k.start(a, func(cfg *Config) {
-			cfg.Bound, cfg.Workers = 2, 1
-			report := cfg.Report
-			cfg.Report = func(name string, err error) {
-				report(name, err)
-				if !changed {
-					changed = true
-					k.set("n0000", &nodeipam.Node{Name: "n0000", UID: "0", Labels: match})
-					time.Sleep(time.Second) // until the controller was told
-				}
-			}
-		})
-		defer stop()
-		sleep(2 * time.Second)
-		for i := range 8 {
-			name := fmt.Sprintf("m%04d", i)
-			k.set(name, &nodeipam.Node{Name: name, UID: "0", Labels: match})
-		}
-		settled.Store(true)
-		sleep(time.Hour)
-		if len(k.prefixes("n0000")) != 1 {
-			t.Error("the node has no prefix")
+		if st := c.Stats(); len(asked) != 20 || st.Assigned != 20 || st.Unwritten != 0 {
+			t.Errorf("%d nodes were asked for, %+v", len(asked), st)
 		}
 	})
 }
@@ -141,12 +76,12 @@ func TestFailingNodesDoNotStarveOthers(t *testing.T) {
 			}
 			return nil, true
 		}
-		c, stop := k.start(small(t, 256), func(cfg *Config) { cfg.Bound, cfg.Workers = 10, 4 })
+		c, stop := k.start(small(t, 256), func(cfg *Config) { cfg.Workers = 4 })
 		defer stop()
 		sleep(time.Hour)
 		synctest.Wait()
 		st := c.Stats()
-		if st.Assigned != 100 || st.Waiting+st.Running+st.Delayed > 10 {
+		if st.Assigned != 100 || st.Waiting+st.Running+st.Delayed != 100 {
 			t.Fatalf("%+v", st)
 		}
 		before := st.Rejected
@@ -212,7 +147,7 @@ func TestShutdownWaitsForWorkers(t *testing.T) {
 
 func TestQueueKeepsANodeThatChangesWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(Config{Bound: 3, Base: time.Second, Max: time.Second, Clock: systemClock{}})
+		q := newQueue(Config{Base: time.Second, Max: time.Second, Clock: systemClock{}})
 		q.add("a")
 		q.add("b")
 		q.add("a")
@@ -231,22 +166,8 @@ func TestQueueKeepsANodeThatChangesWhileItRuns(t *testing.T) {
 		if len(q.waiting) != 0 || len(q.delayed) != 1 {
 			t.Fatal("not delayed")
 		}
-		q.add("c")
-		q.add("d")
-		if _, ok := q.items["a"]; len(q.items) != 3 || !ok || q.offer("a") != true || len(q.delayed) != 1 {
-			t.Fatal("a sweep does not end a wait")
-		}
-		q.lost = false
-		q.add("e") // takes the place of a
-		if _, ok := q.items["a"]; len(q.items) != 3 || ok || !q.lost || len(q.delayed) != 0 {
-			t.Fatal(q.items)
-		}
-		q.add("f")
-		if _, ok := q.items["f"]; ok || q.offer("f") || q.dropped != 3 {
-			t.Fatal(q.items, q.dropped)
-		}
 		q.close()
-		if q.get() != nil || q.offer("e") {
+		if q.add("e"); q.get() != nil || q.items["e"] != nil {
 			t.Fatal("closed")
 		}
 	})
@@ -317,7 +238,7 @@ func storm(t *testing.T, rng *rand.Rand, stale bool) int {
 	}
 	k.fail(draw)
 	config := func(cfg *Config) {
-		cfg.Bound, cfg.Workers = 4+draw(60), 1+draw(8)
+		cfg.Workers = 1 + draw(8)
 		cfg.Max, cfg.RequestLife = 2*time.Second, requestLife
 	}
 	var a *nodeipam.Allocator
@@ -335,7 +256,7 @@ func storm(t *testing.T, rng *rand.Rand, stale bool) int {
 				k.change(name, &nodeipam.Node{Name: name, UID: fmt.Sprint(round, i)})
 			}
 			k.mu.Unlock()
-			c.changed(fmt.Sprintf("n%04d", draw(60))) // a heartbeat
+			c.queue.add(fmt.Sprintf("n%04d", draw(60))) // a heartbeat
 			sleep(time.Duration(draw(100)) * time.Millisecond)
 		}
 		if stale { // stop amid writes

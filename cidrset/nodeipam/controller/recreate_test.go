@@ -54,7 +54,7 @@ func TestOldViewOfAnUnsettledNode(t *testing.T) {
 				n.UID = uid
 				k.view["n0000"] = n
 			})
-			c.changed("n0000")
+			c.queue.add("n0000")
 			sleep(time.Second)
 			if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.0.0/24")) || c.Stats().Reads != 1 {
 				t.Fatalf("holds %v after %d reads", got, c.Stats().Reads)
@@ -81,7 +81,7 @@ func TestLiveReadIsAheadOfTheView(t *testing.T) {
 			if got := holds(a, "n0000"); !slices.Equal(got, pfxs("10.0.5.0/24")) {
 				t.Fatalf("holds %v", got)
 			}
-			c.changed("n0000") // heartbeats of the earlier node
+			c.queue.add("n0000") // heartbeats of the earlier node
 			sleep(time.Minute)
 		}
 		if st := c.Stats(); st.Unsettled != 1 || len(k.writes) != 3 {

@@ -33,7 +33,6 @@ func TestRefusals(t *testing.T) {
 		"Source":      func(c *Config) { c.Source = nil },
 		"Writer":      func(c *Config) { c.Writer = nil },
 		"Workers":     func(c *Config) { c.Workers = -1 },
-		"Bound":       func(c *Config) { c.Bound = -1 },
 		"Attempts":    func(c *Config) { c.Attempts = -1 },
 		"Base":        func(c *Config) { c.Base = -1 },
 		"Max":         func(c *Config) { c.Base, c.Max = time.Minute, time.Second },

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,17 +11,12 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// pump brings delayed nodes back and sweeps, until ctx ends.
+// pump brings delayed nodes back, until ctx ends.
 func (c *Controller) pump(ctx context.Context) {
 	for ctx.Err() == nil {
-		sweep, idle := c.queue.next()
-		if sweep {
-			c.sweep()
-			continue
-		}
 		var due <-chan time.Time
 		stop := func() {}
-		if idle >= 0 {
+		if idle := c.queue.next(); idle >= 0 {
 			due, stop = c.cfg.Clock.NewTimer(idle)
 		}
 		select {
@@ -32,52 +26,6 @@ func (c *Controller) pump(ctx context.Context) {
 		}
 		stop()
 	}
-}
-
-// sweep queues as many nodes that need work as the queue takes: nodes of the view, and
-// those that the allocator or the controller remembers and the view does not have.
-func (c *Controller) sweep() {
-	need := map[string]bool{}
-	for n := range c.cfg.Allocator.All() {
-		need[n.Name] = true
-	}
-	c.locked(func() {
-		c.stats.Sweeps++
-		for name := range c.conditions {
-			need[name] = true
-		}
-	})
-	for _, n := range c.cfg.Source.List() {
-		need[n.Name] = c.needsWork(&n)
-	}
-	maps.DeleteFunc(need, func(_ string, needed bool) bool { return !needed })
-	names := slices.Sorted(maps.Keys(need))
-	start, _ := slices.BinarySearch(names, c.sweptTo)
-	c.sweptTo = ""
-	for i := range names {
-		name := names[(start+i)%len(names)]
-		if !c.queue.offer(name) {
-			c.sweptTo = name
-			break
-		}
-	}
-}
-
-// needsWork reports whether a node of the view is not as it should be.
-func (c *Controller) needsWork(n *nodeipam.Node) bool {
-	as, holds := c.cfg.Allocator.Lookup(n.Name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, unsettled := c.unsettled[n.Name]
-	switch {
-	case unsettled:
-		return true
-	case len(n.Prefixes) > 0:
-		return !shows(n, as)
-	case n.Terminating:
-		return holds
-	}
-	return !c.aside[n.Name]
 }
 
 // shows reports whether the record of a node has exactly the assignment.
@@ -92,7 +40,7 @@ func (c *Controller) work(ctx context.Context) {
 		start := c.cfg.Clock.Now()
 		c.locked(func() {
 			c.begun[it.name] = start
-			delete(c.aside, it.name) // what set it aside may have ended while it was worked on
+			delete(c.aside, it.name)
 		})
 		waited := start.Sub(it.since)
 		w := worker{c, ctx, 0}
