@@ -110,7 +110,7 @@ $(tools)/staticcheck: internal/tools/go.mod internal/tools/go.sum
 	@cd internal/tools && GOWORK=off go build -o bin/ tool && touch bin/*
 
 .PHONY: tools
-tools: $(tools)/staticcheck ## build staticcheck, apidiff, benchstat and gotestsum into internal/tools/bin
+tools: $(tools)/staticcheck ## build staticcheck, apidiff, benchstat, gotestsum and govulncheck into internal/tools/bin
 
 .PHONY: e2e
 e2e: ## run the node IPAM controller against a real kube-apiserver and beside kube-controller-manager (builds both first: 15 minutes of CPU time)

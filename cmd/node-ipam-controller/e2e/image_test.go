@@ -15,19 +15,23 @@ import (
 	"syscall"
 )
 
-// image builds the program as the Dockerfile does and runs it as the Dockerfile's user in
+// image builds the program as a release does and runs it as the Dockerfile's user in
 // a root directory that holds nothing else but a kubeconfig: without a docker, this is
-// what an image from scratch would be. It makes the program that all scenarios run.
+// what the image is. It makes the program that all scenarios run.
 func (r *run) image() {
 	data, err := os.ReadFile("../Dockerfile")
 	if err != nil {
 		r.Fatal(err)
 	}
-	build := regexp.MustCompile(`(?m)^RUN cd (\S+) && (\S+=\S+) go (build .*)-o /(\S+) \.$`).FindStringSubmatch(string(data))
+	script, err := os.ReadFile("../../../.ci/build")
+	if err != nil {
+		r.Fatal(err)
+	}
+	build := regexp.MustCompile(`(?s)(CGO_ENABLED=0) go (build .*) -o "\$out/`).FindStringSubmatch(string(script))
 	r.user = regexp.MustCompile(`(?m)^USER (\d+):`).FindStringSubmatch(string(data))
 	entry := regexp.MustCompile(`(?m)^ENTRYPOINT \["(\S+)"\]$`).FindStringSubmatch(string(data))
-	if build == nil || r.user == nil || entry == nil || entry[1] != "/"+build[4] {
-		r.Fatalf("Dockerfile: %q %q %q", build, r.user, entry)
+	if build == nil || r.user == nil || entry == nil || entry[1] != "/node-ipam-controller" {
+		r.Fatalf("Dockerfile and .ci/build: %q %q %q", build, r.user, entry)
 	}
 	root, err := os.MkdirTemp("", "image")
 	if err != nil {
@@ -38,8 +42,8 @@ func (r *run) image() {
 		r.Fatal(err)
 	}
 	r.program = filepath.Join(root, entry[1])
-	cmd := exec.Command("sh", "-c", "go "+build[3]+" -o "+r.program+" .")
-	cmd.Dir, cmd.Env = filepath.Join("../../..", build[1]), append(os.Environ(), build[2], "VERSION=v1.2.3-e2e")
+	cmd := exec.Command("sh", "-c", "go "+build[2]+" -o "+r.program+" .")
+	cmd.Dir, cmd.Env = "..", append(os.Environ(), build[1], "VERSION=v1.2.3-e2e")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.Fatalf("%v\n%s", err, out)
 	}
