@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // importing is an import of an inventory. It goes on after an entry that the store refuses, and may be repeated.
@@ -26,11 +27,23 @@ type importing struct {
 	done brought
 	// refused says what the store, or a setting that is there already, stood in the way of.
 	refused []string
-	// final are the pools that this import has added, with the settings that they get at the end: a disabled pool, or one with
-	// limits, would refuse what was assigned before.
+	// final are the pools that this import brings, with the settings that they get at the end: a disabled pool, or one with limits,
+	// would refuse what was assigned before.
 	final []alloc.Pool
 	fresh bool        // there was no pool, so no address is there that this import has not brought
 	mu    *sync.Mutex // guards done while entries are brought
+}
+
+// unfinished is the node selector of a pool until its import has ended. It keeps hosts from the pool, and tells a
+// repeated import which pools, blocks and addresses an interrupted one has left half done.
+var unfinished = selector.Selector{{Labels: []selector.Requirement{{Key: "ipamctl/import", Op: selector.In, Values: []string{"unfinished"}}}}}
+
+// isUnfinished reports whether an import of a pool has begun and not ended.
+func isUnfinished(p alloc.Pool) bool { return selectorText(p.Nodes) == selectorText(unfinished) }
+
+// mine reports whether this import brings the pool of an address.
+func (i *importing) mine(ip netip.Addr) bool {
+	return slices.ContainsFunc(i.final, func(p alloc.Pool) bool { return p.Prefix.Contains(ip) })
 }
 
 // bring imports an inventory and returns what it did and what was refused.
@@ -59,7 +72,7 @@ func final(err error) bool {
 	return status == exitUnavailable || status == exitAborted || status == exitDamaged
 }
 
-// pools adds the pools that are not there yet, open to every assignment.
+// pools adds the pools that are not there yet, and those that an interrupted import has left, open to this import alone.
 func (i *importing) pools(ctx context.Context) error {
 	there, err := i.e.Pools(ctx)
 	if err != nil {
@@ -69,19 +82,22 @@ func (i *importing) pools(ctx context.Context) error {
 	for _, entry := range i.inv.Pools {
 		p, err := entry.pool()
 		at := slices.IndexFunc(there, func(q alloc.Pool) bool { return q.Name == p.Name && q.Prefix == p.Prefix })
+		begun := at >= 0 && isUnfinished(there[at])
 		switch {
 		case err != nil:
-		case at >= 0 && (i.inv.noDetails || len(differing(entryOf(there[at]), entry.withDefaults())) == 0):
+		case at >= 0 && !begun && (i.inv.noDetails || len(differing(entryOf(there[at]), entry.withDefaults())) == 0):
 			i.done.There++
 			continue
-		case at >= 0:
+		case at >= 0 && !begun:
 			err = fail(exitConflict, "it is there with another %s", differing(entryOf(there[at]), entry.withDefaults())[0])
 		default:
 			open := p
-			open.Disabled, open.MaxBlocksPerHost = false, 0
-			if err = i.add(ctx, open, entry.Draining); err == nil {
+			open.Disabled, open.MaxBlocksPerHost, open.Nodes = false, 0, unfinished
+			i.final = append(i.final, p)
+			if err = i.add(ctx, open, entry.Draining, begun); err == nil {
 				i.done.Pools++
-				i.final = append(i.final, p)
+			} else {
+				i.final = i.final[:len(i.final)-1]
 			}
 		}
 		if err != nil {
@@ -93,14 +109,17 @@ func (i *importing) pools(ctx context.Context) error {
 	return nil
 }
 
-// add adds a pool. Blocks of another size than the pool's, and what is held in them, are imported while the pool has that size.
-func (i *importing) add(ctx context.Context, p alloc.Pool, draining []int) error {
+// add adds a pool unless it has begun. Blocks of another size than the pool's, and what is held in them, are imported while the pool
+// has that size.
+func (i *importing) add(ctx context.Context, p alloc.Pool, draining []int, begun bool) error {
 	first := p
 	if len(draining) > 0 {
 		first.BlockBits = draining[0]
 	}
-	if err := i.e.AddPool(ctx, first); err != nil {
-		return err
+	if !begun {
+		if err := i.e.AddPool(ctx, first); err != nil {
+			return err
+		}
 	}
 	for _, bits := range draining {
 		first.BlockBits = bits
@@ -247,7 +266,7 @@ func (i *importing) addresses(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if b == nil {
+		if b == nil || i.mine(p.Addr()) {
 			orphans = append(orphans, p)
 		}
 	}
@@ -259,7 +278,7 @@ func (i *importing) addresses(ctx context.Context) error {
 	}
 	for _, p := range orphans {
 		b, err := i.e.Operator().BlockOf(ctx, p.Addr())
-		if err == nil && b != nil {
+		if err == nil && b != nil && b.Owner().Kind != alloc.Nobody {
 			_, err = i.e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: p, Owner: b.Owner()})
 		}
 		if err != nil {
@@ -359,7 +378,8 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 	if entry.Share != nil {
 		claim.Share = alloc.Share{Max: entry.Share.Max, Key: entry.Share.Key}
 	}
-	if _, err = i.e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil {
+	// A handle that has the address already gets it again, so an interrupted import goes on here.
+	if _, err = i.e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil && !i.half(ctx, ip, entry) {
 		return err
 	}
 	if i.count(&i.done.Addresses); entry.Cooling {
@@ -380,6 +400,15 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 	return nil
 }
 
+// half reports whether an address that is to cool is held without a handle, as an interrupted import left it.
+func (i *importing) half(ctx context.Context, ip netip.Addr, entry addressEntry) bool {
+	if !entry.Cooling || entry.Handle != "" || !i.mine(ip) {
+		return false
+	}
+	al, err := i.e.Lookup(ctx, ip)
+	return err == nil && al.Handle == ""
+}
+
 // there reports whether an entry is in the store already. It returns an error for one that says otherwise of the same holder.
 func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry) (bool, error) {
 	al, err := i.e.Lookup(ctx, ip)
@@ -393,8 +422,11 @@ func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry
 	for _, h := range holders {
 		is := addressEntryOf(h)
 		is.Since = entry.Since // what is there stays
-		if is.Cooling != entry.Cooling || is.Handle != entry.Handle && entry.Handle != "" {
+		switch {
+		case is.Cooling != entry.Cooling || is.Handle != entry.Handle && entry.Handle != "":
 			continue
+		case i.mine(ip) && is.Alternate == nil && len(entry.Alternate) > 0:
+			return false, nil // an interrupted import left it so
 		}
 		if (lacksOf(i.inv, entry)).same(is, entry) {
 			i.count(&i.done.There)
@@ -412,18 +444,21 @@ func lacksOf(inv *inventory, entry addressEntry) lacks {
 	return l
 }
 
-// settings gives the pools that were added their limits, and the store its reservations and configuration, unless it has others.
+// settings gives the store its reservations and configuration, unless it has others, and then the pools their own settings, which
+// opens them to engines.
 func (i *importing) settings(ctx context.Context) error {
-	for _, p := range i.final {
-		if !p.Disabled && p.MaxBlocksPerHost == 0 {
-			continue
-		}
-		if err := i.e.UpdatePool(ctx, p); err != nil {
-			return err
-		}
-	}
-	if err := i.reservations(ctx); err != nil || i.inv.Config == nil {
+	if err := i.reservations(ctx); err != nil {
 		return err
+	}
+	if err := i.config(ctx); err != nil || len(i.final) == 0 {
+		return err
+	}
+	return i.e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: i.final})
+}
+
+func (i *importing) config(ctx context.Context) error {
+	if i.inv.Config == nil {
+		return nil
 	}
 	is, err := i.e.Operator().Config(ctx)
 	want := alloc.Config(*i.inv.Config)

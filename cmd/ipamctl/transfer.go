@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,8 @@ func (a *app) importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "import FILE|DIRECTORY", Args: cobra.ExactArgs(1),
 		Short: "Take over pools, blocks and addresses of another program",
-		Long: "import adds what is not there yet and leaves what is; it may be repeated. What the store refuses is named on standard error,\n" +
+		Long: "import adds what is not there yet and leaves what is; it may be interrupted and repeated. Until it is done, the pools that it adds\n" +
+			"select the label ipamctl/import=unfinished, so that no host gets an address there. What the store refuses is named on standard error,\n" +
 			"the rest is imported, and the status is 4. Look first with --dry-run, and compare with diff before you cut over.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(importFormats, format) {
@@ -39,6 +41,8 @@ func (a *app) importCommand() *cobra.Command {
 					return err
 				}
 			}
+			now := a.now() // for the whole import, so that leases and cooldowns end when they do in the source
+			a.now = func() time.Time { return now }
 			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error { return a.printImport(ctx, e, inv, owner) })
 		},
 	}

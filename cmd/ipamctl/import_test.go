@@ -1,0 +1,63 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/internal/test/world"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// An import that is interrupted at any commit and repeated leaves what one leaves that was not interrupted. Until then its pools
+// serve no host.
+func TestInterruptedImport(t *testing.T) {
+	w := world.NewAt(t, noon.Add(-10*time.Minute))
+	inv := must[*inventory](t)(take(t.Context(), newEngine(t, w.DB)))
+	for _, at := range []string{"10.0.3.249", "10.0.3.250", "10.0.3.251", "10.0.3.252"} {
+		inv.Addresses = append(inv.Addresses, addressEntry{Address: at, Host: "host:h1", Until: timeText(noon.Add(time.Hour)), Cooling: true})
+	}
+	a := &app{now: func() time.Time { return noon }}
+	bring := func(db store.Store) error {
+		inv := *inv // an import divides it
+		_, refused, err := a.bring(t.Context(), newEngine(t, db), &inv, alloc.Owner{})
+		if err == nil && len(refused) > 0 {
+			t.Errorf("refused: %s", strings.Join(refused, "; "))
+		}
+		return err
+	}
+	picture := func(db store.Store) string {
+		is := must[*inventory](t)(take(t.Context(), newEngine(t, db)))
+		slices.SortFunc(is.Addresses, func(x, y addressEntry) int {
+			return cmp.Or(strings.Compare(x.Address, y.Address), strings.Compare(x.Handle, y.Handle))
+		})
+		return string(must[[]byte](t)(json.MarshalIndent(is, "", " ")))
+	}
+	whole := store.NewMemory()
+	if err := bring(whole); err != nil {
+		t.Fatal(err)
+	}
+	want := picture(whole)
+	for k, stopped := 1, true; stopped; k++ {
+		db := faults.NewLimited(store.NewMemory(), store.Limits{Ops: 64, Bytes: 1 << 20})
+		db.Script(faults.AtCommit(k, faults.Fail(faults.ErrInjected)))
+		if stopped = bring(db) != nil; stopped {
+			db.Script(nil)
+			e := newEngine(t, db)
+			if got, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h1"), Num4: 1, Claim: alloc.Claim{Handle: "meanwhile"}}); err == nil {
+				t.Fatalf("commit %d: meanwhile %+v", k, got)
+			}
+			if err := bring(db); err != nil {
+				t.Fatalf("commit %d: %v", k, err)
+			}
+		}
+		if got := picture(db); got != want {
+			t.Fatalf("commit %d:\n%s\nwant\n%s", k, got, want)
+		}
+	}
+}
