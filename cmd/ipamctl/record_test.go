@@ -54,6 +54,18 @@ func TestRecord(t *testing.T) {
 	}
 	run(exitNotFound, "history 10.1.0.100 --at 2026-02-01T12:00:00Z --recording "+file)
 	run(exitNotFound, "history nobody --recording "+file)
+	// A file that a full disk left empty goes on after the older one.
+	if err := os.Truncate(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	run(exitOK, "assign --host z --handle three 10.1.0.102")
+	run(exitOK, "record "+file+" -n 3") // what the file lost, too
+	if out := run(exitOK, "history 10.1.0.102 --recording "+file); strings.Count(out, "assigned") != 1 {
+		t.Error(out)
+	}
+	if text := must[[]byte](t)(os.ReadFile(file)); strings.Contains(string(text), "recording began") {
+		t.Errorf("it began again:\n%s", text)
+	}
 	run(exitUsage, "history nobody")
 	run(exitUsage, "record x --store "+newBolt(t, cluster(t)))
 }

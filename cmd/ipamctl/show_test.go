@@ -167,3 +167,22 @@ func TestHoldersAreShown(t *testing.T) {
 		t.Errorf("%+v, %v", views, err)
 	}
 }
+
+// Each holder of a shared address is counted, and named, by every verb.
+func TestEveryHolderCounts(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, func(e *ipset.Engine) {
+		cluster(t)(e)
+		for i, host := range []string{"x", "x", "y"} {
+			claim := alloc.Claim{Handle: fmt.Sprint("svc-", i), Share: alloc.Share{Max: 3}}
+			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("192.0.2.9"), Owner: alloc.HostOwner(host), Claim: claim}))
+		}
+	})}
+	for line, want := range map[string]string{"host list -o csv": "host:x,1,2,0,1\n", "host show x -o csv": "host:x,192.0.2.8/29,2,0,1\n", "host show y -o csv": "host:y,,1,1,0\n"} {
+		if _, out, _ := call(t, env, strings.Fields(line)...); !strings.Contains(out, want) {
+			t.Errorf("%s:\n%s", line, out)
+		}
+	}
+	if _, out, _ := call(t, env, "block", "show", "192.0.2.9"); strings.Count(out, "svc-") != 3 {
+		t.Error(out)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/template"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 	"go.yaml.in/yaml/v3"
@@ -35,14 +37,15 @@ type unitTests struct {
 			At     model.Duration `yaml:"eval_time"`
 			Name   string         `yaml:"alertname"`
 			Expect []struct {
-				Labels map[string]string `yaml:"exp_labels"`
+				Labels      map[string]string `yaml:"exp_labels"`
+				Annotations map[string]string `yaml:"exp_annotations"`
 			} `yaml:"exp_alerts"`
 		} `yaml:"alert_rule_test"`
 	} `yaml:"tests"`
 }
 
-// CheckAlerts runs the unit tests of the rules: the alerts that fire at each time are those expected, with their labels. Every
-// alert must be expected to fire in one test and not to fire in another.
+// CheckAlerts runs the unit tests of the rules: the alerts that fire at each time are those expected, with their labels and
+// annotations, as promtool test rules compares them. Every alert must be expected to fire in one test and not to fire in another.
 func (k Kit) CheckAlerts(ctx context.Context, rules []rulefmt.Rule) (errs []error) {
 	text, err := os.ReadFile(k.Tests)
 	if err != nil {
@@ -75,7 +78,7 @@ func (k Kit) CheckAlerts(ctx context.Context, rules []rulefmt.Rule) (errs []erro
 			}
 			var expect []string
 			for _, e := range a.Expect {
-				expect = append(expect, labels.FromMap(e.Labels).String())
+				expect = append(expect, labels.FromMap(e.Labels).String()+" "+labels.FromMap(e.Annotations).String())
 			}
 			slices.Sort(expect)
 			if !slices.Equal(got, expect) {
@@ -96,10 +99,10 @@ func (k Kit) CheckAlerts(ctx context.Context, rules []rulefmt.Rule) (errs []erro
 // engine evaluates expressions as a server does with its default settings.
 var engine = promql.NewEngine(promql.EngineOpts{Logger: slog.New(slog.DiscardHandler), MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
 
-// firing returns the labels of the alerts of a rule that fire at a moment: those whose expression has held at each evaluation
-// since the time that the rule asks for.
+// firing returns the labels and annotations of the alerts of a rule that fire at a moment: those whose expression has held at each
+// evaluation since the time that the rule asks for.
 func firing(ctx context.Context, db *series, r rulefmt.Rule, every, at time.Duration) ([]string, error) {
-	since := make(map[string]time.Duration)
+	since, says := make(map[string]time.Duration), make(map[string]string)
 	for now := time.Duration(0); now <= at; now += every {
 		q, err := engine.NewInstantQuery(ctx, db, nil, r.Expr, time.Unix(0, 0).Add(now))
 		if err != nil {
@@ -117,6 +120,9 @@ func firing(ctx context.Context, db *series, r rulefmt.Rule, every, at time.Dura
 			}
 			key := b.Labels().String()
 			held[key] = now
+			if says[key], err = annotated(ctx, r, s); err != nil {
+				return nil, err
+			}
 			if first, ok := since[key]; ok {
 				held[key] = first
 			}
@@ -127,11 +133,25 @@ func firing(ctx context.Context, db *series, r rulefmt.Rule, every, at time.Dura
 	var names []string
 	for key, first := range since {
 		if at-first >= time.Duration(r.For) {
-			names = append(names, key)
+			names = append(names, key+" "+says[key])
 		}
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// annotated returns the annotations of an alert as Prometheus writes them.
+func annotated(ctx context.Context, r rulefmt.Rule, s promql.Sample) (string, error) {
+	all := make(map[string]string)
+	data := template.AlertTemplateData(s.Metric.Map(), nil, "", s)
+	for name, text := range r.Annotations {
+		var err error
+		all[name], err = template.NewTemplateExpander(ctx, "{{$labels := .Labels}}{{$value := .Value}}"+text, r.Alert, data, 0, nil, &url.URL{}, nil).Expand()
+		if err != nil {
+			return "", err
+		}
+	}
+	return labels.FromMap(all).String(), nil
 }
 
 // series is a storage of a few series.
