@@ -405,7 +405,7 @@ func (p *Pool[T]) All() iter.Seq[T] {
 // Free returns how many members of both bands are free, in O(1).
 func (p *Pool[T]) Free() uint64 {
 	p.mu.Lock()
-	n := p.space.Bands[0].Size + p.space.Bands[1].Size - p.space.Bits.Count()
+	n := p.space.Bands[0].Free() + p.space.Bands[1].Free()
 	p.mu.Unlock()
 	return n
 }
