@@ -53,9 +53,88 @@ type Options struct {
 }
 
 // Engine assigns addresses on a store. [New] makes one. Any number of engines, in any number of processes, may work on one
-// store. Safe for concurrent use.
+// store. Safe for concurrent use. [Engine.Follow] keeps its cache fresh where others change what it serves.
 //
-// Calls that change something are combined: while a commit is under way they wait and go into the next one together.
+// # Calls
+//
+//	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
+//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
+//	leases        Offer, RenewIP, Renew, Decline
+//	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Hosts, Utilization
+//	pools         Pools, AddPool, UpdatePool, RemovePool
+//	hosts         EnsureBlock, ClaimAffinity, DisownBlocks, RemoveHost
+//	follow        Changes, what every commit did; Follow, to keep a cache fresh
+//	what if       DryRun: an engine whose calls answer the same and write nothing
+//	spaces        InSpace, for pools of tenants that overlap
+//
+// # Blocks without owner
+//
+// The commit that writes a block without owner as empty deletes it, such as a release of its last address. Where the last lease or
+// cooldown ends by time, the next Sweep writes that, a call that meets the block, or an assignment that looks beyond its owner's
+// blocks: it first writes what has ended in its pools, and so gives the address that it would give after a Sweep. Until then the
+// block is listed.
+//
+// # An unknown outcome
+//
+// [ipalloc.ErrUnknownOutcome] means that the connection broke, or the context ended, while a commit was in flight: it may have
+// been made. Then:
+//
+//   - Repeat [Engine.Assign], or AutoAssign with Existing: they return what the handle holds.
+//   - Repeat AutoAssign or AssignIP with its request key. It returns what of the first answer is still held and assigns the rest.
+//     [Operator.Sweep] forgets the key after a day.
+//   - Otherwise release by handle, on the same engine.
+//
+// # Cost
+//
+//	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
+//	lowest or random address           O(spans of the free queue, log spans for the lowest), at most some 32 of 64 addresses
+//	neighbours (Contiguous)            O(spans log spans) a block looked at, those of the owner before a free one
+//	first block of a host              O(log64 n) page records, two round trips
+//	block to borrow                    O(log n)
+//	full pool                          O(1)
+//	by handle, by host                 O(addresses of the handle or host), a list and a read or commit
+//	Utilization                        O(blocks), without their addresses
+//	Check                              O(n), in pages; memory O(blocks + what is wrong)
+//	Collect                            O(n), in pages; memory O(what is not in use)
+//
+// Callers of one engine are combined: while a commit is in flight, calls that arrive wait
+// and go into the next one together, as many as fit. One engine has one commit in flight;
+// many engines may share one store. A call whose caller gives up before it is part of a
+// commit is not carried out.
+//
+// # Clocks
+//
+// Leases, cooldowns and the age of idle blocks are compared with the clock of the engine
+// that serves the call. If the clocks of engines on one store differ, set [Options].Skew to
+// the largest difference: everything ends later by that time.
+//
+// # Limits
+//
+// A block has 1 to 2^64 addresses; at most 2^24 may be held. A name (host, handle, request
+// key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256 holders. Attributes of one address have at
+// most 64 KiB, and the record of an address with several holders 256 KiB; [ipalloc.ErrLimit] says so. An owner may have any
+// number of blocks; with more than 64, its order of addresses follows what the engine saw last.
+//
+// The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch of its free addresses, and every commit
+// in the block writes it: 72 KB after 25,000 of 50,000 addresses were released in random order. Where it would be longer than a
+// value of the store may be, releases there fail with [ipalloc.ErrLimit]: from some 165,000 stretches on in etcd with values of
+// 500 KB. Choose smaller blocks for so many addresses.
+//
+// The pools are one record: 10,000 with as many reserved ranges take some 260 KB, which a
+// change of a pool rewrites and an engine reads again, 5 ms of work. Other calls do not
+// depend on their number.
+//
+// A store takes 2^24 changes by which a pool gets addresses or another block size while its
+// family has, or had, blocks of other sizes: one a minute for 31 years. Then such a change fails
+// with [ipalloc.ErrLimit], and all else goes on. Other changes of pools do not count. What is
+// left of hosts, blocks and pools that are gone is 64 records for each block size.
+//
+// A reserved range is passed over in one step, whatever its size. A free block that is
+// wholly reserved keeps its page from being full, so the search for another block in an
+// otherwise full pool reads one page for each such hole. Blocks that have been empty for
+// less than a minute, or have only cooling addresses, are passed over by their index
+// records, 64 to a list. A pool in another one is passed over in one step, pools side by
+// side together.
 type Engine struct {
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it

@@ -15,6 +15,12 @@ import (
 
 // Operator has the calls for operating the pools: their configuration, the blocks as they are stored, check and repair, and the sweep
 // of every minute. [Engine.Operator] returns it. Safe for concurrent use, as the engine is.
+//
+//	every minute  Sweep for leases and cooldowns that have ended; a Collector for leaks
+//	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, Reindex
+//	blocks        Blocks, BlockOf, ImportBlock, Borrowings
+//	in doubt      Check, Repair
+//	spaces        Spaces, RemoveSpace
 type Operator struct{ e *Engine }
 
 // Operator returns the operator's calls of the engine.

@@ -13,15 +13,18 @@ import (
 
 // InSpace returns the engine of a named space, such as a tenant, a VRF or a virtual network. Pools of different spaces may
 // overlap. Everything that an engine has or does is of its own space: pools, configuration and reservations, hosts, handles,
-// request keys, queries, Follow, Check and Repair. e itself is the engine of the space without a name, or of its own.
+// request keys, queries, Follow, Check and Repair. The space without a name costs nothing.
 //
 // The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
 // The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
 // [Operator.Spaces] lists those that do. The engine of a named space reaches that space alone: its InSpace returns e for its
 // own name, and [ipalloc.ErrInvalid] for another.
 //
-// A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space allocates once
-// more, and its keys are longer by the name and two bytes; see [store.Space].
+// A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space
+// costs one more memory allocation, and its keys are longer by the name and two bytes; see [store.Space].
+//
+// Records of your own may lie in the same store, and in each space of it, under keys that begin with an upper-case letter. This
+// package does not read, report or remove them, and writes those that a call names in Also, in the commit of its addresses.
 func (e *Engine) InSpace(name string) (*Engine, error) {
 	if name == e.space && name != "" {
 		return e, nil

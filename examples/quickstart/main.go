@@ -24,16 +24,15 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = engine.AddPool(ctx, alloc.Pool{
+	if err := engine.AddPool(ctx, alloc.Pool{
 		Name:   "lan",
 		Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 24, // one block of 256 addresses
 		Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.254")}, // .1 is the gateway
 		Order:  alloc.Lowest,
-	})
-	if err != nil {
+	}); err != nil {
 		log.Fatal(err)
 	}
-	for _, name := range []string{"printer", "laptop", "printer"} { // again: the same address
+	for _, name := range []string{"printer", "laptop", "printer"} { // printer again: the same address
 		a, err := engine.Assign(ctx, alloc.HostOwner("server"), name)
 		if err != nil {
 			log.Fatal(err) // matches ipalloc.ErrFull if no address is left

@@ -37,7 +37,7 @@ type Pool struct {
 	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
 	// fixes, with Lowest from the first of the pool on. So Lowest and Random apply to the whole pool only if it is one block. In a pool of
 	// any blocks, which may grow, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole pool. Cost: see
-	// the package comment.
+	// ipset.Engine.
 	Order Order `json:"order,omitempty"`
 	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from Options.Rand, so two
 	// stores do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
