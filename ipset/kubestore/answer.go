@@ -28,7 +28,7 @@ type statusError struct {
 		RetryAfterSeconds int    `json:"retryAfterSeconds"`
 	} `json:"details"`
 
-	passing bool // a 401 or 403 that goes away by itself
+	passing bool // a 401, 403 or 409 that goes away by itself
 }
 
 func (e *statusError) Error() string {
@@ -42,6 +42,13 @@ func (e *statusError) foreign() bool { return e.Kind != "Status" }
 func is(err error, code int) bool {
 	var e *statusError
 	return errors.As(err, &e) && e.Code == code
+}
+
+// exists reports whether the API server says that an object is not created because there is one of that name. Another 409 says that
+// the quota of the namespace was used up by others at the same time: nothing was created.
+func exists(err error) bool {
+	var e *statusError
+	return errors.As(err, &e) && !e.foreign() && e.Code == http.StatusConflict && e.Reason == "AlreadyExists"
 }
 
 // gone reports whether the API server says that there is no object of that name.

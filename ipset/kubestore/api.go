@@ -163,6 +163,7 @@ func (c *client) open(ctx context.Context, method, name string, query url.Values
 		status.Message = strings.TrimSpace(string(text))
 	}
 	status.Code = resp.StatusCode
+	status.passing = method == http.MethodPost && status.Code == http.StatusConflict && !exists(status)
 	if status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden {
 		status.passing = c.access.refused(verb)
 	}

@@ -322,11 +322,14 @@ func (s *Store) find(ctx context.Context, p *plan, maybe bool) (written bool, er
 
 // makeRoom returns when the commits that commit object seq overwrites are in a snapshot.
 func (s *Store) makeRoom(ctx context.Context, seq uint64) error {
-	for {
+	for failed := error(nil); ; {
 		s.mu.Lock()
-		if seq-uint64(s.slots) <= s.snapped {
+		if room := seq-uint64(s.slots) <= s.snapped; room || failed != nil {
 			s.mu.Unlock()
-			return nil
+			if room { // also if an older snapshot could not be removed
+				failed = nil
+			}
+			return failed
 		}
 		c := s.compact()
 		s.mu.Unlock()
@@ -335,8 +338,6 @@ func (s *Store) makeRoom(ctx context.Context, seq uint64) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if c.err != nil {
-			return c.err
-		}
+		failed = c.err
 	}
 }

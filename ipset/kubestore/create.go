@@ -82,7 +82,7 @@ func (s *Store) createHead(ctx context.Context, o Options) (head *object, err er
 	h := s.object(s.name, roleHead)
 	h.Spec.Version, h.Spec.Slots, h.Spec.Seq = version, o.Slots, uint64(o.Slots)-1
 	err = s.retry(ctx, func() (err error) {
-		if head, err = s.client.create(ctx, h); is(err, http.StatusConflict) {
+		if head, err = s.client.create(ctx, h); exists(err) {
 			head, err = s.client.get(ctx, s.name)
 		}
 		return err
@@ -131,7 +131,7 @@ func (s *Store) createSlot(ctx context.Context, seq uint64) error {
 	o.Spec.Seq = seq
 	return s.retry(ctx, func() error {
 		_, err := s.client.create(ctx, o)
-		if !is(err, http.StatusConflict) {
+		if !exists(err) {
 			return err
 		}
 		there, err := s.client.get(ctx, o.Metadata.Name)

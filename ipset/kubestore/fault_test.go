@@ -45,13 +45,14 @@ const (
 	missed          // the API server answers once that there is no such object
 	emptied         // a proxy on the way answers {}
 	login           // a proxy on the way answers with a page
+	vying           // others use the quota of the namespace up at the same time; nothing is created
 	numFault  = iota
 	denied    = numFault // the server refuses for good
 )
 
 func (f fault) String() string {
 	return [...]string{"none", "request lost", "answer lost", "carried out late", "carried out, 500", "429", "403", "404 of a proxy",
-		"404 once", "an empty object", "a page"}[f]
+		"404 once", "an empty object", "a page", "409 of a quota"}[f]
 }
 
 var errLost = errors.New("the connection broke")
@@ -103,6 +104,10 @@ func (f *faults) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusBadRequest), nil
 	case login:
 		return answerWith(r, http.StatusOK, "<html>Who are you?</html>"), nil
+	case vying:
+		if r.Method == http.MethodPost {
+			return answerWith(r, http.StatusConflict, `{"kind":"Status","code":409,"reason":"Conflict","details":{"kind":"resourcequotas","name":"q"}}`), nil
+		}
 	case delayed:
 		f.sendLater(r)
 		return nil, errLost

@@ -57,12 +57,12 @@ func (p *pace) wrote(took time.Duration) {
 func (p *pace) step() time.Duration { return min(max(p.took, leastPace), mostPace) }
 
 // before returns how many processes that write have waited for longer, at commit object seq. A process that has been silent
-// while each of the others wrote twice does not write any more.
+// while each of the others wrote twice, or could have waited for all of them, does not write any more.
 func (p *pace) before(seq uint64, now time.Time) (n int) {
-	rounds := 2 * uint64(len(p.others)+1)
+	all := len(p.others) + 1
 	for a, r := range p.others {
-		switch {
-		case now.Sub(r.at) > rivalFor && seq > r.seq+rounds:
+		switch silent := now.Sub(r.at); {
+		case silent > rivalFor && (seq > r.seq+2*uint64(all) || silent > time.Duration(all*waitFor)*p.step()):
 			delete(p.others, a)
 		case r.seq < p.mine:
 			n++

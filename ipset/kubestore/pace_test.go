@@ -5,9 +5,25 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// A process waits for those that wrote before it, but not for what wrote once and is gone: a hundred restarts hold up no commit.
+func TestSilentRivals(t *testing.T) {
+	p := pace{self: newAuthor(), mine: 200, took: 5 * time.Millisecond, others: make(map[author]rival)}
+	begin := time.Now()
+	for i := range uint64(100) {
+		p.others[newAuthor()] = rival{i, begin}
+	}
+	if n := p.before(201, begin.Add(2*time.Second)); n != 100 {
+		t.Errorf("%d of 100 that wrote 2 s ago", n)
+	}
+	if n := p.before(201, begin.Add(5*time.Second)); n != 0 || len(p.others) != 0 {
+		t.Errorf("%d, %d known, of 100 that are silent since 5 s", n, len(p.others))
+	}
+}
 
 // Equal writers, each with one caller and no pause, get equal shares: the fewest commits are a third of the most at least,
 // also if one begins when the others are at full speed.

@@ -67,7 +67,7 @@ func (s *Store) snapshot(ctx context.Context) error {
 		o.Spec.Seq, o.Spec.Data = d.seq, d.data[d.done*partSize:min((d.done+1)*partSize, len(d.data))]
 		err := s.retry(ctx, func() error {
 			_, err := s.client.create(ctx, o)
-			if is(err, http.StatusConflict) {
+			if exists(err) {
 				return nil // an earlier request did
 			}
 			return err

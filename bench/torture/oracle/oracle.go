@@ -44,7 +44,7 @@ type Call struct {
 	Ops        []store.Op
 
 	Outcome Outcome
-	Key     string // of a conflict
+	Key     string // of a conflict; the error, if the store was replaced
 	Records []store.Record
 	Rev     uint64
 }
@@ -279,7 +279,7 @@ func (h *history) call(c *Call) error {
 	case c.Kind == List && c.Outcome == Done:
 		return h.list(c, low, high)
 	case c.Outcome == Replaced:
-		return errors.New("the process is told that the store was replaced, and no commit is missing")
+		return fmt.Errorf("no commit is missing, and the process is told: %s", c.Key)
 	case c.Outcome == Conflict:
 		i := slices.IndexFunc(c.Ops, func(op store.Op) bool { return op.Key == c.Key })
 		if i < 0 || !h.moment(low, high, keys, func(rev uint64) bool { return !holds(c.Ops[i], rev) }) {

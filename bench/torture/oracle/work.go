@@ -66,7 +66,7 @@ func (r *recorder) end(c, answered *Call, err error) {
 	case errors.Is(err, ipalloc.ErrUnknownOutcome):
 		answered.Outcome = Unknown
 	case errors.Is(err, ipalloc.ErrReplaced):
-		answered.Outcome = Replaced
+		answered.Outcome, answered.Key = Replaced, err.Error()
 	default:
 		answered.Outcome = Refused
 	}

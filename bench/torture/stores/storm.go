@@ -40,7 +40,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	crew := &crew{}
 	size := 1000
 	if name == "kube" {
-		size = 10 // each has all records in memory
+		size = 2 // it is for a few processes, and each has all records in memory
 	}
 	for range s.processes {
 		r, err := newRemote(name, s.place)
