@@ -100,7 +100,7 @@ func (a *app) root() *cobra.Command {
 		Short: "Show and change the pools, blocks and addresses in a store of ipalloc",
 		Long: "ipamctl shows and changes what ipalloc's package ipset keeps in a store.\n\n" +
 			"The store is named by --store or the variable IPAMCTL_STORE: bolt:///path/of/file,\n" +
-			"etcd://host:port,host:port/prefix, sqlite:///path/of/file, postgres://user@host:port/database or kube://namespace/name\n" +
+			"unix:///path/of/socket (the store that a running service serves), etcd://host:port,host:port/prefix, sqlite:///path/of/file, postgres://user@host:port/database or kube://namespace/name\n" +
 			"(the cluster of the kubeconfig). An etcd's name may end with ?cacert=FILE&cert=FILE&key=FILE&user=NAME; what is not there is read\n" +
 			"from ETCDCTL_CACERT and so on. Passwords are read from a file, ETCDCTL_PASSWORD or PGPASSWORD. A command that only reads, and every --dry-run, works on a\n" +
 			"consistent copy of a bbolt file, which it makes beside the process that has it, in the directory for temporary files.\n\n" + exitText,

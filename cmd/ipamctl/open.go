@@ -22,6 +22,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/remote"
 )
 
 // mode says what a command does with the store.
@@ -62,7 +63,7 @@ func (a *app) open(ctx context.Context, m mode) (*source, error) {
 
 // openStore opens a store by its name, which flag gave.
 func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source, error) {
-	l, err := storeurl.Parse(flag, text, "bolt", "etcd", "sqlite", "postgres", "kube")
+	l, err := storeurl.Parse(flag, text, "bolt", "unix", "etcd", "sqlite", "postgres", "kube")
 	if err != nil {
 		return nil, fail(exitUsage, "%v", err)
 	}
@@ -80,6 +81,8 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 		err = s.openSQL(ctx, m, a.adopting && m == writing)
 	case l.Kind == "kube":
 		err = s.openKube(ctx, m)
+	case l.Kind == "unix":
+		err = s.openSocket(ctx)
 	case m == reading:
 		err = a.openBoltView(ctx, s)
 	default:
@@ -106,6 +109,17 @@ func (s *source) openBolt(ctx context.Context, path string, o boltstore.Options)
 		return err
 	}
 	s.Store, s.bolt = db, db
+	s.closers = append(s.closers, db.Close)
+	return nil
+}
+
+// openSocket opens the store that a process has open and serves.
+func (s *source) openSocket(ctx context.Context) error {
+	db, err := remote.Open(ctx, s.location.Path)
+	if err != nil {
+		return err
+	}
+	s.Store = db
 	s.closers = append(s.closers, db.Close)
 	return nil
 }

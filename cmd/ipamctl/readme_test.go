@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/store/remote"
 )
 
 // asProgram makes the test binary be the program, as many seconds after noon as its value says.
@@ -27,7 +31,20 @@ func TestMain(m *testing.M) {
 		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, now: clock}
 		os.Exit(a.run(context.Background(), os.Args[1:]))
 	}
+	if path := os.Getenv("IPAMCTL_SERVICE"); path != "" {
+		fmt.Fprintln(os.Stderr, service(path))
+		os.Exit(exitUnavailable)
+	}
 	os.Exit(m.Run())
+}
+
+// service is the service of TestBesideService: it serves the file that IPAMCTL_SERVICE names until it is killed.
+func service(path string) error {
+	db, err := boltstore.Open(context.Background(), path, boltstore.Options{LockWait: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	return errors.Join(remote.Serve(context.Background(), path+".sock", db), db.Close())
 }
 
 // Every command that a document shows is run by a shell, in its order, and the answer is what the document says.

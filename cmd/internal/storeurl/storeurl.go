@@ -2,6 +2,7 @@
 //
 //	memory                              in memory, for a trial
 //	bolt:///var/lib/ipam.db             a file of this machine
+//	unix:///var/lib/ipam.db.sock        the store of a process of this machine, which serves it at a socket
 //	etcd://host:2379,host:2379/prefix   an etcd cluster, and the prefix of the keys there
 //	sqlite:///var/lib/ipam.sqlite       a SQLite file of this machine
 //	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it; postgresql:// is the same
@@ -24,8 +25,8 @@ import (
 
 // Location is a store by its name.
 type Location struct {
-	Kind      string     // "memory", "bolt", "etcd", "sqlite", "postgres" or "kube"
-	Path      string     // of the file, with Kind bolt or sqlite
+	Kind      string     // "memory", "bolt", "unix", "etcd", "sqlite", "postgres" or "kube"
+	Path      string     // of the file, with Kind bolt, unix or sqlite
 	Endpoints []string   // with Kind etcd
 	Prefix    string     // of the keys, with a slash at both ends; with Kind etcd
 	Namespace string     // with Kind kube
@@ -73,7 +74,7 @@ var kinds = []string{"memory", "bolt", "etcd", "sqlite", "postgres", "kube"}
 
 // forms names the forms of the kinds that a program supports.
 func forms(supported []string) string {
-	form := map[string]string{"memory": "memory", "bolt": "bolt:///path/of/file", "etcd": "etcd://host:port/prefix", "sqlite": "sqlite:///path/of/file",
+	form := map[string]string{"memory": "memory", "bolt": "bolt:///path/of/file", "unix": "unix:///path/of/socket", "etcd": "etcd://host:port/prefix", "sqlite": "sqlite:///path/of/file",
 		"postgres": "postgres://user@host:port/database", "kube": "kube://namespace/name"}
 	list := make([]string, len(supported))
 	for i, kind := range supported {
@@ -109,7 +110,7 @@ func Parse(flag, text string, supported ...string) (*Location, error) {
 		if rest != "" {
 			return fault("memory has no address")
 		}
-	case "bolt", "sqlite":
+	case "bolt", "unix", "sqlite":
 		if l.Path = rest; rest == "" {
 			return fault("the path of a file is missing, as in %s:///var/lib/ipam.db", l.Kind)
 		}
