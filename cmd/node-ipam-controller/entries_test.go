@@ -153,7 +153,8 @@ func TestLabelSelectors(t *testing.T) {
 		"{matchLabels: {a: b}, matchExpressions: [{key: c, operator: NotIn, values: [d, e]}]}": "[{[{a In [b]} {c NotIn [d e]}] []}]",
 		"{matchExpressions: [{key: c, operator: DoesNotExist}]}":                               "[{[{c DoesNotExist []}] []}]",
 		"{matchLabels: {a: ''}}": "[{[{a In []}] []}]",
-		"null":                   "[]",
+		"{matchExpressions: [{key: c, operator: Exists}, {key: d, operator: Exists}, {key: e, operator: Exists}]}": "[{[{c Exists []} {d Exists []} {e Exists []}] []}]",
+		"null": "[]",
 	} {
 		entries, err := parseEntries([]byte("apiVersion: x/v1\nkind: ClusterCIDRConfig\nmetadata: {name: x}\nspec: {ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}, nodeSelector: " + text + "}"))
 		if err != nil {

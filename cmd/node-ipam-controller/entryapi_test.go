@@ -243,6 +243,29 @@ func TestRefusedObjects(t *testing.T) {
 	})
 }
 
+// One object of three that is refused is enough for the set not to be in force, and one that is changed before the nodes are known
+// counts as new.
+func TestInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"), clusterCIDR("b", "{perNodeHostBits: 12, ipv4: 10.4.0.0/22}"),
+			clusterCIDR("c", "{perNodeHostBits: 8, ipv4: 10.8.0.0/22}"))
+		o.start()
+		later(time.Minute)
+		if o.api.inForce() {
+			t.Error("in force with an object that is refused")
+		}
+		for _, cidr := range []string{"10.12.0.0/22", "10.16.0.0/22"} {
+			entries, err := parseEntries([]byte(clusterCIDR("d", "{perNodeHostBits: 8, ipv4: "+cidr+"}")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if added, refused := o.api.apply(entries); !added || len(refused) > 0 {
+				t.Errorf("%s: added %v, refused %v", cidr, added, refused)
+			}
+		}
+	})
+}
+
 // A condition of another controller stays in the status.
 func TestConditionOfAnotherStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

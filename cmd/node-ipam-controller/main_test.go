@@ -34,6 +34,7 @@ func TestExitCodes(t *testing.T) {
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kubeconfig /nowhere/config", 2, "no such file"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -http-address :99999", 2, "-http-address"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-lease-duration 5s", 2, "-leader-elect-lease-duration: want more than"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-lease-duration 10s", 2, "-leader-elect-lease-duration: want more than"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 0s", 2, "-leader-elect-retry-period: want more than 0"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 9s", 2, "-leader-elect-renew-deadline: want more than"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-qps -1", 2, "want more than 0"},

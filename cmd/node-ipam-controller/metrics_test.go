@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -62,6 +63,22 @@ func TestListOfMetrics(t *testing.T) {
 	}
 	if have, err := os.ReadFile(path); err != nil || string(have) != text {
 		t.Errorf("%s is not (%v):\n%s", path, err, text)
+	}
+}
+
+// What client-go measures of requests is counted.
+func TestRequestsAreMeasured(t *testing.T) {
+	k := newKubernetesMetrics()
+	durations{k.latency}.Observe(t.Context(), "GET", url.URL{Host: "h"}, time.Second)
+	sizes{k.sent}.Observe(t.Context(), "GET", "h", 7)
+	results{k.requests}.Increment(t.Context(), "200", "GET", "h")
+	retries{k.retries}.IncrementRetry(t.Context(), "500", "GET", "h")
+	for _, c := range []prometheus.Collector{k.latency, k.sent, k.requests, k.retries} {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(c)
+		if families, err := registry.Gather(); err != nil || len(families) != 1 {
+			t.Errorf("%v: %v, %v", c, families, err)
+		}
 	}
 }
 

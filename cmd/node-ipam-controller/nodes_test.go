@@ -69,6 +69,28 @@ func TestTheFenceBoundsAWrite(t *testing.T) {
 	}
 }
 
+// A write whose turn at the client's limit does not come before it has to end is refused, and nothing is sent.
+func TestAWriteEndsAtTheLimit(t *testing.T) {
+	sent := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent++
+		answer(w, 200, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24"}}})
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: 1e-3, Burst: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &nodeWriter{client: client, timeout: time.Second}
+	as := nodeipam.Assignment{Prefixes: node("n", "10.0.0.0/24").Prefixes}
+	if err := w.Write(t.Context(), node("n"), as); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(t.Context(), node("n"), as); !errors.Is(err, ipalloc.ErrConflict) || sent != 1 {
+		t.Errorf("%v, %d requests", err, sent)
+	}
+}
+
 func answer(w http.ResponseWriter, code int, obj any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

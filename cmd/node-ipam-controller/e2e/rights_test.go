@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// TestRights runs the controller with accounts that lack one right each, and beside ServiceCIDRs that change.
+// TestRights runs the controller with accounts that lack one right each, beside ServiceCIDRs that change, and dry on a ClusterCIDR.
 func TestRights(t *testing.T) {
 	r := &run{T: t}
 	r.image()
@@ -32,12 +33,15 @@ func TestRights(t *testing.T) {
 	r.c.login(t)
 	r.direct = r.c.kubeconfig(t, "direct.kubeconfig", r.c.url)
 	r.log = filepath.Join(r.c.dir, "controller.log")
-	for name, f := range map[string]func(*run){"one less": (*run).oneRightLess, "service ranges": (*run).serviceRanges} {
-		t.Run(name, func(t *testing.T) {
+	for _, part := range []struct {
+		name string
+		f    func(*run)
+	}{{"dry run", (*run).dryRunOfObjects}, {"one less", (*run).oneRightLess}, {"service ranges", (*run).serviceRanges}} {
+		t.Run(part.name, func(t *testing.T) {
 			q := *r
 			q.T = t
 			q.http = fmt.Sprintf("127.0.0.1:%d", freePort(t))
-			f(&q)
+			part.f(&q)
 		})
 	}
 }
@@ -118,6 +122,27 @@ func (r *run) account(name string, rules []rbacv1.PolicyRule) string {
 	account := *r.c
 	account.token = token.Status.Token
 	return account.kubeconfig(r.T, name+".kubeconfig", r.c.url)
+}
+
+// A dry run leaves a ClusterCIDR as it is, without a finalizer and a status.
+func (r *run) dryRunOfObjects() {
+	client := r.c.client.RESTClient()
+	const path = "/apis/networking.x-k8s.io/v1/clustercidrs"
+	body := `{"apiVersion":"networking.x-k8s.io/v1","kind":"ClusterCIDR","metadata":{"name":"dry"},"spec":{"perNodeHostBits":8,"ipv4":"10.200.0.0/16"}}`
+	if err := client.Post().AbsPath(path).Body([]byte(body)).Do(r.Context()).Error(); err != nil {
+		r.Fatal(err)
+	}
+	out, err := exec.Command(r.program, "-kubeconfig", r.direct, "-dry-run", "-cidr-allocator-type", "MultiCIDRRangeAllocator").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "0 things are wrong") {
+		r.Errorf("%v\n%s", err, out)
+	}
+	data, err := client.Get().AbsPath(path, "dry").DoRaw(r.Context())
+	if err != nil || strings.Contains(string(data), "finalizers") || strings.Contains(string(data), `"status"`) {
+		r.Errorf("%v: %s", err, data)
+	}
+	if err := client.Delete().AbsPath(path, "dry").Do(r.Context()).Error(); err != nil {
+		r.Error(err)
+	}
 }
 
 // ServiceCIDRs that come, grow by a family and go: no node gets a CIDR in one that is there, nodes keep what they have, and what is free

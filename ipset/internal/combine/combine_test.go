@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -176,6 +177,36 @@ func TestWait(t *testing.T) {
 	q.Wait()
 	if !served {
 		t.Error("the batch goes on")
+	}
+}
+
+// One batch is served at a time, also when calls come at every moment of the one before.
+func TestOneBatchAtATime(t *testing.T) {
+	for _, lead := range []bool{false, true} {
+		var serving atomic.Int64
+		var q *Queue[string]
+		q = New[string](lead, func() {
+			if serving.Add(1) > 1 {
+				t.Error("two batches are served at once")
+			}
+			batch := q.Take(func(*Call[string]) bool { return false })
+			runtime.Gosched()
+			serving.Add(-1)
+			for _, c := range batch {
+				c.Answer(1, nil)
+			}
+		})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for range 300 {
+					q.Do(&Call[string]{Ctx: context.Background()})
+				}
+			}()
+		}
+		wg.Wait()
 	}
 }
 
