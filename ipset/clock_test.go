@@ -1,7 +1,6 @@
 package ipset
 
 import (
-	"context"
 	"errors"
 	"math"
 	"net/netip"
@@ -45,13 +44,13 @@ func TestClockOutOfRange(t *testing.T) {
 			return err
 		},
 		"Allocations": func() error {
-			for _, err := range w.Allocations(context.Background(), p.Prefix) {
+			for _, err := range w.Allocations(bg, p.Prefix) {
 				return err
 			}
 			return nil
 		},
 		"Blocks": func() error {
-			for _, err := range w.Operator().Blocks(context.Background(), p.Prefix) {
+			for _, err := range w.Operator().Blocks(bg, p.Prefix) {
 				return err
 			}
 			return nil

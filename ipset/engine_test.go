@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -50,7 +51,36 @@ type world struct {
 	clock *clock
 }
 
-var bg = context.Background()
+// bg is what tests call with. It is not the background itself, so that heeded sees a call that went on without it.
+var bg = context.WithValue(context.Background(), heeded{}, nil)
+
+// heeded is a store that fails the test when it is asked with a context that no caller gave.
+type heeded struct {
+	store.Store
+	t testing.TB
+}
+
+func (s heeded) given(ctx context.Context) {
+	if ctx == context.Background() {
+		s.t.Helper()
+		s.t.Errorf("the store is asked without the context of the caller\n%s", debug.Stack())
+	}
+}
+
+func (s heeded) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
+	s.given(ctx)
+	return s.Store.Get(ctx, dst, keys...)
+}
+
+func (s heeded) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
+	s.given(ctx)
+	return s.Store.List(ctx, r)
+}
+
+func (s heeded) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	s.given(ctx)
+	return s.Store.Commit(ctx, ops)
+}
 
 // noSleep retries at once.
 func noSleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
@@ -73,7 +103,7 @@ func newWorld(t testing.TB, cfg alloc.Config, pools ...alloc.Pool) *world {
 // engine returns another engine on a store, with the world's clock.
 func (w *world) engine(s store.Store) *Engine {
 	w.t.Helper()
-	e, err := New(s, Options{Now: w.clock.now, Rand: rand.NewPCG(1, 2), Retry: Retry{Sleep: noSleep}})
+	e, err := New(heeded{s, w.t}, Options{Now: w.clock.now, Rand: rand.NewPCG(1, 2), Retry: Retry{Sleep: noSleep}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
