@@ -144,12 +144,16 @@ func TestCheckOnAFailingStore(t *testing.T) {
 	}
 }
 
-// TestStepOfAnUnusedAddress: the step that releases an address which nobody uses says so, and names all of its holders.
+// TestStepOfAnUnusedAddress: the step that releases an address which nobody uses says so, and names and releases all of its holders.
 func TestStepOfAnUnusedAddress(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
-	at := w.assign(want("h", 1, "p")).V4[0].Address
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
+	for _, h := range []string{"p", "q", "r"} {
+		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{}))
-	if err != nil || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p", at) {
+	if err != nil || len(rep.Problems) != 3 || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p, q, r", vip) || len(rep.Repair[0].Releases) != 3 {
 		t.Errorf("%+v, %v", rep, err)
 	}
 }

@@ -194,3 +194,15 @@ func TestExplainWish(t *testing.T) {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
+
+// Blocks that are reserved as a whole are reserved for addresses in a row too, and not fragmented.
+func TestReservedIsNotFragmented(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
+	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.15")}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Contiguous: true})
+	if err == nil || len(got.Short) != 1 || got.Short[0].Reason != alloc.ReasonReservedLeft {
+		t.Errorf("%+v, %v", got.Short, err)
+	}
+}

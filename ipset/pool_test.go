@@ -145,6 +145,8 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) {
 	}
 	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), alloc.HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
 		t.Errorf("foreign: %v, %v", failed, err)
+	} else if e := new(ipalloc.Error); !errors.As(failed[3].Err, &e) || e.Prefix != netip.MustParsePrefix("10.0.1.192/26") || e.Holder != "host:h" {
+		t.Errorf("foreign: %+v", e)
 	}
 	w.check()
 }

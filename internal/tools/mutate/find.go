@@ -162,7 +162,7 @@ func (g *finder) walk(n ast.Node, fn *ast.FuncType) {
 func (g *finder) call(c *ast.CallExpr) bool {
 	name := types.ExprString(c.Fun)
 	for i, e := range c.Args {
-		if tv := g.info.Types[e]; tv.Type != nil && tv.Type.String() == "context.Context" {
+		if tv := g.info.Types[e]; tv.Type != nil && tv.Type.String() == "context.Context" && !strings.HasPrefix(g.text(e), "context.") {
 			g.wrap(e, "context", "context.Background()", "mutant.Context(@, ", ")")
 		} else if i == 0 && name == "fmt.Errorf" && tv.Value != nil && strings.Contains(g.text(e), "%w") {
 			g.wrap(e, "unwrap", strings.ReplaceAll(g.text(e), "%w", "%v"), "mutant.Unwrap(@, ", ")")

@@ -265,3 +265,14 @@ func TestContext(t *testing.T) {
 		}
 	}
 }
+
+// A call that is answered while its caller gives up is answered.
+func TestAnsweredCallDoesNotLeave(t *testing.T) {
+	b := newBench(false)
+	c, done := b.call(t.Context(), "a")
+	b.take()[0].Answer(1, nil)
+	<-done
+	if fate := b.leave(c); fate != Answered {
+		t.Errorf("%v", fate)
+	}
+}

@@ -332,6 +332,25 @@ func TestReadFailureIsNoAnswer(t *testing.T) {
 	}
 }
 
+// TestFailedVerification: what rests on more records than a commit takes is verified by reading them, and a failure of that is no answer.
+func TestFailedVerification(t *testing.T) {
+	read := Func[*txn](func(t *txn) error {
+		for _, key := range []string{"a", "b", "c", "d"} {
+			if _, _, err := t.Get(key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for n := 1; n <= 6; n++ {
+		db := faults.NewLimited(store.NewMemory(), store.Limits{Ops: 2})
+		db.Script(faults.At(n, faults.Fail(faults.ErrInjected)))
+		if err := newRunner(db).Do(bg, read); errors.Is(err, faults.ErrInjected) != (n <= 5) || db.Counts().Calls() != min(n, 5) {
+			t.Errorf("call %d fails: %v after %d calls", n, err, db.Counts().Calls())
+		}
+	}
+}
+
 // TestAssume: a record that was assumed not to exist and does is read after the conflict.
 func TestAssume(t *testing.T) {
 	db := faults.NewFaulty(store.NewMemory())
