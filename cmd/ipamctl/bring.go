@@ -238,7 +238,10 @@ func (i *importing) block(ctx context.Context, entry blockEntry) error {
 	}
 	if !i.fresh {
 		there, err := i.e.Operator().BlockOf(ctx, p.Addr())
-		if err == nil && there != nil && there.Prefix() == p && there.Owner() == o {
+		switch {
+		case err != nil:
+			return err
+		case there != nil && there.Prefix() == p && there.Owner() == o:
 			i.count(&i.done.There)
 			return nil
 		}
@@ -412,7 +415,10 @@ func (i *importing) half(ctx context.Context, ip netip.Addr, entry addressEntry)
 // there reports whether an entry is in the store already. It returns an error for one that says otherwise of the same holder.
 func (i *importing) there(ctx context.Context, ip netip.Addr, entry addressEntry) (bool, error) {
 	al, err := i.e.Lookup(ctx, ip)
-	if err != nil && !al.Cooling {
+	switch {
+	case err != nil && final(err):
+		return false, err
+	case err != nil && !al.Cooling:
 		return false, nil // it is free, or the assignment says what is wrong
 	}
 	holders := []alloc.Allocation{al}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/ipset/store/remote"
+)
+
+// typedRows has a line for each command, with files of DIR. One that calls no store, or another one, has none.
+var typedRows = map[string]string{
+	"pool list": "", "pool tree": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
+	"pool drain": "pods", "pool remove": "lb --yes", "pool split": "lb 1", "pool merge": "whole left right",
+	"address list": "", "address show": "10.1.0.48", "handle show": "web-0", "host list": "", "host show": "a", "host remove": "a --yes",
+	"block list": "", "block show": "10.1.0.48", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
+	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
+	"space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "backup": "DIR/backup", "copy": "bolt://DIR/copy",
+	"explain": "a --labels DIR/labels", "map": "", "check": "", "repair": "--apply --yes", "gc": "--in-use DIR/list --all-pools --candidates DIR/c.json --max 100% --yes",
+	"sweep": "--idle-after 1s",
+}
+
+// noRow says why a command has no row.
+var noRow = map[string]string{
+	"watch": "ends with the store", "record": "ends with the store", "serve": "ends with the store", "history": "reads a file", "man": "reads no store", "restore": "reads a file",
+	"salvage": "reads a file", "compact": "is for a bbolt file", "adopt": "is for etcd and SQL",
+}
+
+// A call of the store that fails, whichever of a command's it is, is no success: nothing is shown as if it were all there is.
+func TestEveryCallFails(t *testing.T) {
+	dir, err := os.MkdirTemp("", "calls") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for file, text := range map[string]string{"import.json": `{"pools":[{"name":"n","prefix":"10.66.0.0/24"}],"reservations":["10.1.0.248/30"],"blocks":[{"block":"10.66.0.0/26","owner":"host:a"}],"addresses":[{"address":"10.66.0.9","handle":"x","host":"host:a"}]}`,
+		"list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
+		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := map[string]bool{}
+	for _, c := range allCommands((&app{}).root()) {
+		name := strings.TrimPrefix(c.CommandPath(), "ipamctl ")
+		line, there := typedRows[name]
+		known[name] = true
+		switch {
+		case c.HasSubCommands() || noRow[name] != "":
+		case !there:
+			t.Errorf("%s has no row", name)
+		default:
+			failAll(t, dir, strings.ReplaceAll(name+" "+line, "DIR", dir))
+		}
+	}
+	for name := range typedRows {
+		if !known[name] {
+			t.Errorf("there is no command %s", name)
+		}
+	}
+}
+
+// failAll runs a command as often as it makes calls, each time with another one that fails.
+func failAll(t *testing.T, dir, line string) {
+	for k := 1; ; k++ {
+		memory := store.NewMemory()
+		for _, db := range []store.Store{memory, must[store.Store](t)(store.Space(memory, "blue"))} {
+			e := newEngine(t, db)
+			cluster(t)(e)
+			must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.1.0.248/30")))
+			for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25"} {
+				if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		empty := newEngine(t, must[store.Store](t)(store.Space(memory, "empty")))
+		if err := errors.Join(empty.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.5.0.0/24")}), empty.RemovePool(t.Context(), "p")); err != nil {
+			t.Fatal(err)
+		}
+		db := faults.NewFaulty(memory)
+		failed := false
+		db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.N != k {
+				return faults.Outcome{}
+			}
+			failed = true
+			return faults.Fail(faults.ErrInjected)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- remote.Serve(ctx, dir+"/s", db) }()
+		for !answers(t, dir+"/s") {
+		}
+		for _, old := range []string{"backup", "copy", "c.json"} {
+			os.Remove(dir + "/" + old)
+		}
+		status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": "unix://" + dir + "/s"}, strings.Fields(line)...)
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if !failed {
+			if status > exitFindings {
+				t.Errorf("%s: status %d without a failure: %s", line, status, stderr)
+			}
+			return
+		}
+		if status == exitOK || status == exitFindings {
+			t.Errorf("%s, call %d failed: status %d\n%s%s", line, k, status, out, stderr)
+		}
+	}
+}
+
+// answers reports whether a store is served at a socket.
+func answers(t *testing.T, path string) bool {
+	c, err := remote.Open(t.Context(), path)
+	c.Close()
+	return err == nil
+}
