@@ -25,8 +25,9 @@ func TestPast(t *testing.T) {
 				}
 			}
 		}
+		open := func(*testing.T) store.Store { return s }
 		return storetest.Past{
-			Open: func(*testing.T) store.Store { return s },
+			Open: open, Many: open,
 			Same: map[string]func(*testing.T){
 				"backup": check(func() error { _, err := s.Backup(t.Context(), io.Discard); return err }),
 				"linked": check(func() error { return os.Link(s.Path(), s.Path()+".name") }),

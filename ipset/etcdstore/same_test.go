@@ -30,7 +30,7 @@ func TestPast(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return storetest.Past{Open: open, Same: map[string]func(*testing.T){
+		return storetest.Past{Open: open, Many: open, Same: map[string]func(*testing.T){
 			"lanes removed":                func(t *testing.T) { remove(pastName)(t); mustCommit(t, openIn(t, client, prefix, Options{}), "k", "") },
 			"compaction":                   compact,
 			"lanes removed and compaction": func(t *testing.T) { remove(pastName)(t); compact(t) },

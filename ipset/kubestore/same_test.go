@@ -22,6 +22,13 @@ func TestPast(t *testing.T) {
 					}
 				}
 			},
+			"API server restarted": func(t *testing.T) {
+				server := sharedServer(t)
+				server.Kill()
+				if err := server.Start(limited(t)); err != nil {
+					t.Fatal(err)
+				}
+			},
 			"idle": func(*testing.T) { time.Sleep(silence + 100*time.Millisecond) },
 		}, Other: map[string]func(*testing.T){
 			"wiped": func(t *testing.T) {

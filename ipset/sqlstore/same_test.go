@@ -24,7 +24,7 @@ func TestPast(t *testing.T) {
 					run(t, db, strings.Split(strings.ReplaceAll(strings.Join(statements, "\n"), "ipalloc_", o.Prefix), "\n")...)
 				}
 			}
-			p := storetest.Past{Open: open, Same: map[string]func(*testing.T){
+			p := storetest.Past{Open: open, Many: func(t *testing.T) store.Store { return openIn(t, db, o) }, Same: map[string]func(*testing.T){
 				"idle for longer than the history": func(t *testing.T) {
 					other := openIn(t, reopen(), Options{Prefix: o.Prefix, History: 1})
 					for range 2 * compactEvery {

@@ -15,6 +15,9 @@ import (
 type Past struct {
 	// Open opens the store as another process does. A store that one process has at a time returns the same one.
 	Open Open
+	// Many opens it for one of many processes, on connections that they share. If it is nil, a hundred use Open; else 10,000, and
+	// a hundred with -short.
+	Many Open
 	// Same are events that take no commit away.
 	Same map[string]func(t *testing.T)
 	// Other are events after which the database has another past, or is gone: each process is told so, and goes no further.
@@ -22,7 +25,10 @@ type Past struct {
 }
 
 // TestPast verifies when a store fails with ipalloc.ErrReplaced: if a commit that the process saw is missing, and never for want
-// of a proof that it is there. open makes a new database.
+// of a proof that it is there. open makes a new database. What takes a server of its own is tested beside it: a promoted standby and
+// savepoints in sqlstore (TestFailover, TestSavepoint), an etcd that was set back in etcdstore and kubestore
+// (TestSetBackUnderAnotherWriter), a clock that steps in kubestore (TestCalm), a transaction with an old view in sqlstore
+// (TestWithTxInAnOldView).
 func TestPast(t *testing.T, open func(t *testing.T) Past) {
 	for name, event := range map[string]func(*testing.T, Past){
 		"removal of nothing": deed(del("nothing", store.AnyRevision)), "removal of what must not exist": deed(del("nothing", 0)),
@@ -35,8 +41,12 @@ func TestPast(t *testing.T, open func(t *testing.T) Past) {
 			}
 		},
 		"many processes": func(t *testing.T, p Past) {
-			for i := range 100 {
-				commit(t, p.Open(t), put(fmt.Sprint("of", i), "", 0))
+			n, many := 100, p.Open
+			if p.Many != nil && !testing.Short() {
+				n, many = 10_000, p.Many
+			}
+			for i := range n {
+				commit(t, many(t), put(fmt.Sprint("of", i), "", 0))
 			}
 		},
 	} {

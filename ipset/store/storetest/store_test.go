@@ -14,6 +14,7 @@ func TestMemory(t *testing.T) { TestStore(t, memory) }
 func TestMemoryPast(t *testing.T) {
 	TestPast(t, func(*testing.T) Past {
 		s := store.NewMemory()
-		return Past{Open: func(*testing.T) store.Store { return s }}
+		open := func(*testing.T) store.Store { return s }
+		return Past{Open: open, Many: open}
 	})
 }
