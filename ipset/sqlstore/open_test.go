@@ -396,6 +396,24 @@ func TestErrorStates(t *testing.T) {
 		{io.ErrUnexpectedEOF, state{retry: true}},
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, state{retry: true}},
 		{errors.New("anything"), state{}},
+		{pg("55P03", "ERROR"), state{retry: true, traceless: true}},  // a lock_timeout
+		{pg("53300", "FATAL"), state{retry: true}},                   // too many connections
+		{pg("08006", "FATAL"), state{retry: true}},                   // the connection failed
+		{pg("25006", "ERROR"), state{retry: true, traceless: true}},  // a standby
+		{pg("25P04", "FATAL"), state{retry: true}},                   // a transaction_timeout
+		{pg("3F000", "ERROR"), state{absent: true, traceless: true}}, // no such schema
+		{pg("42P13", "ERROR"), state{taken: true, traceless: true}},  // the function returns something else
+		{pg("42725", "ERROR"), state{taken: true, traceless: true}},  // there are two of that name
+		{pg("57P01", "ERROR"), state{retry: true, traceless: true}},  // the server ends
+		{pg("", "ERROR"), state{traceless: true}},                    // of a pooler
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, state{traceless: true}},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, state{traceless: true}},
+		{tls.AlertError(40), state{traceless: true}},
+		{&unsent{io.EOF}, state{retry: true, traceless: true}},
+		{&unsent{ipalloc.ErrReplaced}, state{traceless: true}},
+		{ipalloc.ErrReplaced, state{traceless: true}},
+		{errStandby, state{retry: true, traceless: true}},
+		{io.EOF, state{retry: true}},
 	} {
 		if got := stateOf(fmt.Errorf("wrapped: %w", tt.err)); got != tt.want {
 			t.Errorf("%v: %+v, want %+v", tt.err, got, tt.want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -45,9 +46,15 @@ func TestPast(t *testing.T, open func(t *testing.T) Past) {
 			if p.Many != nil && !testing.Short() {
 				n, many = 10_000, p.Many
 			}
-			for i := range n {
-				commit(t, many(t), put(fmt.Sprint("of", i), "", 0))
+			all := make([]store.Store, n)
+			heap, routines := inUse()
+			for i := range all {
+				all[i] = many(t)
+				commit(t, all[i], put(fmt.Sprint("of", i), "", 0))
 			}
+			h, r := inUse()
+			t.Logf("%d processes in this one: %.1f kB and %.2f goroutines each", n, float64(h-heap)/float64(n)/1000, float64(r-routines)/float64(n))
+			runtime.KeepAlive(all)
 		},
 	} {
 		t.Run("same/"+name, func(t *testing.T) { p := open(t); same(t, p, func(t *testing.T) { event(t, p) }) })
@@ -59,6 +66,14 @@ func TestPast(t *testing.T, open func(t *testing.T) Past) {
 	for name := range p.Other {
 		t.Run("other/"+name, func(t *testing.T) { p := open(t); other(t, p, p.Other[name]) })
 	}
+}
+
+// inUse returns the memory and the goroutines that are in use.
+func inUse() (heap, routines int) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc), runtime.NumGoroutine()
 }
 
 // deed returns an event in which three processes commit the same.
