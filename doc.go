@@ -38,8 +38,8 @@
 //	occupy     the caller names what is taken
 //	release    give back
 //	reserve    take out of circulation, without an owner
-//	owner      the caller's name for who holds something; in ipset a handle,
-//	           beside which the host is kept that it is held for
+//	owner      the caller's name for who holds something; in ipset, the handle;
+//	           the host that uses the address is stored with it
 //	affinity   the host that a block belongs to
 //	cooling    released, and not to be reused yet
 //	band       the static or the dynamic part of a service range

@@ -19,8 +19,8 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 	return e.assign.Assign(ctx, o, handle, pools...)
 }
 
-// AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only what these lack
-// from the next ones. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
+// AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only the rest from
+// pools of lower priority. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
 // block that it claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
 // a minute, which it takes over; then from a block without owner, which it adopts; then, unless affinity is strict, borrowed from
 // any block with room. Limits forbid claiming, taking over and adopting, not borrowing.

@@ -38,7 +38,7 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Comm
 // conflict that it causes, which costs the call that meets it two round trips more.
 //
 // It is one watch of the store: on the catalog, on the number of blocks of each owner named, and on each of these blocks. What
-// arrives does not grow with the number of other owners. When an owner gets a block, the watch begins again with it. One call
+// arrives does not depend on how many other owners there are. When an owner gets a block, the watch begins again with it. One call
 // per engine is enough.
 func (e *Engine) Follow(ctx context.Context, owners ...alloc.Owner) error {
 	return e.query.Follow(ctx, owners...)

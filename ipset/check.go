@@ -9,8 +9,8 @@ import (
 
 // Check reads everything of the engine's space and examines it: that every record can be read, that blocks neither overlap nor lie where
 // no pool made them, that every address record is what its block says, and that every index record, number of blocks of an owner and
-// page of a pool is what the blocks and addresses say. If uses is not nil it is compared with what is held. Neither a cooling address
-// counts as unused nor one with a lease, which ends by itself unless its holder renews it. To check a whole store, check the space
+// page of a pool is what the blocks and addresses say. If uses is not nil it is compared with what is held. A cooling address,
+// and one with a lease, never count as unused: a lease ends by itself unless its holder renews it. To check a whole store, check the space
 // without a name and each of [Operator.Spaces].
 //
 // The report's Repair can be read before it is given to [Operator.Repair]. A check keeps some 200 bytes a block and, of what is in

@@ -129,7 +129,7 @@ type Options struct {
 // with [ipalloc.ErrLimit], and all else goes on. Other changes of pools do not count. What is
 // left of hosts, blocks and pools that are gone is 64 records for each block size.
 //
-// A reserved range is passed over in one step, whatever its size. A free block that is
+// A reserved range is passed over in one step, however large it is. A free block that is
 // wholly reserved keeps its page from being full, so the search for another block in an
 // otherwise full pool reads one page for each such hole. Blocks that have been empty for
 // less than a minute, or have only cooling addresses, are passed over by their index

@@ -39,8 +39,8 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl t
 
 // Decline takes an address from its holder and out of use for a time, in one commit, as after a DHCPDECLINE: something else on the
 // network answers for it. Until then it cools and no call assigns it, its former
-// holder included. [Engine.Lookup] and Allocations show it with the reason. To repeat a Decline with the same handle is no error
-// and changes nothing.
+// holder included. [Engine.Lookup] and Allocations show it with the reason. A repeated Decline with the same handle
+// changes nothing.
 //
 // Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if the guard names another, [ipalloc.ErrInUse] if others hold
 // the address beside the one that the guard names, [ipalloc.ErrCooling] with the time if the address cools for another reason,

@@ -19,7 +19,8 @@ func (e *Engine) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
-// borrowed, and those that it has borrowed. None is no error. It returns [ipalloc.ErrInvalid]. Cost: four round trips.
+// borrowed, and those that it has borrowed. Cost: four round trips. Error: [ipalloc.ErrInvalid] for an
+// invalid owner.
 func (e *Engine) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
 	return e.release.IPsByHost(ctx, o)
 }
@@ -31,7 +32,7 @@ func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 }
 
 // Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
-// records alone, a page at a time: the cost is the number of borrowed addresses, whatever else is held. No snapshot.
+// records alone, a page at a time: the cost is the number of borrowed addresses. No snapshot.
 func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
 	return o.e.query.Borrowings(ctx)
 }

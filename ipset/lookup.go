@@ -15,22 +15,22 @@ func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, er
 	return e.query.Lookup(ctx, a)
 }
 
-// IPsByHandle returns the addresses of a handle in address order; none is no error. It returns [ipalloc.ErrInvalid] for an
+// IPsByHandle returns the addresses of a handle in address order. It returns [ipalloc.ErrInvalid] for an
 // empty handle. Cost: two round trips.
 func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]alloc.Allocation, error) {
 	return e.query.IPsByHandle(ctx, handle)
 }
 
 // IPsByAttribute returns the addresses whose active attributes have a value under a key, in address order, of an address with
-// several holders those of them that have it. It finds addresses of pools whose [alloc.Pool].Index lists the key; none is no error. Values
+// several holders those of them that have it. It finds addresses of pools whose [alloc.Pool].Index lists the key. Values
 // of more than 1,024 bytes, or with a NUL byte, are not found. Errors: [ipalloc.ErrInvalid] for a key that cannot be indexed; those
 // of the store. Cost: two round trips, and the number of addresses found.
 func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {
 	return e.query.IPsByAttribute(ctx, key, value)
 }
 
-// IPsByShare returns the addresses whose first holders share them under a key, in address order, each holder of an address by itself;
-// none is no error. It returns [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
+// IPsByShare returns the addresses whose first holders share them under a key, in address order, each holder of an address by itself.
+// It returns [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
 func (e *Engine) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation, error) {
 	return e.query.IPsByShare(ctx, key)
 }

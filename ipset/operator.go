@@ -105,12 +105,10 @@ func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.B
 
 // ImportBlock puts a block as it is into the store, with its index records. The engine takes over the block; the caller must
 // not use it afterwards. A block with more addresses than one commit can hold is written in steps: an import that is
-// interrupted
-// leaves the block with the addresses so far, the others free.
+// interrupted leaves the block with the addresses so far, the others free.
 //
-// It returns [ipalloc.ErrOccupied] if a block is there already, of whatever size, and [ipalloc.ErrNotFound] if no pool has it
-// or the
-// pool's blocks have another size; nothing is changed then.
+// It returns [ipalloc.ErrOccupied] if a block of any size is there already, and [ipalloc.ErrNotFound] if no pool has it
+// or the pool's blocks have another size; nothing is changed then.
 func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 	return o.e.admin.ImportBlock(ctx, (*core.Block)(b))
 }

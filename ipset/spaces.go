@@ -85,7 +85,7 @@ func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 
 // RemoveSpace removes all records of this package from a space that has no pool left and no address that is held or cooling: its
 // empty blocks, and what it remembers of request keys and sequence numbers. A space of that name that is made later is a new one,
-// whose sequence numbers begin again. A space that does not exist is no error.
+// whose sequence numbers begin again. It succeeds for a space that does not exist.
 //
 // It returns [ipalloc.ErrInUse] if the space has a pool, an address or a record of another program, and says which; no more than
 // empty blocks is gone then. Records of others are never removed: with one that comes while the space is removed, RemoveSpace

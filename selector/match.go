@@ -7,8 +7,8 @@ import (
 )
 
 // Match reports whether the selector selects what has that name and those labels,
-// and how many of its labels are met by positive requirements of the best matching
-// term: the term that needs the most. A label that several requirements ask for
+// and how many labels the best matching term requires to be present, which is the most
+// that any matching term requires. A label that several requirements ask for
 // counts once, and so does the name. The empty selector selects everything, with
 // none met. Match does not allocate.
 func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool) {

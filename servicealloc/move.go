@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Move takes what from lists from its owner and gives what to lists to its owner, in one
-// step: both name an owner, the generation of its grant, 0 if it holds nothing, and what
+// Move takes what from lists away from from.Owner, and gives what to lists to to.Owner, in
+// one step. Both name an owner, the generation of its grant, 0 if it holds nothing, and what
 // is to go or to come. Either may list nothing. What from lists may be listed by to, whose
 // owner then holds it, also if others were loaded with it; anything else there must be
 // free. Move returns the new generations of both grants, 0 for an owner that holds nothing

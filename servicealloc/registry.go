@@ -26,9 +26,9 @@ type Request struct {
 	// Generation, if not 0, must be the generation of the grant that this request
 	// replaces.
 	Generation uint64
-	// Deadline, if not zero, is when a transaction ends by itself, rolled back. Choose
-	// it later than any write of the owner's record can still succeed. Only
-	// [Registry.Begin] uses it.
+	// Deadline, if not zero, is when a transaction ends by itself, rolled back. It must
+	// be later than the last moment at which your write of the owner's record could
+	// still succeed. Only [Registry.Begin] uses it.
 	Deadline time.Time
 	// DryRun makes [Registry.Allocate] return exactly what the call would return
 	// without it, and change nothing.
@@ -121,7 +121,7 @@ func (r *Registry) lock() {
 
 // Allocate gives owner what req asks for, all of it or nothing, and a new generation.
 // An owner that holds something gets the same answer again if that is what req asks
-// for, named or left open; what it was loaded with and another one holds does not count. If it holds something else and req names its generation,
+// for, named or left open; addresses that Load recorded for it but another owner holds are ignored. If it holds something else and req names its generation,
 // req replaces it: what the owner holds and req names, or leaves open, it keeps, and the
 // rest is released. Nothing is held for an empty request.
 //

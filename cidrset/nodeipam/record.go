@@ -23,8 +23,8 @@ import (
 // that of another node: what the former one held is released first.
 //
 // By labels, a record without an entry is assigned the only entry whose children all
-// its prefixes are; of several, which is a problem, the one that ranks first by the
-// rules that ignore labels.
+// its prefixes are. If there are several, that is a problem, and the record gets the
+// first of them by the rules that ignore labels.
 //
 // The problems are those of [Allocator.Load], in the same words. O(log n) for a
 // prefix; a record without an entry is compared with every entry.

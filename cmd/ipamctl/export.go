@@ -165,7 +165,7 @@ func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
 	var all []manifest
 	for _, p := range pools {
 		if len(p.Nodes) > 0 {
-			return nil, fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be written anew", p.Name, selectorText(p.Nodes))
+			return nil, fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be rewritten", p.Name, selectorText(p.Nodes))
 		}
 		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled, NodeSelector: "all()"}
 		for _, use := range []struct {

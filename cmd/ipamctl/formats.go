@@ -180,7 +180,7 @@ func readCalico(text []byte) (*inventory, error) {
 			return nil, fail(exitUsage, "IPPool %s: %v", o.Metadata.Name, err)
 		}
 		if p.NodeSelector != "" && p.NodeSelector != "all()" {
-			return nil, fail(exitUsage, "IPPool %s: the node selector %q has to be written anew: add the pool with pool add --nodes first, and leave it out here", o.Metadata.Name, p.NodeSelector)
+			return nil, fail(exitUsage, "IPPool %s: the node selector %q has to be rewritten: add the pool with pool add --nodes first, and leave it out here", o.Metadata.Name, p.NodeSelector)
 		}
 		inv.Pools = append(inv.Pools, poolEntry{Name: o.Metadata.Name, Prefix: p.CIDR, BlockBits: p.BlockSize, Disabled: p.Disabled, Uses: p.AllowedUses})
 	}

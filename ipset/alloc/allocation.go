@@ -79,8 +79,8 @@ func (a Allocation) Holder() string {
 	return a.Host.String()
 }
 
-// Prefix returns the address with its block's prefix length, unmasked. An interface is configured with it only if the block is a subnet
-// of its own. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
+// Prefix returns the address with its block's prefix length, unmasked. Use it to configure an interface only if each block is a
+// subnet. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
 // Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false for

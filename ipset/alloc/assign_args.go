@@ -15,7 +15,7 @@ type AssignArgs struct {
 	Num4, Num6 int
 	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
 	// Engine.AssignIP says of its address holds of each: reservations and ranges do not count for it, selectors count with
-	// PoolsAndSelectors alone, one that the handle holds already is no error. If one cannot be given, the call fails, also with
+	// PoolsAndSelectors alone, one that the handle holds already is given again. If one cannot be given, the call fails, also with
 	// Partial. They come first in the result. At most 64.
 	Addresses []netip.Addr
 	// Claim is the handle, the attributes and the time to live.
@@ -76,7 +76,7 @@ type AssignIPArgs struct {
 	// Use, if not 0, must be one that the pool allows.
 	Use Use
 	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
-	// Namespace. Without it neither counts. Pool.Manual never does, because the address names the pool.
+	// Namespace. If it is false, no selector is applied. Pool.Manual is ignored in either case, because the address names the pool.
 	Selectors bool
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string

@@ -35,7 +35,7 @@ type Pool struct {
 	Manual bool `json:"manual,omitempty"`
 	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
 	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
-	// fixes, with Lowest from the first of the pool on. So Lowest and Random apply to the whole pool only if it is one block. In a pool of
+	// fixes, with Lowest the first free block of the pool. So Lowest and Random apply to the whole pool only if it is one block. In a pool of
 	// any blocks, which may grow, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole pool. Cost: see
 	// ipset.Engine.
 	Order Order `json:"order,omitempty"`
@@ -46,7 +46,7 @@ type Pool struct {
 	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
 	// assigned from then on; Operator.Reindex applies it to the others.
 	Index []string `json:"index,omitempty"`
-	// Priority puts the pool before those with a lower one, whatever blocks the owner has: an address comes from a pool of lower
+	// Priority puts the pool before those with a lower one, even if the owner has blocks there: an address comes from a pool of lower
 	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
 	// then the pools in the order of their names.
 	Priority int `json:"priority,omitempty"`
@@ -112,7 +112,7 @@ type Config struct {
 type PoolChanges struct {
 	// Set are pools to add. One whose name exists takes its place as in Engine.UpdatePool; an equal one is left.
 	Set []Pool
-	// Remove are names of pools that go before those of Set come, so a pool may be made anew elsewhere. A name that no pool has is
+	// Remove are names of pools that go before those of Set come, so a pool may be made again elsewhere. A name that no pool has is
 	// passed over.
 	Remove []string
 	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are

@@ -69,7 +69,7 @@ type Swept struct {
 	Ended []Allocation
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
-	// Requests and Sticky are the numbers of answers and of sticky handles forgotten.
+	// Requests counts the request keys that were forgotten, Sticky the sticky handles.
 	Requests, Sticky int
 }
 

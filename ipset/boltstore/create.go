@@ -15,7 +15,7 @@ import (
 )
 
 // create makes an empty store. It is written under another name and then given its own.
-// If another process is first, that is no error. With NoSync, a crash of the machine may
+// It succeeds as well if another process is first. With NoSync, a crash of the machine may
 // leave a damaged file.
 func create(path string, opts *Options) error {
 	sync := !opts.NoSync

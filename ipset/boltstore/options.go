@@ -22,7 +22,7 @@ type Options struct {
 	// not that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of two syncs of the disk.
 	NoSync bool
 	// InitialMap is how many bytes of address space the file is given at first; 0 is 1 GiB.
-	// A file that outgrows it is mapped anew, for which bbolt waits until no read is under
+	// A file that outgrows it is mapped again, for which bbolt waits until no read is under
 	// way. A process that ends after one commit saves a tenth of a millisecond with 1 MiB.
 	InitialMap int
 	// LockWait is how long to wait for a file that another process has. 0 does not wait; a negative value waits as long as the
@@ -31,7 +31,7 @@ type Options struct {
 	// Verify says when opening reads the whole file and compares it with its checksums.
 	Verify Verify
 	// Boot identifies the present start of the machine, which each commit records for VerifyRestart. Empty asks the system,
-	// which takes some 40 µs; a process of one commit may know it already. At most 64 bytes.
+	// which takes some 40 µs; a short-lived process can pass the value that it already has. At most 64 bytes.
 	Boot string
 	// AcceptOlder opens a file whose newer meta page is damaged, at the commit that the other meta page shows. The
 	// transaction after it is lost: with callers that commit at once, several acknowledged commits. Without AcceptOlder

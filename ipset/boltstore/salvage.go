@@ -28,9 +28,11 @@ type Salvaged struct {
 // tell. Prefer a backup if there is one.
 //
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum
-// is right from every page that the list of free pages does not name; if that list is unreadable or may be out of date, as in a
-// copy that was made while a process wrote to the file, from every page, the newest of each record. from is only read, and must not be open. os.ErrExist: to exists.
-// ErrForeign: there is nothing in it that this package wrote. ipalloc.ErrVersion: a newer program wrote it.
+// is right, from every page in use. If the list of free pages cannot be trusted, as in a copy that was made while a process wrote to
+// the file, it takes them from all pages, and of each record the newest. Salvage only reads from, which no process may have open.
+//
+// Errors: os.ErrExist if to exists; ErrForeign if from has nothing that this package wrote; ipalloc.ErrVersion if a newer program
+// wrote it.
 func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 	var out Salvaged
 	err := func() error {

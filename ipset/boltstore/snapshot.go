@@ -19,12 +19,14 @@ const (
 	snapshotTries = 200
 )
 
-// Snapshot writes a new file to, which is from as one of its commits left it. It takes no lock: another process may have from and
-// commit meanwhile, and is not held up. The new file is a store, and is not synced to the disk. Snapshot reads from once, and what is
-// written meanwhile again. os.ErrExist: to exists. [ErrLocked] if commits come so fast that it misses some each time.
-// ipalloc.ErrCorrupt and [ErrForeign] as from [Open], even while another process writes the file.
-func Snapshot(ctx context.Context, from, to string) error {
-	return snapshot(ctx, from, to, func() {})
+// Snapshot writes a copy of the file src, as one of its commits left it, to the new file dst. It takes no lock: another process
+// may have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads src once,
+// and pages that change meanwhile again.
+//
+// Errors: os.ErrExist if dst exists; [ErrLocked] if commits come so fast that it misses some each time; ipalloc.ErrCorrupt and
+// [ErrForeign] as from [Open], even while another process writes the file.
+func Snapshot(ctx context.Context, src, dst string) error {
+	return snapshot(ctx, src, dst, func() {})
 }
 
 // snapshot calls between after each piece that it copies.

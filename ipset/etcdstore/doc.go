@@ -29,7 +29,7 @@
 //
 // Reads are linearizable, and compare the format record as commits do. A read of several
 // round trips shows the revision of the first; if a compaction removes that revision in
-// the middle, the read begins anew. A read that no member could answer is repeated for
+// the middle, the read begins again. A read that no member could answer is repeated for
 // some seconds, and so is a commit that no connection accepted. A commit that a member
 // refused because it knows of no leader is sent twice more. Nothing else is repeated.
 //

@@ -34,7 +34,7 @@ const (
 	pageBytes = 4 << 20
 )
 
-// listAttempts is how often a list begins anew because what it was reading was compacted.
+// listAttempts is how often a list begins again because what it was reading was compacted.
 const listAttempts = 10
 
 // anySize lifts gRPC's limit of an answer, which is 4 MiB, below what a page or a watch may need.
@@ -183,7 +183,7 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 	return dst, nil
 }
 
-// List implements [store.Store]: pages of one revision. If a compaction removes it in the middle, the list begins anew. A
+// List implements [store.Store]: pages of one revision. If a compaction removes it in the middle, the list begins again. A
 // reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
 // whatever the limit.
 func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {

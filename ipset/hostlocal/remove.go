@@ -14,7 +14,7 @@ import (
 // whose spaces come and go needs a call that deletes them too.
 
 // Remove deletes every record of a network in which nothing is held, in all of its scopes. It is idempotent, and the network
-// may be used again. An Add at the same time either keeps Remove from deleting its scope, or begins anew after it.
+// may be used again. An Add at the same time either keeps Remove from deleting its scope, or begins again after it.
 //
 // It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if
 // other engines were faster each time; and the store's errors. After an error positions of sets may be forgotten; repeat the

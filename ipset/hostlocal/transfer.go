@@ -57,7 +57,7 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 // are. Cursors replace those that are there. Addresses that cannot be taken over are left
 // out and returned, one error for each, with Owner and Addr: ErrOccupied, with Holder, for an
 // address that another attachment holds, ErrInvalid for an address or a name. What the
-// attachment holds already is no error.
+// attachment holds already is left as it is.
 //
 // It works in steps of one commit each, cursors last. After an error the earlier steps
 // are done; repeating the call continues. It returns ErrCorrupt, ErrConflict and the

@@ -53,7 +53,7 @@ func corrupt(name, format string, args ...any) error {
 }
 
 // replaced returns the error of a store that is not the one that Open found: one of its objects was
-// deleted, created anew or restored. Repair the store before it is opened again.
+// deleted, created again or restored. Repair the store before it is opened again.
 func replaced(name, format string, args ...any) error {
 	reason := ipalloc.ErrReplaced.Error() + ": " + fmt.Sprintf(format, args...)
 	return &ipalloc.Error{Package: "kubestore", Op: "read", Name: name, Reason: reason, Err: ipalloc.ErrReplaced}

@@ -80,7 +80,7 @@ func (s *Store) verify(ctx context.Context) error {
 	return nil
 }
 
-// continues returns an error if a replica that was read anew cannot have come from r. It has what both have: a record of a
+// continues returns an error if a replica that was read again cannot have come from r. It has what both have: a record of a
 // revision that r has seen is in r, too, and the same.
 func (r *replica) continues(later *replica) error {
 	recs, _, err := later.mem.List(context.Background(), store.Range{})

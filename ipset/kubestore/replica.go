@@ -248,7 +248,7 @@ func (s *Store) reload(ctx context.Context) error {
 	}
 }
 
-// replace puts a replica that was read anew in the place of the present one. Slots are never deleted, so that both have the
+// replace puts a replica that was read again in the place of the present one. Slots are never deleted, so that both have the
 // same objects unless the store was restored.
 func (s *Store) replace(r *replica) error {
 	s.mu.Lock()

@@ -33,8 +33,8 @@ import (
 // Savepoints are yours to use, nested transactions of a framework included: after one is rolled back, an engine that remembers what
 // was undone meets a conflict, reads again and goes on.
 //
-// Commits in it cannot be in conflict with others and never have an unknown outcome, but the caller's COMMIT may: after a
-// connection that was lost during it, the address is assigned if and only if the machine's row is there. After any error but
+// Inside the transaction no commit conflicts or has an unknown outcome. Your own COMMIT may have one: if the connection was
+// lost during it, the address is assigned if and only if the machine's row is there. After any error but
 // a refusal by the engine (full, not held, ...), roll back. Repeat all of the transaction if the error is [store.Retryable], or one of
 // tx itself that passes, such as a serialisation failure, which [Store.InTx] knows for every driver. After it has ended
 // each call fails with ipalloc.ErrClosed. Watch fails.

@@ -73,8 +73,8 @@ type Limits struct {
 	// Bytes bounds the sum of all keys and values of one commit. A key counts in
 	// every op, a value in a Put only.
 	Bytes int
-	// Deferred says that commits take effect only when a [Together] ends. It is no limit,
-	// but what every wrapper of a store passes on; see [Published].
+	// Deferred says that commits take effect only when a [Together] ends. It is not a
+	// limit: a wrapper must return the value of the store that it wraps; see [Published].
 	Deferred bool
 }
 

@@ -42,8 +42,7 @@ const (
 	Duplicate Kind = "duplicate"
 	// OutOfRange means desired, but not usable in any range, or reserved.
 	OutOfRange Kind = "out of range"
-	// WrongOwner means desired by the owner, held by another, the Holder, that does
-	// not desire it.
+	// WrongOwner means that the owner wants it, and Holder has it and does not want it.
 	WrongOwner Kind = "wrong owner"
 )
 

@@ -58,7 +58,7 @@ type Watch struct {
 
 const markPrefix = area + "u/"
 
-// Mark returns the key that the commit of a call puts beside all others, whatever revision it has.
+// Mark returns the key that the commit of a call puts beside all others, at any revision.
 func Mark(id string) string { return markPrefix + id }
 
 // writes reports whether the commit changes anything.

@@ -140,7 +140,7 @@ const (
 	pause = 5 * time.Millisecond
 )
 
-// Follow has two watches all the time until ctx ends, one of everything and one of some keys. A watch begins anew from the present
+// Follow has two watches all the time until ctx ends, one of everything and one of some keys. A watch begins again from the present
 // revision when the store no longer has what comes next.
 func Follow(ctx context.Context, s store.Store) {
 	var group sync.WaitGroup

@@ -40,8 +40,8 @@ type Writer interface {
 	// error the outcome is unknown, and the request may be carried out as late as
 	// [Config].RequestLife after Write returned.
 	//
-	// The record decides, at the moment when the request is carried out: it refuses a
-	// node that has other prefixes and, if the records have UIDs, one whose UID is not
+	// The API server must check the node when it carries out the request, not when it
+	// receives it: it refuses a node that has other prefixes and, if the records have UIDs, one whose UID is not
 	// n's. A late request then does no harm once a later write of that node succeeded, or
 	// the node is gone.
 	Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error

@@ -111,7 +111,7 @@ func (c *cluster) expose(ctx context.Context, service string) (servicealloc.Gran
 	})
 }
 
-// hide takes them back; again is no error.
+// hide takes them back; it may be repeated.
 func (c *cluster) hide(ctx context.Context, service string) error {
 	_, err := journal.Do(ctx, c.services, func(s *servicealloc.Registry) (servicealloc.Grant, error) { return s.Release(service, 0) })
 	if errors.Is(err, ipalloc.ErrNotHeld) {

@@ -79,7 +79,7 @@ func plugin(ctx context.Context, env func(string) string, stdin io.Reader, stdou
 			result.IPs = append(result.IPs, ip{a.Prefix, a.Gateway})
 		}
 		return json.NewEncoder(stdout).Encode(result)
-	case "DEL": // again is no error
+	case "DEL": // it may be repeated
 		_, err := engine.Del(ctx, who)
 		return err
 	case "CHECK":

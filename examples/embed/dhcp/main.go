@@ -84,7 +84,7 @@ func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, err
 	return &dhcp{engine}, nil
 }
 
-// reserve gives a client a static address, in the dynamic range or outside of it; again is no error.
+// reserve gives a client a static address, in the dynamic range or outside of it; it may be repeated.
 func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
 	_, err := d.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: alloc.Claim{Handle: mac}})
 	return err

@@ -32,7 +32,7 @@ type plan struct{ *prefixes.Allocator }
 func open(ctx context.Context, db store.Store) (plan, error) {
 	a, err := prefixes.New(db, prefixes.Options{})
 	if err == nil {
-		err = a.AddPool(ctx, prefixes.Pool{Prefix: company, Sizes: regions}) // again is no error
+		err = a.AddPool(ctx, prefixes.Pool{Prefix: company, Sizes: regions}) // it may be repeated
 	}
 	return plan{a}, err
 }

@@ -88,14 +88,14 @@ func (v *vpn) machines(ctx context.Context, user string) (names []string, err er
 	return names, err
 }
 
-// remove deletes a machine and takes its addresses back; again is no error.
+// remove deletes a machine and takes its addresses back; it may be repeated.
 func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) {
 	return v.engine.Release(ctx, alloc.ReleaseArgs{
 		Handle: machine, Also: []store.Op{{Kind: store.Delete, Key: row(machine), Expect: store.AnyRevision}},
 	})
 }
 
-// fix gives a machine an address that it asks for; again is no error.
+// fix gives a machine an address that it asks for; it may be repeated.
 func (v *vpn) fix(ctx context.Context, machine, address string) error {
 	_, err := v.engine.AssignIP(ctx, alloc.AssignIPArgs{
 		Address: netip.MustParseAddr(address), Owner: gateway, Claim: alloc.Claim{Handle: machine},

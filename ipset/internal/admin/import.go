@@ -106,7 +106,7 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 	} else if slices.ContainsFunc(p.xs, func(x uint64) bool { st, _ := be.Look(x); return st != block.Free }) {
 		return cause.Wrap(ipalloc.Error{Op: "import", Prefix: at, Err: ipalloc.ErrOccupied})
 	}
-	disabled := p.create && cat.Pools[i].Disabled // by a removal that has looked, perhaps: it begins anew if the catalog is written
+	disabled := p.create && cat.Pools[i].Disabled // by a removal that has looked, perhaps: it begins again if the catalog is written
 	if disabled {
 		if t.Pending() {
 			return occ.ErrFirst

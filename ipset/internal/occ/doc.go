@@ -21,7 +21,7 @@
 //	}
 //
 // Whatever a plan reads is guarded: the commit names its revision, and is in conflict if another engine has changed it. Then
-// the plan runs again, on records that have been read again in one round trip. So a plan must begin anew each time, and must
+// the plan runs again, on records that have been read again in one round trip. So a plan must begin again each time, and must
 // not keep what an earlier run has found.
 //
 // The error of a plan is an answer, too. Its caller gets it once the commit has verified what it rests upon. An error of the

@@ -161,7 +161,7 @@ func Fit(t interface {
 	}
 }
 
-// Restart takes back all that the plan has done, so that it can be made anew.
+// Restart takes back all that the plan has done, so that it can be made again.
 func (t *Txn) Restart() {
 	t.Rollback()
 	t.unguard()

@@ -226,7 +226,7 @@ func (p place) setAside() (string, error) {
 }
 
 // replaceState puts a repaired state in the place of the damaged one, which gets another name
-// too: at no time is there no state, with which a call would begin anew.
+// too: at no time is there no state, with which a call would begin again.
 func (p place) replaceState(fresh string) (string, error) {
 	aside := p.asideName()
 	err := os.Link(p.file(stateName), aside)
