@@ -2,10 +2,14 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -47,4 +51,53 @@ func commits(b *testing.B, s *Store, callers int) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
+}
+
+// BenchmarkWatchers reports what the server spends on a process that watches: a session, and memory that no other one shares.
+//
+//	go test -run '^$' -bench Watchers -benchtime 200x .
+func BenchmarkWatchers(b *testing.B) {
+	server := servers.NewPostgres(b, servers.PostgresOptions{NoSync: true, Settings: []string{fmt.Sprint("max_connections=", b.N+20)}})
+	db := connect(b, "pgx", server.DSN())
+	openIn(b, db, Options{})
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	for range b.N {
+		own := connect(b, "pgx", server.DSN())
+		own.SetMaxIdleConns(0)
+		s := openIn(b, own, Options{})
+		go func() {
+			for range s.Watch(ctx, s.high.Load(), "h") { // until ctx ends
+			}
+		}()
+	}
+	var pids []int
+	for len(pids) < b.N {
+		var list sql.NullString
+		if err := db.QueryRowContext(ctx, "SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").Scan(&list); err != nil {
+			b.Fatal(err)
+		}
+		pids = pids[:0]
+		for word := range strings.FieldsSeq(list.String) {
+			var pid int
+			fmt.Sscan(word, &pid)
+			pids = append(pids, pid)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	sum := 0
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			b.Skip(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if kind, size, _ := strings.Cut(line, ":"); strings.HasPrefix(kind, "Private_") {
+				kb := 0
+				fmt.Sscan(size, &kb)
+				sum += kb
+			}
+		}
+	}
+	b.ReportMetric(float64(sum)/float64(b.N), "kB/session")
 }
