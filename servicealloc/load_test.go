@@ -71,6 +71,7 @@ func TestLoadProblems(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	wantErr(t, problems[1], ipalloc.ErrExists)
 	wantHeld(t, r, ": 10.0.0.4 10.0.0.5", "a: 10.0.0.1 30001/TCP", "b: 10.0.0.1 10.0.0.2 10.0.0.3",
 		"c: 30001/UDP 29999", "d: 10.0.0.8 10.0.0.0 10.9.0.1", "e: 10.0.0.6")
 	before := stateOf(t, r)

@@ -1,6 +1,7 @@
 package nodeipam_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -130,6 +131,9 @@ func TestLoadProblems(t *testing.T) {
 		var problems []string
 		for _, e := range a.Load(c.nodes) {
 			problems = append(problems, e.Error())
+			if lacks := strings.HasSuffix(e.Error(), "which every node needs"); lacks != errors.Is(e, ipalloc.ErrNotHeld) {
+				t.Errorf("%s: %v is %v", name, e, e.Err)
+			}
 		}
 		if !slices.Equal(problems, c.problems) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(problems, "\n"), strings.Join(c.problems, "\n"))

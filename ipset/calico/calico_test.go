@@ -82,6 +82,16 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+func TestExportRefuses(t *testing.T) {
+	b, err := block.New(netip.MustParsePrefix("10.0.0.0/15"), block.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(b, 0); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
 func TestImport(t *testing.T) {
 	const good = `{"cidr":"10.0.0.0/30","affinity":"host:node-a","affinityClaimTime":"2026-01-02T03:04:05Z",
 		"allocations":[null,0,0,1],"unallocated":[0],"attributes":[{"handle_id":"pod-1","secondary":{"pod":"p"}},

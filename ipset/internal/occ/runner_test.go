@@ -349,6 +349,19 @@ func TestFailedVerification(t *testing.T) {
 			t.Errorf("call %d fails: %v after %d calls", n, err, db.Counts().Calls())
 		}
 	}
+	mem := store.NewMemory()
+	db := faults.NewLimited(mem, store.Limits{Ops: 2})
+	db.Script(func(_ context.Context, c faults.Call) (o faults.Outcome) {
+		if c.N == 5 {
+			if _, err := mem.Commit(bg, []store.Op{{Kind: store.Put, Key: "a", Value: "1"}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return o
+	})
+	if err := newRunner(db).Do(bg, read); err != nil || db.Counts().Calls() <= 5 {
+		t.Errorf("a record that changed meanwhile: %v after %d calls", err, db.Counts().Calls())
+	}
 }
 
 // TestAssume: a record that was assumed not to exist and does is read after the conflict.
