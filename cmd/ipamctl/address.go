@@ -116,6 +116,14 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
+// flagPrefix reads a prefix that a flag names; without one it returns the zero prefix.
+func flagPrefix(flag string) (netip.Prefix, error) {
+	if flag == "" {
+		return netip.Prefix{}, nil
+	}
+	return parsePrefix(flag)
+}
+
 // parsePrefix reads a prefix, or an address as one of full length. Host bits are masked.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
@@ -232,12 +240,9 @@ func (a *app) addressListCommand() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the addresses that are held or cooling",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var p netip.Prefix
-			if in != "" {
-				var err error
-				if p, err = parsePrefix(in); err != nil {
-					return err
-				}
+			p, err := flagPrefix(in)
+			if err != nil {
+				return err
 			}
 			switch as {
 			case "":

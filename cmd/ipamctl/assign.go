@@ -53,7 +53,6 @@ func (a *app) assignCommand() *cobra.Command {
 	flags.BoolVar(&f.partial, "partial", false, "accept fewer addresses than asked")
 	flags.BoolVar(&f.existing, "existing", false, "return what the handle holds, if it holds any")
 	flags.BoolVar(&f.sticky, "sticky", false, "give the handle the addresses back that it had last, if they are free")
-	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
 	return a.labelsFlag(a.dryRunFlag(c))
 }
 

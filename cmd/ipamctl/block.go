@@ -173,6 +173,5 @@ func (a *app) blockListCommand() *cobra.Command {
 	flags.BoolVar(&f.orphans, "orphans", false, "only those without owner")
 	flags.BoolVar(&f.empty, "empty", false, "only those with no address held or cooling")
 	flags.BoolVar(&f.inUse, "in-use", false, "only those with an address held")
-	_ = c.RegisterFlagCompletionFunc("pool", a.completePools)
 	return c
 }

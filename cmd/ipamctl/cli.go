@@ -128,8 +128,28 @@ func (a *app) root() *cobra.Command {
 		a.explainCommand(), a.recordCommand(), a.historyCommand(), a.salvageCommand(), a.compactCommand(), a.adoptCommand(), a.mapCommand(), a.serveCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)
+		a.completeFlags(c)
 	}
 	return root
+}
+
+// flagValues are the values of flags, by command and flag.
+var flagValues = map[string][]string{
+	"host list sort": {"name", "addresses", "blocks", "borrowed"}, "pool list sort": {"order", "use", "name"}, "map by": {"state", "host", "pool"}, "map order": {"hilbert", "rows"},
+	"map view": {"hilbert", "sizes"}, "pool add order": {"fifo", "lowest", "random"}, "pool set order": {"fifo", "lowest", "random"}, "export format": exportFormats, "import format": importFormats,
+	"diff format": append([]string{"in-use"}, importFormats...),
+}
+
+// completeFlags has a shell complete the values of a command's flags.
+func (a *app) completeFlags(c *cobra.Command) {
+	_, name, _ := strings.Cut(c.CommandPath(), " ")
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if values := flagValues[name+" "+f.Name]; values != nil {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		} else if f.Name == "pool" {
+			_ = c.RegisterFlagCompletionFunc(f.Name, a.completePools)
+		}
+	})
 }
 
 // checkNumbers refuses numbers and times below zero, of which only a priority may be one.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,12 +25,9 @@ func (a *app) diffCommand() *cobra.Command {
 			if format != "in-use" && !slices.Contains(importFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(importFormats, ", "))
 			}
-			var within netip.Prefix
-			if in != "" {
-				var err error
-				if within, err = parsePrefix(in); err != nil {
-					return err
-				}
+			within, err := flagPrefix(in)
+			if err != nil {
+				return err
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				stop := a.progress("comparing")

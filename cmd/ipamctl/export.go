@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	var format, to string
+	var format, to, in string
 	c := &cobra.Command{
 		Use: "export", Args: cobra.NoArgs,
 		Short: "Write pools, blocks and addresses in another program's form",
@@ -36,22 +36,31 @@ func (a *app) exportCommand() *cobra.Command {
 			if format == "host-local" && to == "" {
 				return fail(exitUsage, "host-local is a directory: name one with --to")
 			}
+			within, err := flagPrefix(in)
+			switch {
+			case err != nil:
+				return err
+			case in != "" && format == "calico":
+				return fail(exitUsage, "--in: the format calico is of whole pools")
+			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				defer a.progress("exporting")()
-				return a.export(ctx, e, format, to)
+				return a.export(ctx, e, format, to, within)
 			})
 		},
 	}
 	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(exportFormats, ", "))
+	c.Flags().StringVar(&in, "in", "", "export only what lies in this `PREFIX`")
 	c.Flags().StringVar(&to, "to", "", "write to this `FILE`, or directory, instead of standard output")
 	return c
 }
 
-func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string) error {
+func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string, in netip.Prefix) error {
 	inv, err := take(ctx, e)
 	if err != nil {
 		return err
 	}
+	inv.keep(in)
 	var text []byte
 	switch format {
 	case "host-local":

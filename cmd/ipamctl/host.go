@@ -117,7 +117,7 @@ func (a *app) hostListCommand() *cobra.Command {
 			"many of them it has borrowed from blocks of others, and how many of its own blocks' addresses others have borrowed.\n" +
 			"--not-in leaves those that a list of the cluster's nodes lacks, in a form that --labels of assign reads, with \"# end\".",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"name", "addresses", "blocks", "borrowed"}, sort) {
+			if !slices.Contains(flagValues["host list sort"], sort) {
 				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
 			}
 			if a.labels.from = notIn; notIn != "" {

@@ -77,7 +77,7 @@ func testWatch(t *testing.T, name string, delivered bool) {
 }
 
 func TestManual(t *testing.T) {
-	dir := t.TempDir()
+	dir := t.TempDir() + "/man" // which is made
 	if s, _, stderr := call(t, nil, "man", dir); s != exitOK {
 		t.Fatal(stderr)
 	}
@@ -94,5 +94,10 @@ func TestManual(t *testing.T) {
 	_, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, "__complete", "pool", "show", "")
 	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
 		t.Error(out)
+	}
+	for line, want := range map[string]string{"host list --sort": "borrowed\n", "map --view": "sizes\n", "block list --pool": "pods6\t", "diff --format": "in-use\n"} {
+		if _, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, append(append([]string{"__complete"}, strings.Fields(line)...), "")...); !strings.Contains(out, want) {
+			t.Errorf("%s: %s", line, out)
+		}
 	}
 }

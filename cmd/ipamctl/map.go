@@ -126,12 +126,9 @@ func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names 
 			s.leaked[c.Address] = c.Sequence
 		}
 	}
-	var in netip.Prefix
-	if f.in != "" {
-		var err error
-		if in, err = parsePrefix(f.in); err != nil {
-			return nil, err
-		}
+	in, err := flagPrefix(f.in)
+	if err != nil {
+		return nil, err
 	}
 	spaces, err := s.spaces(ctx, e, names)
 	if err != nil {

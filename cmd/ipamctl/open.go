@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,7 +58,7 @@ func (a *app) open(ctx context.Context, m mode) (*source, error) {
 		a.store = a.getenv("IPAMCTL_STORE")
 	}
 	if a.store == "" {
-		return nil, fail(exitUsage, "no store: name one with --store or IPAMCTL_STORE")
+		return nil, fail(exitUsage, "no store: name one with --store or the variable IPAMCTL_STORE, such as bolt:///var/lib/ipam.db; ipamctl --help lists the kinds")
 	}
 	return a.openStore(ctx, "--store", a.store, m)
 }
@@ -139,6 +141,9 @@ func (a *app) openBoltView(ctx context.Context, s *source) error {
 	name := dir + "/copy.db"
 	a.copies = append(a.copies, name, path)
 	if err := boltstore.Snapshot(ctx, path, name); err != nil {
+		if of := new(fs.PathError); errors.As(err, &of) && of.Path == name {
+			return fail(exitUnavailable, "copy %s into %s, to read it: %w; TMPDIR may name another directory", path, filepath.Dir(dir), of.Err)
+		}
 		return err
 	}
 	return s.openBolt(ctx, name, boltstore.Options{ReadOnly: true})

@@ -155,7 +155,7 @@ func (a *app) poolListCommand() *cobra.Command {
 		Short: "List the pools and how full they are",
 		Long:  "list prints the pools in the order in which they are tried, or with --sort use the fullest one first.\nUSE is the share of the addresses that cannot be assigned now.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"order", "use", "name"}, sort) {
+			if !slices.Contains(flagValues["pool list sort"], sort) {
 				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
 			}
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {

@@ -55,22 +55,6 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// The map in the first README of the repository is one of this page, so what draws it is checked by TestDocuments.
-func TestFirstPicture(t *testing.T) {
-	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.ReplaceAll(string(text), "\r\n", "\n")
-	}
-	_, picture, found := strings.Cut(read("../../README.md"), "```console\n")
-	picture, _, closed := strings.Cut(picture, "```\n")
-	if !found || !closed || !strings.HasPrefix(picture, "$ ipamctl map ") || !strings.Contains(read("README.md"), picture) {
-		t.Errorf("README.md of the repository has a picture that is not in this one:\n%s", picture)
-	}
-}
-
 func runDocument(t *testing.T, name string) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

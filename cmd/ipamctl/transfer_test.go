@@ -229,6 +229,18 @@ func testBackup(t *testing.T, from, to string) {
 	}
 }
 
+// An export of a prefix has what lies in it, and nothing else.
+func TestExportOfAPrefix(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	_, out, _ := call(t, env, "export", "--in", "fd00:10::/64")
+	if !strings.Contains(out, "fd00:10::") || strings.Contains(out, "10.1.0.") || strings.Contains(out, "192.0.2.") {
+		t.Error(out)
+	}
+	if status, _, _ := call(t, env, "export", "--in", "fd00:10::/64", "--format", "calico"); status != exitUsage {
+		t.Errorf("status %d", status)
+	}
+}
+
 // A store into which a copy was stopped says so to every command but copy, which goes on.
 func TestStoppedCopy(t *testing.T) {
 	from := newBolt(t, cluster(t))
