@@ -2,6 +2,16 @@
 // allocators. It finds the next clear ordinal, or the best-fitting aligned run of clear
 // ordinals, in a number of steps that does not depend on how full the set is.
 //
+//	b := bitmap.New(1 << 16)
+//	b.SetRange(0, 99)                // [0, 99] are taken
+//	x, ok := b.SetNextClear(50)      // 100: the first free ordinal from 50 on, now taken
+//	b.Clear(7)
+//	x, ok = b.SetNextClear(0)        // 7
+//	fmt.Println(b.Count())           // 101
+//
+// A program that hands out addresses or prefixes wants package servicealloc or cidrset, which
+// stand on this one and lock.
+//
 // # Terms
 //
 // An ordinal is a uint64 position. A set bit is a taken ordinal, a clear bit a free one.

@@ -6,6 +6,19 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
+func Example() {
+	b := bitmap.New(1 << 16)
+	b.SetRange(0, 99)
+	fmt.Println(b.SetNextClear(50))
+	b.Clear(7)
+	fmt.Println(b.SetNextClear(0))
+	fmt.Println(b.Count())
+	// Output:
+	// 100 true
+	// 7 true
+	// 101
+}
+
 // A cursor that goes round: what is given back is not handed out again until all
 // the rest has been.
 func Example_nextFit() {

@@ -2,6 +2,22 @@
 // the same pool: the pod CIDRs of nodes, the prefixes of a delegating router, the blocks
 // of a cluster.
 //
+//	set, err := cidrset.New(netip.MustParsePrefix("10.0.0.0/16"), 24)
+//	if err != nil {
+//		return err
+//	}
+//	p, err := set.AllocateNext()   // 10.0.0.0/24
+//	p, err = set.AllocateNext()    // 10.0.1.0/24
+//	freed, err := set.Release(p)   // 1 child is free again
+//	p, err = set.AllocateNext()    // 10.0.2.0/24
+//
+// The set hands out the /24 prefixes of 10.0.0.0/16 in turn. The one that was released comes
+// round after the others. An error that matches [ipalloc.ErrFull] means that none is free.
+//
+// For the addresses of one subnet, without network and broadcast, use servicealloc.NewRange;
+// for prefixes by node, package cidrset/nodeipam; to keep a set in a file,
+// journal.OpenSet of package ipset/boltstore/journal.
+//
 // # Terms
 //
 // The pool is the masked prefix being divided. A child is one of its 2^k equal prefixes

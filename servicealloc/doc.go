@@ -1,40 +1,62 @@
-// Package servicealloc hands out the addresses and ports of services: one address per
-// service and family, from ranges with a static and a dynamic band, and ports.
+// Package servicealloc hands out the addresses of one range and numbers of ports, in memory:
+// of a subnet, or of the services of a Kubernetes cluster.
 //
-// # Which address will I get, and why
+//	r, err := servicealloc.NewRange(netip.MustParsePrefix("192.0.2.0/24"),
+//		servicealloc.LowestFirst(), servicealloc.StaticBand(0))
+//	if err != nil {
+//		return err
+//	}
+//	gateway := netip.MustParseAddr("192.0.2.1")
+//	err = r.Allocate(gateway)       // a named address
+//	ip, _, err := r.AllocateNext()  // 192.0.2.2
+//	ip, _, err = r.AllocateNext()   // 192.0.2.3
+//	r.Release(ip)
+//	fmt.Println(r.Free())           // 252
 //
-// A range is a prefix. Its usable addresses are all but network and broadcast (IPv4) or
-// all but the base address (IPv6); [FirstAddress], [LastAddress] and [Between] say otherwise.
-// The lowest of them are the static band, the rest is the dynamic band:
-//
-//		prefix          static band                 dynamic band                 addresses
-//		10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
-//		10.96.0.0/27    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.30       16 +    14
-//		10.96.0.0/24    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.254      16 +   238
-//		10.96.0.0/20    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.15.254     256 +  3838
-//		10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
-//		fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
-//
-//	  - You name an address: you get it if it is free, in either band. In the static band
-//	    a well-known one, such as cluster DNS at 10.96.0.10, stays free until you ask.
-//	  - You don't: a [Range] gives you the next free address of the dynamic band at or
-//	    after a random start, coming round at its end, and a [Registry] one of all the
-//	    free ones, each with the same probability in all ranges; with
-//	    [LowestFirst] the lowest free one.
-//	  - The dynamic band is full: the same in the static band, and the answer says spilled;
-//	    with [NeverSpill], or when that is full too, [ipalloc.ErrFull].
-//
-// The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
-// size is 2^hostbits; of n ports it has min(max(16, n/32), 128), none if n <= 16
-// (30000-32767: 86). Both are the rules of Kubernetes (KEP-3070, KEP-3668).
+// The range never hands out 192.0.2.0 and 192.0.2.255, the network and the broadcast address.
+// LowestFirst picks the lowest free address; without it the search begins at a random one.
+// StaticBand(0) lets it pick from all addresses: otherwise the lowest 16 are left for callers
+// that name one until the rest is taken. To survive a restart, open the range with journal.OpenRange of
+// package ipset/boltstore/journal, or save it with MarshalBinary.
 //
 // # Types
 //
+// A range is a prefix and its usable addresses, a band a part of them. A grant is what one owner
+// holds; its generation tells it from the owner's next grant, so that a step that was planned
+// for the one is not taken on the other.
+//
+//   - [Range] and [Ports]: one prefix, one range of ports, without owners. Both are a
+//     [Pool].
 //   - [Registry]: addresses of both families and ports by owner, all or nothing, from
 //     several ranges that come, drain and go. It replaces Kubernetes' ipallocator,
 //     portallocator and their repair loops.
-//   - [Range] and [Ports]: one prefix, one range of ports, without owners. Both are a
-//     [Pool].
+//
+// # Which address an allocation gets
+//
+// The usable addresses of a prefix are all but network and broadcast (IPv4) or
+// all but the base address (IPv6); [FirstAddress], [LastAddress] and [Between] say otherwise.
+// The lowest of them are the static band, the rest is the dynamic band:
+//
+//	prefix          static band                 dynamic band                 addresses
+//	10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
+//	10.96.0.0/27    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.30       16 +    14
+//	10.96.0.0/24    10.96.0.1 - 10.96.0.16      10.96.0.17 - 10.96.0.254      16 +   238
+//	10.96.0.0/20    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.15.254     256 +  3838
+//	10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
+//	fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
+//
+// An address that the caller names is given if it is free, in either band. In the static band a
+// well-known one, such as cluster DNS at 10.96.0.10, stays free until it is asked for.
+//
+// Otherwise a [Range] gives the next free address of the dynamic band at or after a random start,
+// and wraps at its end. A [Registry] gives one of all free ones, each with the same probability in
+// all ranges. With [LowestFirst] both give the lowest free one. When the dynamic band is full, the
+// static band is next, and the answer says spilled. With [NeverSpill], or when that is full
+// too, the call fails with [ipalloc.ErrFull].
+//
+// The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
+// size is 2^hostbits, or the length of the run of [Between]; of n ports it has min(max(16, n/32), 128), none if n <= 16
+// (30000-32767: 86). Both are the rules of Kubernetes (KEP-3070, KEP-3668).
 //
 // # An API server's registry
 //
@@ -44,9 +66,6 @@
 //	no write   Allocate, Release
 //	repair     Diff, Plan, Apply of package repair, every few minutes; they use Move
 //	questions  Get, OwnerOf, Usable, All, Stats, Ranges, Ports, Allocate with DryRun
-//
-// A generation tells one grant of an owner from the next, so that a step that was
-// planned for the one is not taken on the other.
 //
 // # Limits
 //

@@ -87,6 +87,29 @@ func ExampleRegistry_Load() {
 	// servicealloc: load 172.16.0.1 for "default/old": not a usable address of any range
 }
 
+// The addresses of one subnet, the lowest free one first.
+func ExampleRange() {
+	r, err := servicealloc.NewRange(netip.MustParsePrefix("192.0.2.0/24"),
+		servicealloc.LowestFirst(), servicealloc.StaticBand(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	gateway := netip.MustParseAddr("192.0.2.1")
+	fmt.Println(r.Allocate(gateway))
+	ip, _, err := r.AllocateNext()
+	fmt.Println(ip, err)
+	ip, _, err = r.AllocateNext()
+	fmt.Println(ip, err)
+	r.Release(ip)
+	fmt.Println(r.Free())
+	// Output:
+	// <nil>
+	// 192.0.2.2 <nil>
+	// 192.0.2.3 <nil>
+	// 252
+}
+
 func ExampleNewRange() {
 	r, err := servicealloc.NewRange(netip.MustParsePrefix("10.96.0.0/24"))
 	if err != nil {

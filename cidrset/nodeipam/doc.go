@@ -3,6 +3,21 @@
 // [github.com/ipalloc/ipalloc/cidrset/nodeipam/controller] keeps an [Allocator] and the
 // records of an API server in step.
 //
+//	a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{
+//		{Bits: 24, Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}},
+//		{Bits: 64, Pools: []netip.Prefix{netip.MustParsePrefix("fd00::/48")}},
+//	}})
+//	if err != nil {
+//		return err
+//	}
+//	as, err := a.Allocate(nodeipam.Node{Name: "node-1"})  // 10.0.0.0/24 fd00::/64
+//	as, err = a.Allocate(nodeipam.Node{Name: "node-2"})   // 10.0.1.0/24 fd00:0:0:1::/64
+//	as, err = a.Allocate(nodeipam.Node{Name: "node-1"})   // again 10.0.0.0/24 fd00::/64
+//	as, held := a.Release("node-2")
+//
+// Each slot gives a node one prefix. A node that has its prefixes gets the same ones again, and
+// keeps them until it is released. If one family is full, the node gets nothing.
+//
 // # Terms
 //
 // A child is one of the equal prefixes of a pool that a node can get. A reservation is a
