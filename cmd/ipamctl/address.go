@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -235,14 +237,25 @@ func isFree(b *block.Block, ip netip.Addr) bool {
 }
 
 func (a *app) addressListCommand() *cobra.Command {
-	var in, as string
+	var in, as, attribute, sum string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the addresses that are held or cooling",
+		Long:  "list prints every holder of every address, and what cools. With --sum it prints how many are held, the most first.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := flagPrefix(in)
 			if err != nil {
 				return err
+			}
+			key, value, ok := strings.Cut(attribute, "=")
+			switch {
+			case attribute != "" && (!ok || key == ""):
+				return fail(exitUsage, "--attribute %q: want KEY=VALUE", attribute)
+			case as != "" && attribute+sum != "":
+				return fail(exitUsage, "--as %s: the list is whole, without --attribute and --sum", as)
+			}
+			want := func(al alloc.Allocation) bool {
+				return (!p.IsValid() || p.Contains(al.Address)) && (attribute == "" || !al.Cooling && al.Attributes.Map()[key] == value) && (sum == "" || !al.Cooling)
 			}
 			switch as {
 			case "":
@@ -253,16 +266,26 @@ func (a *app) addressListCommand() *cobra.Command {
 			}
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: allocationColumns, empty: "no address is held"}
+				if sum != "" {
+					l.columns = []string{strings.ToUpper(sum), "HELD"}
+				}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					all, err := e.Pools(ctx)
 					if err != nil {
 						return err
 					}
+					rows := l
+					if sum != "" {
+						rows = new(listing)
+					}
 					for b, err := range e.Operator().Blocks(ctx, p) {
 						if err != nil {
 							return err
 						}
-						addAllocations(l, b, all, func(al alloc.Allocation) bool { return !p.IsValid() || p.Contains(al.Address) })
+						addAllocations(rows, b, all, want)
+					}
+					if sum != "" {
+						addSums(l, rows, sum)
 					}
 					return nil
 				})
@@ -270,8 +293,27 @@ func (a *app) addressListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "only those in this `PREFIX`")
+	c.Flags().StringVar(&attribute, "attribute", "", "only those held with this attribute, `KEY=VALUE`")
+	c.Flags().StringVar(&sum, "sum", "", "count them by `WHAT`: host, pool, or the key of an attribute such as namespace")
 	c.Flags().StringVar(&as, "as", "", "in-use: write what one space holds as a `LIST` for gc and check, with its moment, and its end only when it is complete")
 	return c
+}
+
+// addSums adds how many addresses each host, each pool, or each value of an attribute has.
+func addSums(l, rows *listing, by string) {
+	held := map[string]int{}
+	for _, r := range rows.rows {
+		v := r.item.(addressView)
+		of, known := map[string]string{"host": v.Host, "pool": v.Pool}[by]
+		if !known {
+			of = v.Attributes[by]
+		}
+		held[of]++
+	}
+	names := slices.SortedFunc(maps.Keys(held), func(x, y string) int { return cmp.Or(held[y]-held[x], strings.Compare(x, y)) })
+	for _, name := range names {
+		l.add(name, map[string]any{by: name, "held": held[name]}, name, fmt.Sprint(held[name]))
+	}
 }
 
 // writeInUse writes what is held as a list of what is in use.

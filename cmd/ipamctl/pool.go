@@ -149,7 +149,7 @@ func (p *poolUse) cells() []string {
 }
 
 func (a *app) poolListCommand() *cobra.Command {
-	var sort string
+	var sort, in string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the pools and how full they are",
@@ -158,12 +158,22 @@ func (a *app) poolListCommand() *cobra.Command {
 			if !slices.Contains(flagValues["pool list sort"], sort) {
 				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
 			}
+			p, err := flagPrefix(in)
+			if err != nil {
+				return err
+			}
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: poolColumns, empty: "there are no pools"}
+				if in != "" {
+					l.empty = "no pool overlaps " + in
+				}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					all, err := pools(ctx, e)
 					sortPools(all, sort)
 					for i := range all {
+						if p.IsValid() && !p.Overlaps(all[i].Pool.Prefix) {
+							continue
+						}
 						l.add(all[i].Name, all[i].view(), all[i].cells()...)
 					}
 					return err
@@ -171,6 +181,7 @@ func (a *app) poolListCommand() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().StringVar(&in, "in", "", "only pools that overlap this `PREFIX`")
 	c.Flags().StringVar(&sort, "sort", "order", "`BY` order, use or name")
 	return c
 }

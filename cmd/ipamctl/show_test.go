@@ -186,3 +186,30 @@ func TestEveryHolderCounts(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Addresses are found and counted by attribute, host and pool, and pools by a prefix that they overlap.
+func TestSums(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	for line, want := range map[string]string{
+		"address list --sum host -o csv":                  "host,held\nhost:a,20\nhost:c,17\nhost:b,1\n",
+		"address list --sum pool -o csv":                  "pool,held\npods,37\npods6,1\n",
+		"address list --sum namespace -o csv":             "namespace,held\ndefault,34\n,4\n",
+		"address list --attribute namespace=x -o csv":     "address,",
+		"pool list --in 10.1.0.128/25 -o name":            "pods\n",
+		"pool list --in 10.0.0.0/8 -o name":               "pods\n",
+		"pool list --in 10.96.0.0/12":                     "no pool overlaps 10.96.0.0/12",
+		"address list --attribute namespace=x --sum pool": "no address is held",
+	} {
+		if status, out, stderr := call(t, env, strings.Fields(line)...); status != exitOK || !strings.Contains(out+stderr, want) {
+			t.Errorf("%s: status %d\n%s%s", line, status, out, stderr)
+		}
+	}
+	for _, line := range []string{"address list --attribute namespace", "address list --as in-use --sum host"} {
+		if status, _, _ := call(t, env, strings.Fields(line)...); status != exitUsage {
+			t.Errorf("%s: status %d", line, status)
+		}
+	}
+	if _, out, _ := call(t, env, "address", "list", "--attribute", "namespace=default", "-o", "name"); strings.Count(out, "\n") != 34 {
+		t.Error(out)
+	}
+}
