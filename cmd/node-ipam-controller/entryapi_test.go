@@ -266,6 +266,44 @@ func TestInForce(t *testing.T) {
 	})
 }
 
+// Whichever request of a reconciliation fails, it is made again: no object serves nodes without its finalizer, and in the end all are
+// in force and say so.
+func TestEveryRequestFailsOnce(t *testing.T) {
+	for k, failed := 1, true; failed; k++ {
+		failed = false
+		synctest.Test(t, func(t *testing.T) {
+			o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"), clusterCIDR("b", "{perNodeHostBits: 8, ipv4: 10.4.0.0/22}"),
+				clusterCIDR("c", "{perNodeHostBits: 8, ipv4: 10.8.0.0/22}"))
+			n := 0
+			o.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+				n++
+				failed = failed || n == k
+				return n == k, nil, apierrors.NewInternalError(errors.New("no answer"))
+			})
+			o.start()
+			for e := range o.api.allocator.Entries() {
+				if len(o.get("", e.Name).GetFinalizers()) == 0 {
+					t.Errorf("request %d failed, and %s serves nodes without a finalizer", k, e.Name)
+				}
+			}
+			o.api.nodesLoaded()
+			later(time.Minute)
+			for _, name := range []string{"a", "b", "c"} {
+				o.want("", name, true, "0 nodes, 4 free, InForce")
+			}
+			if !o.api.inForce() {
+				t.Errorf("request %d failed, and the set is not in force", k)
+			}
+		})
+		if k > 20 {
+			t.Fatal("a reconciliation does not end")
+		}
+		if !failed && k < 7 {
+			t.Errorf("only %d requests", k-1)
+		}
+	}
+}
+
 // A condition of another controller stays in the status.
 func TestConditionOfAnotherStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
