@@ -161,6 +161,12 @@ func testModel(t *testing.T, s store.Store) {
 		if recs, err := s.Get(context.Background(), nil, keys...); err != nil || !slices.Equal(recs, model) {
 			t.Fatalf("step %d: after %+v: %v, %v, want %v", step, ops, recs, err, model)
 		}
+		listed, _, err := s.List(context.Background(), store.Range{From: "m", To: "n"})
+		slices.SortFunc(listed, func(a, b store.Record) int { return slices.Index(keys, a.Key) - slices.Index(keys, b.Key) })
+		there := slices.DeleteFunc(slices.Clone(model), func(r store.Record) bool { return r.Rev == 0 })
+		if err != nil || !slices.Equal(listed, there) {
+			t.Fatalf("step %d: after %+v: List: %v, %v, want %v", step, ops, listed, err, there)
+		}
 	}
 	for i := range 200 { // each guard counts
 		if _, err := s.Commit(context.Background(), []store.Op{guard(keys[i%records], 1<<41), put("never", "", store.AnyRevision)}); err == nil {

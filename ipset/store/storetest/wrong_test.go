@@ -72,6 +72,27 @@ func (l liar) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return l.Store.Commit(ctx, ops)
 }
 
+// changed returns a lie about each record of a list.
+func changed(lie func(*store.Record)) func([]store.Record) []store.Record {
+	return func(recs []store.Record) []store.Record {
+		for i := range recs {
+			lie(&recs[i])
+		}
+		return recs
+	}
+}
+
+// each returns a lie about each op of a commit.
+func each(lie func(*store.Op)) func([]store.Op) []store.Op {
+	return func(ops []store.Op) []store.Op {
+		ops = slices.Clone(ops)
+		for i := range ops {
+			lie(&ops[i])
+		}
+		return ops
+	}
+}
+
 // liars are stores that break the contract rarely, or where there is much, and the tests that have to fail.
 var liars = map[string]func() liar{
 	"a list of 1,000: Sizes": func() liar {
@@ -111,6 +132,80 @@ var liars = map[string]func() liar{
 			return ops
 		}}
 	},
+	"what was in dst: Get": func() liar {
+		return liar{get: func(s store.Store, _ []store.Record, keys []string) ([]store.Record, error) {
+			return s.Get(context.Background(), nil, keys...)
+		}}
+	},
+	"keys that are not there: Get": func() liar {
+		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
+			recs, err := s.Get(context.Background(), dst, keys...)
+			return slices.DeleteFunc(recs, func(r store.Record) bool { return r.Rev == 0 && r.Key != "kept" }), err
+		}}
+	},
+	"the order of keys: Get": func() liar {
+		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
+			return s.Get(context.Background(), dst, slices.Sorted(slices.Values(keys))...)
+		}}
+	},
+	"a key twice: GetEdges": func() liar {
+		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
+			return s.Get(context.Background(), dst, slices.Compact(slices.Clone(keys))...)
+		}}
+	},
+	"the last of a list: List": func() liar {
+		return liar{list: func(recs []store.Record) []store.Record { return recs[:max(0, len(recs)-1)] }}
+	},
+	"descending order: List": func() liar {
+		return liar{list: func(recs []store.Record) []store.Record {
+			slices.SortFunc(recs, func(a, b store.Record) int { return strings.Compare(a.Key, b.Key) })
+			return recs
+		}}
+	},
+	"the revisions of a list: Model": func() liar { return liar{list: changed(func(r *store.Record) { r.Rev++ })} },
+	"the values of a list: Model":    func() liar { return liar{list: changed(func(r *store.Record) { r.Value = "" })} },
+	"what must not exist: Expectations": func() liar {
+		return liar{commit: each(func(op *store.Op) {
+			if op.Expect == 0 {
+				op.Expect = store.AnyRevision
+			}
+		})}
+	},
+	"any revision: Expectations": func() liar {
+		return liar{commit: each(func(op *store.Op) {
+			if op.Expect == store.AnyRevision {
+				op.Expect = 0
+			}
+		})}
+	},
+	"all guards: Guards": func() liar {
+		return liar{commit: each(func(op *store.Op) {
+			if op.Kind == store.Guard {
+				*op = del("none"+op.Key, store.AnyRevision)
+			}
+		})}
+	},
+	"empty values: Get": func() liar {
+		return liar{commit: each(func(op *store.Op) {
+			if op.Kind == store.Put && op.Value == "" {
+				op.Kind = store.Delete
+			}
+		})}
+	},
+	"bytes that are no text: Binary": func() liar {
+		return liar{commit: each(func(op *store.Op) { op.Value = strings.ToValidUTF8(op.Value, "?") })}
+	},
+	"bytes after a zero: Binary": func() liar {
+		return liar{commit: each(func(op *store.Op) { op.Value, _, _ = strings.Cut(op.Value, "\x00") })}
+	},
+	"removals: Model": func() liar {
+		return liar{commit: each(func(op *store.Op) {
+			if op.Kind == store.Delete {
+				*op = put(op.Key, "", op.Expect)
+			}
+		})}
+	},
+	"all but the first: AllOrNothing": func() liar { return liar{commit: func(ops []store.Op) []store.Op { return ops[:min(1, len(ops))] }} },
 	"a Get of 1,000: Model": func() liar {
 		n, last := 0, []store.Record(nil)
 		return liar{get: func(s store.Store, dst []store.Record, keys []string) ([]store.Record, error) {
@@ -149,6 +244,18 @@ func TestWrongStores(t *testing.T) {
 	}{
 		"two events of one revision": {"^WatchOrder$", func(t *testing.T) store.Store {
 			return wrong{memory(t), func(ev *store.Event) { ev.Rev |= 1 }}
+		}},
+		"changes without values": {"^Watch$", func(t *testing.T) store.Store {
+			return wrong{memory(t), func(ev *store.Event) { changed(func(r *store.Record) { r.Value = "" })(ev.Changes) }}
+		}},
+		"changes of another revision": {"^Watch$", func(t *testing.T) store.Store {
+			return wrong{memory(t), func(ev *store.Event) { changed(func(r *store.Record) { r.Rev++ })(ev.Changes) }}
+		}},
+		"the last change of an event": {"^Watch$", func(t *testing.T) store.Store {
+			return wrong{memory(t), func(ev *store.Event) { ev.Changes = ev.Changes[:max(0, len(ev.Changes)-1)] }}
+		}},
+		"changes in descending order": {"^Watch$", func(t *testing.T) store.Store {
+			return wrong{memory(t), func(ev *store.Event) { slices.Reverse(ev.Changes) }}
 		}},
 		"a watch that ends in between": {"^WatchForgets$", func(t *testing.T) store.Store { return forgetful{memory(t)} }},
 		"no commits": {"^(Get|Expectations|AllOrNothing|Guards|BadCommits|Binary|OneWinner|Snapshots|GetEdges|Errors|Current|OpsAreTheCallers)$", func(t *testing.T) store.Store {
