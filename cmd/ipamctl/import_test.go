@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,5 +61,22 @@ func TestInterruptedImport(t *testing.T) {
 		if got := picture(db); got != want {
 			t.Fatalf("commit %d:\n%s\nwant\n%s", k, got, want)
 		}
+	}
+}
+
+// Leases and cooldowns end when they do in the source, however long the import takes.
+func TestImportKeepsEnds(t *testing.T) {
+	dir := t.TempDir()
+	from, to := newBolt(t, cluster(t)), "bolt://"+dir+"/to.db"
+	if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": from}, "export", "--to", dir+"/all.json"); status != exitOK {
+		t.Fatal(stderr)
+	}
+	var seconds atomic.Int64
+	slow := &app{stdout: io.Discard, stderr: io.Discard, getenv: func(string) string { return to }, now: func() time.Time { return noon.Add(time.Duration(seconds.Add(1)) * time.Second) }}
+	if status := slow.run(t.Context(), []string{"import", dir + "/all.json"}); status != exitOK {
+		t.Fatal(status)
+	}
+	if status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": to}, "diff", from); status != exitOK {
+		t.Error(out, stderr)
 	}
 }
