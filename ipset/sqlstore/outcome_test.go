@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -408,4 +410,27 @@ func TestManyStores(t *testing.T) {
 			t.Errorf("counted to %d, want %d", n, stores*rounds)
 		}
 	})
+}
+
+// Each statement of a commit fails once: the commit fails, and changes nothing.
+func TestStatementsFail(t *testing.T) {
+	db := sqliteFile(t)
+	s := openIn(t, db, Options{})
+	put(t, s, "old", "1")
+	before, _, err := s.List(t.Context(), store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"INSERT ON ipalloc_records", "DELETE ON ipalloc_records", "INSERT ON ipalloc_changes", "UPDATE ON ipalloc_meta"} {
+		run(t, db, "CREATE TRIGGER fails BEFORE "+when+" BEGIN SELECT RAISE(ABORT, 'made up'); END")
+		ops := []store.Op{{Kind: store.Put, Key: "new", Expect: 0}, {Kind: store.Delete, Key: "old", Expect: before[0].Rev}}
+		if _, err := s.Commit(t.Context(), ops); err == nil || !strings.Contains(err.Error(), "made up") || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", when, err)
+		}
+		run(t, db, "DROP TRIGGER fails")
+		if after, _, err := s.List(t.Context(), store.Range{}); err != nil || !slices.Equal(after, before) {
+			t.Errorf("%s: %v, %v", when, after, err)
+		}
+	}
+	put(t, s, "new", "2")
 }
