@@ -26,7 +26,7 @@ import (
 // Errors: [ipalloc.ErrOutOfRange] if the store no longer has the commits after that revision, or if the loop body is so slow that
 // the store forgets commits before they are delivered: begin again with 0, and take the state that comes as the outcome of all
 // that was missed. [ipalloc.ErrCorrupt] for a record that cannot be read, [ipalloc.ErrVersion] for one of a
-// later version. Else the error of the store or of ctx.
+// another version. Else the error of the store or of ctx.
 //
 // No lock is held while the loop body runs, and no goroutine outlives the loop.
 func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Commit, error] {

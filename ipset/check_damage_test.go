@@ -328,7 +328,7 @@ func TestDamagedPageOfAPool(t *testing.T) {
 	page := w.list(store.Range{From: record.KindPage, To: record.EndOf(record.KindPage)})[0]
 	for value, want := range map[string]error{
 		"": ipalloc.ErrCorrupt, page.Value[:len(page.Value)-1]: ipalloc.ErrCorrupt, page.Value + "x": ipalloc.ErrCorrupt,
-		"\x00" + page.Value[1:]: ipalloc.ErrCorrupt, "\x09" + page.Value[1:]: ipalloc.ErrVersion,
+		"\x00" + page.Value[1:]: ipalloc.ErrVersion, "\x09" + page.Value[1:]: ipalloc.ErrVersion,
 	} {
 		w.restore([]store.Record{{Key: page.Key, Value: value}}, page.Key)
 		if err := w.engine(w.store).UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); !errors.Is(err, want) {

@@ -35,17 +35,17 @@ func versioned(r store.Record) string {
 	return ""
 }
 
-// laterVersions returns, for one record of each kind, the operations that make it one of a later version, as a commit of a later
-// release does: the catalog is two records, and the record of a block is written with those of its addresses.
-func laterVersions(t *testing.T) map[string][]store.Op {
-	later := func(r store.Record) store.Op {
-		return store.Op{Kind: store.Put, Key: r.Key, Value: string([]byte{r.Value[0] + 1}) + r.Value[1:], Expect: store.AnyRevision}
+// otherVersions returns, for one record of each kind, the operations that add by to its version, as a commit of another release
+// does: the catalog is two records, and the record of a block is written with those of its addresses.
+func otherVersions(t *testing.T, by byte) map[string][]store.Op {
+	other := func(r store.Record) store.Op {
+		return store.Op{Kind: store.Put, Key: r.Key, Value: string([]byte{r.Value[0] + by}) + r.Value[1:], Expect: store.AnyRevision}
 	}
 	all := make(map[string][]store.Op)
 	w := busy(t)
 	for _, r := range w.list(store.Range{}) {
 		if kind := versioned(r); kind == "catalog" || kind != "" && all[kind] == nil {
-			all[kind] = append(all[kind], later(r))
+			all[kind] = append(all[kind], other(r))
 		}
 	}
 	at, _ := record.ParseAddressKey(all["address"][0].Key)
@@ -58,8 +58,8 @@ func laterVersions(t *testing.T) map[string][]store.Op {
 	return all
 }
 
-// TestLaterVersion: a call that meets a record of a later version fails with ErrVersion, and none writes that record.
-func TestLaterVersion(t *testing.T) {
+// TestOtherVersion: a call that meets a record of another version fails with ErrVersion, and none writes that record.
+func TestOtherVersion(t *testing.T) {
 	h := alloc.HostOwner("h")
 	again := want("h", 1, "sticky")
 	again.Sticky, again.Request = true, "request"
@@ -77,26 +77,28 @@ func TestLaterVersion(t *testing.T) {
 		"all":     func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
 		"handle":  func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err },
 	}
-	for kind, ops := range laterVersions(t) {
-		refused := 0
-		for _, name := range slices.Sorted(maps.Keys(calls)) {
-			w := busy(t)
-			w.clock.add(1000 * time.Hour)
-			if _, err := w.store.Commit(bg, ops); err != nil {
-				t.Fatal(err)
+	for _, by := range []byte{1, 255} { // a later one, an earlier one
+		for kind, ops := range otherVersions(t, by) {
+			refused := 0
+			for _, name := range slices.Sorted(maps.Keys(calls)) {
+				w := busy(t)
+				w.clock.add(1000 * time.Hour)
+				if _, err := w.store.Commit(bg, ops); err != nil {
+					t.Fatal(err)
+				}
+				err := calls[name](w.engine(w.store))
+				if errors.Is(err, ipalloc.ErrVersion) {
+					refused++
+				} else if err != nil {
+					t.Errorf("%s, %s: %v", kind, name, err)
+				}
+				if !w.has(ops[0]) {
+					t.Errorf("%s, %s: written, with %v", kind, name, err)
+				}
 			}
-			err := calls[name](w.engine(w.store))
-			if errors.Is(err, ipalloc.ErrVersion) {
-				refused++
-			} else if err != nil {
-				t.Errorf("%s, %s: %v", kind, name, err)
+			if refused == 0 || kind == "catalog" && refused < len(calls) {
+				t.Errorf("%s: %d calls refused", kind, refused)
 			}
-			if !w.has(ops[0]) {
-				t.Errorf("%s, %s: written, with %v", kind, name, err)
-			}
-		}
-		if refused == 0 || kind == "catalog" && refused < len(calls) {
-			t.Errorf("%s: %d calls refused", kind, refused)
 		}
 	}
 }
@@ -107,24 +109,26 @@ func (w *world) has(op store.Op) bool {
 	return len(recs) == 1 && recs[0].Value == op.Value
 }
 
-// TestCheckOfALaterVersion: the check reports a record of a later version. It plans no repair, which could write over what a later
+// TestCheckOfAnotherVersion: the check reports a record of another version. It plans no repair, which could write over what another
 // release holds there, except of what follows from the blocks alone.
-func TestCheckOfALaterVersion(t *testing.T) {
-	for kind, ops := range laterVersions(t) {
-		w := busy(t)
-		uses := w.used()
-		if kind == "block" || kind == "address" || kind == "catalog" { // and what is met after them is damaged
-			memo := w.list(store.Range{From: record.KindSticky, To: record.EndOf(record.KindSticky)})[0]
-			w.restore([]store.Record{{Key: memo.Key, Value: "\x00"}}, memo.Key)
-		}
-		if _, err := w.store.Commit(bg, ops); err != nil {
-			t.Fatal(err)
-		}
-		rep, err := w.engine(w.store).Operator().Check(bg, slices.Values(uses))
-		if err != nil || !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool {
-			return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key == p.Key }) && strings.Contains(p.Detail, "version")
-		}) || kind != "owner" && kind != "page" && len(rep.Repair) > 0 {
-			t.Errorf("%s: %+v, %v", kind, rep, err)
+func TestCheckOfAnotherVersion(t *testing.T) {
+	for _, by := range []byte{1, 255} { // a later one, an earlier one
+		for kind, ops := range otherVersions(t, by) {
+			w := busy(t)
+			uses := w.used()
+			if kind == "block" || kind == "address" || kind == "catalog" { // and what is met after them is damaged
+				memo := w.list(store.Range{From: record.KindSticky, To: record.EndOf(record.KindSticky)})[0]
+				w.restore([]store.Record{{Key: memo.Key, Value: "\x01"}}, memo.Key)
+			}
+			if _, err := w.store.Commit(bg, ops); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := w.engine(w.store).Operator().Check(bg, slices.Values(uses))
+			if err != nil || !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool {
+				return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key == p.Key }) && strings.Contains(p.Detail, "version")
+			}) || kind != "owner" && kind != "page" && len(rep.Repair) > 0 {
+				t.Errorf("%s: %+v, %v", kind, rep, err)
+			}
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestHostileRecords(t *testing.T) {
 	}
 }
 
-// unreadable reports whether an error is that of a record which is damaged or of a later version.
+// unreadable reports whether an error is that of a record which is damaged or of another version.
 func unreadable(err error) bool {
 	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, ipalloc.ErrVersion)
 }

@@ -211,7 +211,7 @@ func decodeRoots(value string) (pools []Pool, err error) {
 	return pools, nil
 }
 
-// unreadable returns the error for a record that cannot be decoded: ErrCorrupt, or ErrVersion for that of a later version.
+// unreadable returns the error for a record that cannot be decoded: ErrCorrupt, or ErrVersion for that of another version.
 func unreadable(p netip.Prefix, what string, err error) *ipalloc.Error {
 	return &ipalloc.Error{Package: pkg, Prefix: p, Reason: "record of " + what + ": " + err.Error(), Err: err}
 }

@@ -269,8 +269,8 @@ func TestErrorsNameTheRecord(t *testing.T) {
 		want             error
 		prefix, pool     netip.Prefix
 	}{
-		{"a damaged holding", holdingKey(at), "\x01", func(a *Allocator) error { _, err := a.Path(t.Context(), prefix("10.0.0.0/32")); return err }, ipalloc.ErrCorrupt, at, netip.Prefix{}},
-		{"a later version", holdingKey(at), "\x09", func(a *Allocator) error {
+		{"a damaged holding", holdingKey(at), "\x02", func(a *Allocator) error { _, err := a.Path(t.Context(), prefix("10.0.0.0/32")); return err }, ipalloc.ErrCorrupt, at, netip.Prefix{}},
+		{"another version", holdingKey(at), "\x01", func(a *Allocator) error {
 			_, err := a.Allocate(t.Context(), Request{Pool: at, Owner: "o", Bits: 28})
 			return err
 		}, ipalloc.ErrVersion, at, netip.Prefix{}},

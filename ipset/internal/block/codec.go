@@ -158,7 +158,7 @@ func (b *Block) appendSpans(dst []byte) []byte {
 
 // Decode reads what [Block.Append] writes for the block of a prefix. None of its addresses is loaded.
 //
-// It returns [ipalloc.ErrVersion] for a later version and [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
+// It returns [ipalloc.ErrVersion] for another version and [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
 func Decode(p netip.Prefix, s string) (*Block, error) {
 	b := new(Block)
 	if err := b.Decode(p, s); err != nil {

@@ -103,7 +103,7 @@ func TestBlockDecodeRefusesDamage(t *testing.T) {
 				if again := c.Append(nil); string(again) != string(bad) {
 					t.Fatalf("byte %d changed: a second form of one block:\n%x\n%x", i, bad, again)
 				}
-			} else if !errors.Is(err, refusal(i, data[i], bad[i])) {
+			} else if !errors.Is(err, refusal(i)) {
 				t.Fatalf("byte %d changed: %v", i, err)
 			}
 		}
@@ -167,9 +167,9 @@ func TestRecordOfAnotherState(t *testing.T) {
 	}
 }
 
-// refusal returns the error for a record of which byte i was one thing and is another: the first is the version.
-func refusal(i int, was, is byte) error {
-	if i == 0 && is > was {
+// refusal returns the error for a record of which byte i differs: the first is the version.
+func refusal(i int) error {
+	if i == 0 {
 		return ipalloc.ErrVersion
 	}
 	return ipalloc.ErrCorrupt
@@ -190,7 +190,7 @@ func TestAddressDecodeRefusesDamage(t *testing.T) {
 					if again := a.Append(nil, length); string(again) != string(bad) {
 						t.Fatalf("byte %d changed: a second form of one address:\n%x\n%x", i, bad, again)
 					}
-				} else if !errors.Is(err, refusal(i, data[i], bad[i])) {
+				} else if !errors.Is(err, refusal(i)) {
 					t.Fatalf("byte %d changed: %v", i, err)
 				}
 			}

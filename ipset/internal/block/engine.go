@@ -10,7 +10,7 @@ import (
 )
 
 // LoadRecord loads the address of a held or cooling ordinal from its coded record, "" for none. It returns [ipalloc.ErrCorrupt] for one
-// that does not go with the block, and [ipalloc.ErrVersion] for one of a later version.
+// that does not go with the block, and [ipalloc.ErrVersion] for one of another version.
 func (b *Block) LoadRecord(x uint64, record string) error {
 	a, length, err := DecodeAddress(record)
 	if err != nil {

@@ -100,7 +100,7 @@ type checker struct {
 	lost bool                     // marks are lost: new blocks must begin above all sequence numbers
 	gone map[netip.Prefix]*remake // blocks to be made again
 
-	later bool // a record that others follow from is of a later version
+	later bool // a record that others follow from is of another version
 }
 
 func newChecker(ctx context.Context, in reader, past int64, limits store.Limits) *checker {

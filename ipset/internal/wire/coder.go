@@ -101,7 +101,7 @@ func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 	}
 }
 
-// Version codes the version of a form. A later one fails with [ipalloc.ErrVersion].
+// Version codes the version of a form. Any other one fails with [ipalloc.ErrVersion].
 func (c *Coder) Version(v byte) {
 	if c.Writes {
 		c.B = append(c.B, v)

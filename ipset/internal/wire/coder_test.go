@@ -86,7 +86,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRefused: a form of a later version is a mismatch; anything else that no Coder has written is corrupt.
+// TestRefused: a form of another version fails with ErrVersion; anything else that no Coder has written is corrupt.
 func TestRefused(t *testing.T) {
 	prefix, index := func(c *Coder) { c.Prefix(new(netip.Prefix)) }, func(c *Coder) { c.Index(true, new(addr.U128)) }
 	version := func(c *Coder) { c.Version(2) }
@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 		code  func(*Coder)
 		want  error
 	}{
-		{"\x02", version, nil}, {"\x03", version, ipalloc.ErrVersion}, {"\x01", version, ipalloc.ErrCorrupt}, {"", version, ipalloc.ErrCorrupt},
+		{"\x02", version, nil}, {"\x03", version, ipalloc.ErrVersion}, {"\x01", version, ipalloc.ErrVersion}, {"", version, ipalloc.ErrCorrupt},
 		{"4\x0a\x00\x00\x00\x08", prefix, nil}, {"4\x0a\x00\x00\x01\x08", prefix, ipalloc.ErrCorrupt}, {"4\x0a\x00\x00\x00\x21", prefix, ipalloc.ErrCorrupt},
 		{"5\x0a\x00\x00\x00\x08", prefix, ipalloc.ErrCorrupt}, {"6\x0a\x00\x00\x00\x08", prefix, ipalloc.ErrCorrupt},
 		{"4\x0a\x00\x00\x00\x08 ", prefix, ipalloc.ErrCorrupt}, {"\x0a\x00\x00\x00", index, ipalloc.ErrCorrupt},

@@ -65,12 +65,10 @@ func (r *Reader) Byte() byte {
 	return c
 }
 
-// Version reads the version of a form. A later one fails with [ipalloc.ErrVersion].
+// Version reads the version of a form. Any other one fails with [ipalloc.ErrVersion].
 func (r *Reader) Version(v byte) {
-	if got := r.Byte(); got > v {
-		r.Err, r.S = fmt.Errorf("%w: version %d", ipalloc.ErrVersion, got), ""
-	} else if got != v {
-		r.Fail("version")
+	if got := r.Byte(); got != v && r.Err == nil {
+		r.Err, r.S = fmt.Errorf("%w: version %d, and this program reads version %d", ipalloc.ErrVersion, got, v), ""
 	}
 }
 
