@@ -42,7 +42,8 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 }
 
 // AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
-// ranges, because the caller names the address, and selectors unless Selectors is set. If the handle already holds the address,
+// ranges, because the caller names the address, and selectors unless Selectors is set; with Automatic it obeys all of them, as AutoAssign
+// does. If the handle already holds the address,
 // AssignIP returns the allocation as it is.
 //
 // With Claim.Share, a held address that its first holder shares under the same key gets one more holder, also from a block of
@@ -53,7 +54,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its block is another owner's and affinity is strict, and
 // if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that released it;
 // [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved] for one of the Head or
-// Tail of its block; [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many
+// Tail of its block, and with Automatic for one that automatic assignment leaves out; [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many
 // holders as it may have, or whose record would take more than 256 KiB or than the store takes; [ipalloc.ErrConflict],
 // [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {

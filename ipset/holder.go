@@ -20,15 +20,15 @@ func (e *Engine) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) error 
 	return e.release.SetAttributes(ctx, a)
 }
 
-// Renew moves the end of all leases of a handle to ttl from now and returns them with their new end. Addresses that it holds
-// without a lease stay as they are and are not among them. It returns [ipalloc.ErrNotHeld] if the handle has no lease, because
+// Renew moves the end of all leases of a handle to ttl from now and returns them with their new end; a ttl of 0 makes them
+// permanent. Addresses that it holds without a lease stay as they are and are not among them. It returns [ipalloc.ErrNotHeld] if the handle has no lease, because
 // there is none or because it has ended, [ipalloc.ErrInvalid], or an error of the store with the leases renewed so far.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
 	return e.release.Renew(ctx, handle, ttl)
 }
 
-// RenewIP moves the end of the lease of one address to ttl from now and returns the allocation with its new end. An address that is
-// held without a lease stays as it is and is returned without one. Fields of the guard that are set must be those of the
+// RenewIP moves the end of the lease of one address to ttl from now and returns the allocation with its new end; a ttl of 0 makes
+// it permanent. An address that is held without a lease stays as it is and is returned without one. Fields of the guard that are set must be those of the
 // holder.
 //
 // Errors, nothing changed, each a refusal for a client: [ipalloc.ErrMismatch] with the holder if the guard names another,

@@ -135,7 +135,8 @@ func TestLeaseRefusals(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func() error{
-		"renewed for no time":  func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, 0); return err },
+		"renewed for less":     func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, -1); return err },
+		"all renewed for less": func() error { _, err := w.Renew(bg, "c1", -1); return err },
 		"declined for no time": func() error { _, err := w.Decline(bg, alloc.DeclineArgs{Address: held}); return err },
 		"offered for no time":  func() error { _, err := w.Offer(bg, want("dhcp", 1, "c1")); return err },
 		"offered to nothing":   func() error { _, err := w.Offer(bg, offer("")); return err },

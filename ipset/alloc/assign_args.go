@@ -44,7 +44,8 @@ type AssignArgs struct {
 	Aligned bool
 	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more. The numbers do
 	// not count then: a handle with addresses of one family gets none of the other. Calls with Existing for one handle give it addresses
-	// once, also when they come from several engines at the same time. It costs one round trip more, and goes without a Request.
+	// once, also when they come from several engines at the same time. Their leases stay as they are, without a TTL too: Renew
+	// moves their end. It costs one round trip more, and goes without a Request.
 	Existing bool
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
 	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
@@ -78,6 +79,10 @@ type AssignIPArgs struct {
 	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
 	// Namespace. If it is false, no selector is applied. Pool.Manual is ignored in either case, because the address names the pool.
 	Selectors bool
+	// Automatic gives the address only if automatic assignment could give it to the owner, else the call fails: the selectors of its pool
+	// apply, its Ranges, Subnet and the reservations, and affinity. So a client gets the address that it asks for, or a refusal, as a
+	// DHCP client that restarts does. Use is then Workload by default. It goes without Share.
+	Automatic bool
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
 	// MaxBlocks narrows the limit of blocks per host if it is above 0.

@@ -131,6 +131,7 @@ func assigning() []Call {
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
 		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
 		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
+		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.92"), Owner: host("h2"), Claim: claim("new"), Automatic: true}),
 		ip("four", alloc.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Claim: alloc.Claim{Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}}),
 		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: alloc.Claim{Handle: "new", TTL: time.Hour}})
@@ -173,6 +174,10 @@ func releasing() []Call {
 		}},
 		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.Renew(ctx, "leased", 48*time.Hour)
+			return answer(err, got)
+		}},
+		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Renew(ctx, "leased", 0)
 			return answer(err, got)
 		}},
 		{Method: "RenewIP", May: handle("three"), Do: func(ctx ctx, e engine) (string, error) {

@@ -159,6 +159,7 @@ func (f *filler) memos() {
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "here", Expect: store.AnyRevision}}})
 	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: alloc.Claim{Handle: "requested ip"}, Request: "request-2", Sticky: true,
 		Use: alloc.Workload, Selectors: true, Namespace: map[string]string{"team": "a"}, MaxBlocks: 64})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.203"), Owner: host("h3"), Claim: alloc.Claim{Handle: "exactly"}, Automatic: true})
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "sticky"}, Sticky: true, Wish: at("10.0.3.60")})
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "away"}, Sticky: true, Existing: false})
 	_, err = f.e.ReleaseByHandle(f.Context(), "away")

@@ -82,7 +82,8 @@ func TestAssignmentsAreThoseAfterASweep(t *testing.T) {
 			}
 		}
 		for i := range 16 {
-			a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Claim: alloc.Claim{Handle: "new"}}
+			a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Claim: alloc.Claim{Handle: "new"},
+				Automatic: i%2 == 1}
 			w.swept(t, "", limits[0], Call{Method: "AssignIP", Do: func(ctx ctx, e engine) (string, error) { got, err := e.AssignIP(ctx, a); return answer(err, got) }}, a.Address.String())
 		}
 		w.swept(t, "", limits[0], Call{Method: "EnsureBlock", Do: func(ctx ctx, e engine) (string, error) {

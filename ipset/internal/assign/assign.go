@@ -48,12 +48,21 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
 func (e *Assigner) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, a, false)
+	return e.assign(ctx, a, plain)
 }
+
+// mode is what an assignment does beside the common things.
+type mode uint8
+
+const (
+	plain   mode = iota
+	offered      // Existing moves the end of a lease that would end before TTL
+	exactly      // the Wish, or an error
+)
 
 // assign carries out an assignment. Of named addresses a Use of 0 is any. An offer moves the end of a
 // lease that would end before TTL.
-func (e *Assigner) assign(ctx context.Context, a alloc.AssignArgs, offer bool) (alloc.Assigned, error) {
+func (e *Assigner) assign(ctx context.Context, a alloc.AssignArgs, how mode) (alloc.Assigned, error) {
 	if err := (&args{a}).check(); err != nil {
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
 	}
@@ -64,7 +73,7 @@ func (e *Assigner) assign(ctx context.Context, a alloc.AssignArgs, offer bool) (
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.args, p.offer, p.also = args{a}, offer, txn.Also{Ops: a.Also}
+	p.args, p.mode, p.also = args{a}, how, txn.Also{Ops: a.Also}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
@@ -133,8 +142,8 @@ type args struct{ alloc.AssignArgs }
 // complete, commit carries them out.
 type AssignPlan struct {
 	args
-	most   int  // how many addresses the commit takes, with Partial
-	offer  bool // Existing moves the end of a lease that would end before TTL
+	most   int // how many addresses the commit takes, with Partial
+	mode   mode
 	node   map[string]string
 	result alloc.Assigned
 	memo   record.Memo
@@ -250,6 +259,9 @@ func (p *AssignPlan) digest() string {
 	if a.From.IsValid() {
 		call = "auto from " + a.From.String()
 	}
+	if p.mode == exactly {
+		call = "exactly"
+	}
 	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses, a.Wish)
 }
@@ -278,7 +290,13 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 		if s.want == 0 {
 			continue
 		}
-		if err := s.Choose(p.cat.Catalog, p.choice(p.node, s.family)); err != nil {
+		choice := p.choice(p.node, s.family)
+		if p.mode == exactly {
+			if err := p.onlyPool(&choice); err != nil {
+				return err
+			}
+		}
+		if err := s.Choose(p.cat.Catalog, choice); err != nil {
 			return err
 		}
 	}
@@ -341,6 +359,9 @@ func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 
 // pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
+	if p.mode == exactly {
+		return p.pickExactly(t, s)
+	}
 	onward := p.From.IsValid() && p.From.Is4() == (s.family == 4)
 	if p.Sticky || p.Wish.IsValid() && p.Wish.Is4() == (s.family == 4) {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {
@@ -376,5 +397,5 @@ func (e *Assigner) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigne
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, a, true)
+	return e.assign(ctx, a, offered)
 }

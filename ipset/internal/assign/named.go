@@ -4,6 +4,7 @@ package assign
 // is a pick like the automatic ones, so that both kinds share one commit, and one meaning of sharing, limits and requests.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,22 @@ import (
 
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
 func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
-	got, err := e.assign(ctx, alloc.AssignArgs{
+	args := alloc.AssignArgs{
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
 		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
-	}, false)
+	}
+	how := plain
+	if a.Automatic {
+		if a.Share != (alloc.Share{}) {
+			err := cause.Invalid("Automatic", "it goes without Share")
+			return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
+		}
+		how, args.Addresses, args.Wish, args.Use = exactly, nil, a.Address, cmp.Or(a.Use, alloc.Workload)
+		if args.Num4 = 1; !a.Address.Is4() {
+			args.Num4, args.Num6 = 0, 1
+		}
+	}
+	got, err := e.assign(ctx, args, how)
 	if err != nil {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}

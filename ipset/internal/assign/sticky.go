@@ -29,6 +29,9 @@ func (p *AssignPlan) preferred(yield func(netip.Addr) bool) {
 	if p.Wish.IsValid() && !yield(p.Wish) {
 		return
 	}
+	if p.mode == exactly {
+		return
+	}
 	for _, id := range p.last.Ids {
 		if a := id.Addr(); a != p.Wish && !yield(a) {
 			return

@@ -245,7 +245,8 @@ func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	return n
 }
 
-// Extend moves the end of the lease that a holder of an ordinal has, and reports whether there is one.
+// Extend moves the end of the lease that a holder of an ordinal has, and reports whether there is one. An end of 0 takes the lease away:
+// the ordinal stays held.
 func (b *Block) Extend(x, seq uint64, until int64) bool {
 	st, a := b.Look(x)
 	if st != Held {
@@ -255,11 +256,10 @@ func (b *Block) Extend(x, seq uint64, until int64) bool {
 	if !ok || h.Until == 0 {
 		return false
 	}
+	b.end(h.Until)
+	b.begin(until)
 	h.Until = until
 	b.Change(x).replace(h)
-	if until < b.lease {
-		b.lease = until
-	}
 	b.ended = true
 	return true
 }

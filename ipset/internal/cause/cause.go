@@ -35,6 +35,7 @@ var (
 var (
 	NoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
 	Outside    error = &cause{"no pool has the address", ipalloc.ErrNotFound}
+	KeptBack   error = &cause{"reserved, or outside of the ranges of its pool", ipalloc.ErrReserved}
 	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
 	Short      error = &cause{"not enough addresses", ipalloc.ErrFull}
 	Cooling    error = &cause{"not enough addresses", ipalloc.ErrCooling}

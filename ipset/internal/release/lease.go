@@ -20,8 +20,8 @@ import (
 // Renew carries out the call of that name.
 func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
 	err := cause.Name("handle", handle)
-	if err == nil && ttl <= 0 {
-		err = cause.Invalid("ttl", "%v is not above 0", ttl)
+	if err == nil && ttl < 0 {
+		err = cause.Invalid("ttl", "%v is negative", ttl)
 	}
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
@@ -63,7 +63,7 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 		p.done = n
 		held, err := t.HeldAt(cat, p.ids[:n], nil, p.handle)
 		if err == nil {
-			p.renewed = t.Extend(held, block.Later(t.Now, int64(p.ttl)))
+			p.renewed = t.Extend(held, block.LeaseEnd(t.Now, p.ttl))
 		}
 		return err
 	})
@@ -72,15 +72,15 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 // RenewIP carries out the call of that name.
 func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
 	var renewed alloc.Allocation
-	if ttl <= 0 {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "%v is not above 0", ttl)})
+	if ttl < 0 {
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "%v is negative", ttl)})
 	}
 	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
 		_, was := h.Be.Look(h.X)
 		if renewed = was.AllocationOf(a, h.Be.At.Bits(), h.Holder); h.Until == 0 {
 			return nil
 		}
-		renewed = t.Extend([]txn.Place{h}, block.Later(t.Now, int64(ttl)))[0]
+		renewed = t.Extend([]txn.Place{h}, block.LeaseEnd(t.Now, ttl))[0]
 		return nil
 	}, nil)
 	if err != nil {
