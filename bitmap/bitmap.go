@@ -61,8 +61,9 @@ func NewPow2(order int) *Bitmap {
 //go:noinline
 func badOrder(order int) { panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order)) }
 
-// Len returns n, the number of ordinals, set or not. It returns [math.MaxUint64]
-// for a space of 2^64, which [Bitmap.Last] distinguishes from one less. O(1).
+// Len returns n, the number of ordinals, set or not. For a space of 2^64 ordinals it
+// returns [math.MaxUint64], as for one ordinal less; [Bitmap.Last] tells them apart.
+// O(1).
 func (b *Bitmap) Len() uint64 {
 	if !b.some {
 		return 0

@@ -32,10 +32,10 @@ type order struct {
 // recorded.
 const unreported = ^uint16(0)
 
-// BestFit returns the first ordinal of the lowest of the smallest maximal aligned
-// runs of clear ordinals that hold 2^k: the first 2^k of it are the best place to
-// take, because that breaks the smallest run that fits. ok is false if there is
-// no such run. It panics if k is negative. The set is unchanged.
+// BestFit returns the place at which taking 2^k ordinals breaks the smallest run that
+// fits: the first ordinal of the smallest maximal aligned run of clear ordinals that
+// holds 2^k, and of the lowest if there are several. ok is false if there is no such
+// run. It panics if k is negative. The set is unchanged.
 //
 // O(log n) steps, and a constant number for each word that flipped since the
 // last call. The first call builds the summaries, one pass over the set.

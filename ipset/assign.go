@@ -75,8 +75,8 @@ func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned,
 // blocks there, which need not have room. Without any it claims one, as AutoAssign would, and assigns no address. Num4 and Num6
 // say which families; their values do not count.
 //
-// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if there is a block and it may not be claimed,
-// an error of a shortage if there is none.
+// Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if a block is free but a limit forbids the
+// owner to claim it, and the error of a shortage if no block is free.
 func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []netip.Prefix, err error) {
 	return e.assign.EnsureBlock(ctx, a)
 }

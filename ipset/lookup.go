@@ -29,8 +29,8 @@ func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]alloc
 	return e.query.IPsByAttribute(ctx, key, value)
 }
 
-// IPsByShare returns the addresses whose first holders share them under a key, in address order, each holder of an address by itself.
-// It returns [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
+// IPsByShare returns the addresses that are shared under a key, in address order, with an allocation for each holder. It returns
+// [ipalloc.ErrInvalid] for an empty key. Cost: two round trips, and the number of holders found.
 func (e *Engine) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation, error) {
 	return e.query.IPsByShare(ctx, key)
 }

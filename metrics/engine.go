@@ -38,8 +38,8 @@ type EngineOptions struct {
 	// Timeout bounds the reading of the statistics; 0 is 10 s. A scrape whose reading fails has no pools, and
 	// ipalloc_scrape_success is 0.
 	Timeout time.Duration
-	// MaxAge is how old statistics may be that a scrape shows; 0 reads them for each scrape. Set it if several servers
-	// scrape an engine whose store is far away.
+	// MaxAge is the largest age of the statistics that a scrape shows; 0 reads them for each scrape. Set it if several
+	// servers scrape an engine whose store is far away.
 	MaxAge time.Duration
 	// Hosts is how many hosts are shown, those with most blocks; the others are summed under "(others)". 0 shows none.
 	Hosts int

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Match reports whether the selector selects what has that name and those labels,
-// and how many labels the best matching term requires to be present, which is the most
-// that any matching term requires. A label that several requirements ask for
-// counts once, and so does the name. The empty selector selects everything, with
-// none met. Match does not allocate.
+// Match reports whether the selector selects what has that name and those labels, and
+// how many labels the matching term requires to be present; if several terms match, the
+// largest number. A label that several requirements ask for counts once, and so does
+// the name. The empty selector selects everything, with none met. Match does not
+// allocate.
 func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool) {
 	if m.Empty() {
 		return 0, true

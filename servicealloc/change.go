@@ -15,8 +15,8 @@ const (
 	OpAllocate Op = "allocated"
 	// OpRelease means that the addresses and ports are given back.
 	OpRelease Op = "released"
-	// OpReplace means that the owner now holds what the change lists, with what an
-	// open transaction has taken.
+	// OpReplace means that the owner now holds what the change lists, and what an open
+	// transaction has taken for it.
 	OpReplace Op = "replaced"
 	// OpMove means that the owner now holds what the change lists besides what it held
 	// before, and that the owner From does not hold any more what From lists. Both have

@@ -115,9 +115,8 @@ func PointToPoint() Option {
 }
 
 // FirstAddress makes the first address of every prefix usable, but never 0.0.0.0 and ::,
-// which no request can name. With [LastAddress], for prefixes that are no network of their
-// own, such as those that a cloud delegates, or those that make up a run of addresses.
-// [NewRange] and [NewRegistry] take it.
+// which no request can name. Use it with [LastAddress] where a prefix is not a network,
+// for example if a cloud delegates it. [NewRange] and [NewRegistry] take it.
 func FirstAddress() Option {
 	return option{"FirstAddress", func(c *config) string { c.first = true; return "" }}
 }

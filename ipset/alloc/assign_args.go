@@ -42,13 +42,14 @@ type AssignArgs struct {
 	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
 	// and the first is a multiple of it.
 	Aligned bool
-	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more. The numbers do
-	// not count then: a handle with addresses of one family gets none of the other. Calls with Existing for one handle give it addresses
-	// once, also when they come from several engines at the same time. Their leases stay as they are, without a TTL too: Renew
-	// moves their end. It costs one round trip more, and goes without a Request.
+	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more. Num4 and Num6 are
+	// then ignored: a handle with addresses of one family gets none of the other. Calls with Existing for one handle give it addresses
+	// once, also when they come from several engines at the same time. Leases keep their end, also if TTL is 0: Renew moves it. It
+	// costs one round trip more, and goes without a Request.
 	Existing bool
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
-	// respects ranges, reservations, selectors and limits; else others are. It comes before what a Sticky handle had last.
+	// respects ranges, reservations, selectors and limits; otherwise another address is. It comes before what a Sticky handle had
+	// last.
 	Wish netip.Addr
 	// From asks for the next free addresses at or after an address, for a server that gives them in sequence: the lowest ones of its
 	// family that automatic assignment may give, from blocks of any owner, and none below it. Pools of one priority are searched in

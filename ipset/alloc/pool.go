@@ -112,8 +112,8 @@ type Config struct {
 type PoolChanges struct {
 	// Set are pools to add. One whose name exists takes its place as in Engine.UpdatePool; an equal one is left.
 	Set []Pool
-	// Remove are names of pools that go before those of Set come, so a pool may be made again elsewhere. A name that no pool has is
-	// passed over.
+	// Remove names pools to remove. They are removed before those of Set are added, so a pool may get another prefix. Names of no
+	// pool are ignored.
 	Remove []string
 	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are
 	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.

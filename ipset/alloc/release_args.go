@@ -112,6 +112,6 @@ type DisownArgs struct {
 	Prefix netip.Prefix
 	// Pool, in place of Owner and Prefix, means every block of the pool of that name, of any owner.
 	Pool string
-	// OnlyEmpty leaves blocks with their owners in which an address is held.
+	// OnlyEmpty passes over blocks in which an address is held.
 	OnlyEmpty bool
 }

@@ -17,7 +17,8 @@ type HostReport struct {
 	Limits []BlockLimit
 }
 
-// AtLimit reports whether a limit forbids the owner another block, of any pool or of one.
+// AtLimit reports whether the owner has as many blocks as it may have, in all pools or in
+// one.
 func (r HostReport) AtLimit() bool {
 	return slices.ContainsFunc(r.Limits, func(l BlockLimit) bool { return l.Blocks >= l.Max })
 }

@@ -35,7 +35,7 @@ const (
 var owner = alloc.Owner{Kind: alloc.Virtual, Name: "numbers"}
 
 // New returns the numbers of a range, which the store keeps under a name. A range of that name may grow and shrink; what is held
-// stays held. It returns [ipalloc.ErrInvalid] for a name that is no name of a space, and for a range without numbers.
+// stays held. It returns [ipalloc.ErrInvalid] for a name that a space cannot have, and for an empty range.
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
 	if r.First > r.Last {
@@ -107,7 +107,8 @@ func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
 	return number(got.V4[0].Address), nil
 }
 
-// Occupy gives an owner a number that it names, also beside others and outside the range.
+// Occupy gives an owner the number x. The owner may hold others, and x may lie outside
+// the range.
 func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
 	if err := named(of); err != nil {
 		return n.fail("occupy", of, err)

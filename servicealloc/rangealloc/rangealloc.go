@@ -77,8 +77,7 @@ func (f *form) add(g *servicealloc.Grant, x uint64) bool {
 }
 
 // Encode returns the data of the object of a range, such as "10.96.0.0/16" or
-// "30000-32767". What grants has outside the range is left out. All that a registry
-// holds is
+// "30000-32767". Grants outside the range are left out. All that a registry holds is
 //
 //	Encode("10.96.0.0/16", slices.Collect(reg.All())...)
 //

@@ -168,7 +168,7 @@ func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, 
 }
 
 // View calls f with the allocator, to read it. It shows changes whose Do has not returned yet, and which may yet fail. f must
-// neither change the allocator nor keep it; a change that it makes all the same gets into the file some time later.
+// neither change the allocator nor keep it; a change that it makes against this rule is written some time later.
 func (j *Journal[A]) View(f func(A)) {
 	j.mu.Lock()
 	a := j.alloc
