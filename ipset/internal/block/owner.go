@@ -9,11 +9,6 @@ import (
 // OwnerCode returns what names an owner in keys and in blocks: its kind and its name.
 func OwnerCode(o alloc.Owner) string { return string(rune('0'+o.Kind)) + o.Name }
 
-// AppendOwner appends the code of an owner to dst.
-func AppendOwner(dst []byte, o alloc.Owner) []byte {
-	return append(append(dst, '0'+byte(o.Kind)), o.Name...)
-}
-
 // nobody is the code of the zero owner: the host of an address that was imported without one.
 const nobody = "0"
 

@@ -183,15 +183,6 @@ func (t *Txn) Guard(c *Cell) {
 	}
 }
 
-// Unguard takes back a guard of this plan on a record that it neither changes nor rests upon after all.
-func (t *Txn) Unguard(c *Cell) {
-	own := t.guards[t.point.guards:]
-	if i := slices.Index(own, c); i >= 0 && c.changed != t.id {
-		c.guarded = 0
-		t.guards = t.guards[:t.point.guards+len(slices.Delete(own, i, i+1))]
-	}
-}
-
 // Guarded reports whether the commit depends on a record being as it is known.
 func (t *Txn) Guarded(c *Cell) bool { return c.guarded == t.id }
 

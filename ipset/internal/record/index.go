@@ -175,12 +175,6 @@ func InIndex(a *block.Address) bool {
 	return a != nil && !a.Cooling && (a.Handle != "" || a.Borrowed || a.Indexed != 0 || a.IsShared())
 }
 
-// RecordsOf returns how many records an address has, its own included.
-func RecordsOf(a *block.Address) int {
-	var buf [4]IndexEntry
-	return 1 + len(AddressEntries(buf[:0], a))
-}
-
 // IndexValue codes the time in an index record; 0 is no value.
 func IndexValue(v int64) string { return string(AppendIndexValue(nil, v)) }
 
