@@ -88,6 +88,9 @@ func (s *transactions) Commit(ctx context.Context, ops []store.Op) (uint64, erro
 	return rev, nil
 }
 
+// sweepLimit is how long a sweep may take; it goes in steps, each a call of the store.
+const sweepLimit = time.Minute
+
 // sweep sweeps on an engine until stop is closed, as a second one does at the same time: what both remove, one finds gone.
 func sweep(ctx context.Context, e *ipset.Engine, stop <-chan struct{}) error {
 	for {
@@ -97,7 +100,13 @@ func sweep(ctx context.Context, e *ipset.Engine, stop <-chan struct{}) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 		// A call is repeated within seconds, so an answer of a minute ago may go.
-		_, err := e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Millisecond, RequestsAfter: time.Minute})
+		limited, cancel := context.WithTimeout(ctx, sweepLimit) // in a store that breaks the contract there may be no end
+		_, err := e.Operator().Sweep(limited, alloc.SweepArgs{IdleAfter: time.Millisecond, RequestsAfter: time.Minute})
+		late := limited.Err()
+		cancel()
+		if late != nil {
+			return fmt.Errorf("a sweep does not end: %w", late)
+		}
 		if err != nil && !store.Retryable(err) && !errors.Is(err, ipalloc.ErrLimit) && !errors.Is(err, ipalloc.ErrClosed) {
 			return fmt.Errorf("sweep: %w", err)
 		}
