@@ -52,16 +52,24 @@ func (w *word) install(args []string) error {
 		return err
 	}
 	dest := filepath.Join(args[0], w.as)
+	_, missing := os.Lstat(dest)
 	if err := w.keepOther(self, dest); err != nil {
 		return err
 	}
 	helper := filepath.Join(filepath.Dir(self), helperName)
 	if _, err := os.Stat(helper); err == nil {
-		if err := w.replace(helper, filepath.Join(args[0], helperName)); err != nil {
+		if err := w.replace(helper, filepath.Join(args[0], helperName), os.Rename); err != nil {
 			return err
 		}
 	}
-	return w.replace(self, dest)
+	if missing == nil {
+		return w.replace(self, dest, os.Rename)
+	}
+	err = w.replace(self, dest, os.Link) // fails if there is a program by now: that one must be kept
+	if errors.Is(err, fs.ErrExist) {
+		return w.install(args)
+	}
+	return err
 }
 
 // keepOther keeps the program at dest if it is to be replaced and is not this plugin: also if
@@ -103,7 +111,7 @@ func (w *word) keepOther(self, dest string) error {
 }
 
 // replace replaces a program in one step, so that every call finds one or the other.
-func (w *word) replace(self, dest string) error {
+func (w *word) replace(self, dest string, put func(from, to string) error) error {
 	if same, err := sameContent(self, dest); err != nil || same {
 		return err
 	}
@@ -112,7 +120,7 @@ func (w *word) replace(self, dest string) error {
 	if err := copyFile(self, temp); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, dest); err != nil {
+	if err := put(temp, dest); err != nil {
 		return err
 	}
 	fmt.Fprintf(w.stdout, "%s: installed\n", dest)
@@ -147,7 +155,10 @@ func (w *word) uninstall(args []string) error {
 		return err
 	}
 	if err == nil {
-		err = change()
+		var theirs bool
+		if theirs, err = isTheirs(dest); err == nil && !theirs { // an update of the package came meanwhile: it stays
+			err = change()
+		}
 	}
 	if err != nil {
 		if e := w.eachDir((*word).takeBack); e != nil {

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -287,6 +288,60 @@ func TestInstallKnowsItsVersions(t *testing.T) {
 	if heap := allocated(func() { err = w.install([]string{bin}) }); err != nil || heap > 1<<20 {
 		t.Errorf("a look took %d bytes, %v", heap, err)
 	}
+}
+
+// afterFirst puts a program in place when the word has printed its first line.
+type afterFirst struct {
+	dest string
+	once sync.Once
+	err  error
+}
+
+func (a *afterFirst) Write(b []byte) (int, error) {
+	a.once.Do(func() {
+		if a.err = os.WriteFile(a.dest+".x", []byte("update"), 0o755); a.err == nil {
+			a.err = os.Rename(a.dest+".x", a.dest)
+		}
+	})
+	return len(b), a.err
+}
+
+// TestUpdateMeanwhile: a package that brings host-local while a word runs does not lose it.
+// install keeps it, and uninstall leaves it in place.
+func TestUpdateMeanwhile(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	helper := filepath.Join(filepath.Dir(self), helperName)
+	content := func(path, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s: %d bytes, %v, want %q", path, len(b), err, want)
+		}
+	}
+	n := newNode(t, ours(t))
+	bin := t.TempDir()
+	dest := filepath.Join(bin, "host-local")
+	n.put(helper, "helper") // install prints a line for it before it looks at dest again
+	defer os.Remove(helper)
+	w := word{as: "host-local", dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	if err := w.install([]string{bin}); err != nil {
+		t.Fatal(err)
+	}
+	content(dest+originalSuffix, "update")
+	if theirs, err := isTheirs(dest); err != nil || theirs {
+		t.Errorf("host-local is not this plugin: %v", err)
+	}
+
+	n.must(add1("a", conf("net", one24)))
+	n.put(dest+originalSuffix, "before")
+	w.stdout = &afterFirst{dest: dest}
+	if err := w.uninstall([]string{bin}); err != nil {
+		t.Fatal(err)
+	}
+	content(dest, "update")
+	content(dest+originalSuffix, "before")
 }
 
 // allocated returns how many bytes a function allocates.
