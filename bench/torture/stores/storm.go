@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,14 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 			crew.holders = append(crew.holders, services{r})
 		}
 	}
-	err = crew.engines[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28})
-	if err = errors.Join(err, crew.holders[0].(tree).AddPool(ctx, treePool)); err != nil {
+	// A transaction may be rolled back at the first commit already; both calls may be repeated.
+	addPools := func() error {
+		err := crew.engines[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28})
+		return cmp.Or(err, crew.holders[0].(tree).AddPool(ctx, treePool))
+	}
+	for err = addPools(); err != nil && crew.retry(err); err = addPools() {
+	}
+	if err != nil {
 		return err
 	}
 	steps, err := s.torment(ctx, name, c, crew, say)
