@@ -32,7 +32,7 @@ test-full: ## the same in full
 .PHONY: test-heavy
 test-heavy: ## run what test leaves out: builds etcd, a kube-apiserver and the CNI plugins, compiles Kubernetes, Calico and Cilium
 	@.ci/each root $(gotest) ./internal/test/servers
-	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 60m $$again ./...'
+	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; exec $(gotest) -short -timeout 25m $$again ./...'
 
 .PHONY: test-all
 test-all: test-full test-heavy ## run all tests, those of heavy modules in short form

@@ -221,15 +221,17 @@ func (s *server) List(q Question, a *Answer) error {
 func (s *server) Commit(q Question, a *Answer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
-	switch q.Die {
-	case before:
-		killSelf()
-	case during:
-		go func() { _, _ = s.store.Commit(ctx, q.Ops) }()
-		time.Sleep(time.Duration(time.Now().UnixNano()%2000) * time.Microsecond)
+	if q.Die == before {
 		killSelf()
 	}
 	on, err := s.as(ctx, q.As)
+	if q.Die == during {
+		if err == nil {
+			go func() { _, _ = on.Commit(ctx, q.Ops) }()
+			time.Sleep(time.Duration(time.Now().UnixNano()%2000) * time.Microsecond)
+		}
+		killSelf()
+	}
 	if err == nil {
 		a.Rev, err = on.Commit(ctx, q.Ops)
 	}

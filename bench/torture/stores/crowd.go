@@ -34,8 +34,7 @@ func (c crowd) List(ctx context.Context, x store.Range) ([]store.Record, uint64,
 }
 
 func (c crowd) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	a, err := c.call(ctx, "Commit", Question{Ops: ops, As: c.who()})
-	return a.Rev, err
+	return c.commit(ctx, ops, c.who())
 }
 
 // transactions is a store that makes every third commit in a transaction of its caller.

@@ -177,7 +177,12 @@ func (r *remote) List(ctx context.Context, x store.Range) ([]store.Record, uint6
 }
 
 func (r *remote) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
-	a, err := r.call(ctx, "Commit", Question{Ops: ops, Die: moment(r.die.Swap(int32(never)))})
+	return r.commit(ctx, ops, 0)
+}
+
+// commit makes a commit as one of the crowd. The next one, whoever makes it, is that at which the child dies.
+func (r *remote) commit(ctx context.Context, ops []store.Op, who int) (uint64, error) {
+	a, err := r.call(ctx, "Commit", Question{Ops: ops, As: who, Die: moment(r.die.Swap(int32(never)))})
 	return a.Rev, err
 }
 

@@ -115,11 +115,14 @@ type crew struct {
 	writers
 }
 
-// torment has one fault after the other until the time is over, each at least once, and returns what the writers were told.
+// torment has one fault after the other until the time is over, each at least once, and returns what the writers were told. It
+// ends early when no writer goes on.
 func (s *subject) torment(ctx context.Context, name string, c config, crew *crew, say func(string, ...any)) ([]history.Step, error) {
 	stop := make(chan struct{})
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
+	faulty, spare := context.WithCancel(ctx)
+	defer spare()
 	var callers, followers sync.WaitGroup
 	for i, on := range crew.stores {
 		followers.Go(func() { oracle.Follow(following, on) })
@@ -134,7 +137,7 @@ func (s *subject) torment(ctx context.Context, name string, c config, crew *crew
 	}
 	callers.Go(func() {
 		defer close(stop)
-		times, err := s.have(ctx, crew.children, c)
+		times, err := s.have(faulty, crew.children, c)
 		for _, what := range slices.Sorted(maps.Keys(times)) {
 			say("%-9s %4d x %s", name, times[what], what)
 		}
@@ -144,6 +147,9 @@ func (s *subject) torment(ctx context.Context, name string, c config, crew *crew
 		Engines: crew.engines, Holders: crew.holders, Pool: pool, Writers: len(crew.engines) * c.Callers,
 		Stop: stop, Name: "w", Seed: c.Seed, Keep: 6, Limit: callLimit, Retry: crew.retry,
 	})
+	if err != nil {
+		spare()
+	}
 	callers.Wait()
 	unfollow()
 	followers.Wait()
@@ -158,7 +164,7 @@ func (s *subject) have(ctx context.Context, on []*remote, c config) (map[string]
 	if s.omitted != nil {
 		times["no full disk, because "+s.omitted.Error()] = 0
 	}
-	for end, n := time.Now().Add(c.Duration), 0; time.Now().Before(end) || n < len(faults); n++ {
+	for end, n := time.Now().Add(c.Duration), 0; ctx.Err() == nil && (time.Now().Before(end) || n < len(faults)); n++ {
 		wait(ctx, c.Hold/2+time.Duration(random.Int64N(int64(c.Hold))))
 		f := faults[n%len(faults)]
 		if err := f.do(ctx, on, c.Hold); err != nil {
@@ -174,7 +180,7 @@ func (s *subject) have(ctx context.Context, on []*remote, c config) (map[string]
 // end that no watch and no caller has heard of.
 func final(ctx context.Context, s store.Store) error {
 	for {
-		if _, _, err := s.List(ctx, store.Range{}); err == nil || !store.Retryable(err) {
+		if _, _, err := s.List(ctx, store.Range{}); err == nil || !store.Retryable(err) || ctx.Err() != nil {
 			return err
 		}
 	}
