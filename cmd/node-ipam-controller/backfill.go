@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,10 +51,35 @@ func mayServe(e nodeipam.Entry, n *nodeipam.Node) bool {
 	return true
 }
 
-// backfill records the ClusterCIDR of nodes that have CIDRs of one and no record of
-// which. It is called when the nodes have been loaded. What fails is left to the next
-// start.
+// backfill records the ClusterCIDRs of nodes from when the nodes have been loaded until ctx ends. It
+// looks again after a failure, and when there are new ClusterCIDRs, which nodes may have CIDRs of.
 func (p *program) backfill(ctx context.Context) {
+	for {
+		var again <-chan time.Time
+		if p.recordEntries(ctx) > 0 {
+			again = time.After(askAgain)
+		}
+		select {
+		case <-again:
+		case <-p.more:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// retry has nodes tried again when there is more to give.
+func (p *program) retry() {
+	p.controller.Retry()
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+// recordEntries records the ClusterCIDR of nodes that have CIDRs of one and no record of which. It
+// returns how many of them failed.
+func (p *program) recordEntries(ctx context.Context) (failed int) {
 	seen := map[string]nodeipam.Node{}
 	for _, n := range p.nodes.List() {
 		if n.Entry == "" && len(n.Prefixes) > 0 {
@@ -72,8 +98,9 @@ func (p *program) backfill(ctx context.Context) {
 		}
 		if err := p.record(ctx, n.Name, metadata); err != nil {
 			p.log.Warn("the ClusterCIDR of a node is not recorded", "node", n.Name, "err", err)
+			failed++
 			if ctx.Err() != nil {
-				return
+				return failed
 			}
 			continue
 		}
@@ -82,6 +109,7 @@ func (p *program) backfill(ctx context.Context) {
 	if recorded > 0 {
 		p.log.Info("ClusterCIDRs of nodes recorded", "nodes", recorded)
 	}
+	return failed
 }
 
 // record patches the metadata of a node while no other process may lead.

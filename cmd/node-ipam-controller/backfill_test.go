@@ -56,12 +56,12 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		patches := len(client.Actions())
-		p.backfill(ctx) // a leader that lost its lease
+		p.recordEntries(ctx) // a leader that lost its lease
 		if len(client.Actions()) != patches {
 			t.Error("recorded without the lease")
 		}
 		p.options.leaderElect = false
-		p.backfill(ctx)
+		p.recordEntries(ctx)
 		time.Sleep(time.Second)
 		got := map[string]string{}
 		for _, a := range client.Actions() {
@@ -82,7 +82,7 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 			}
 		}
 		patches = len(client.Actions())
-		p.backfill(ctx) // everything is recorded
+		p.recordEntries(ctx) // everything is recorded
 		if len(client.Actions()) != patches {
 			t.Error("recorded twice")
 		}

@@ -165,8 +165,11 @@ func (e *entryAPI) sync(ctx context.Context) (added bool) {
 	var entries []entry
 	for _, o := range objects {
 		if o.err == nil && o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), entryFinalizer) {
-			o.err = e.setFinalizers(ctx, o, append(slices.Clone(o.GetFinalizers()), entryFinalizer))
-			o.pending = o.err != nil
+			err := e.setFinalizers(ctx, o, append(slices.Clone(o.GetFinalizers()), entryFinalizer))
+			o.pending = err != nil
+			if !e.applied(o.GetName()) {
+				o.err = err
+			} // else it stays in force: nodes may have CIDRs of it, and an entry that was removed does not come back before they are gone
 		}
 		if o.err == nil {
 			entries = append(entries, o.entry)

@@ -304,6 +304,34 @@ func TestEveryRequestFailsOnce(t *testing.T) {
 	}
 }
 
+// An object in force stays so when its finalizer, which somebody took off or which the view does not show yet, cannot be set.
+func TestObjectInForceStaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"))
+		o.start()
+		o.api.nodesLoaded()
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil {
+			t.Fatal(as, err)
+		}
+		failures := 1
+		o.client.PrependReactor("patch", "clustercidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			failures--
+			return failures >= 0, nil, apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("another version"))
+		})
+		u := o.get("", "a")
+		u.SetFinalizers(nil)
+		if _, err := o.client.Resource(entryResources[0]).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "m"}); err != nil || failures > 0 || !o.api.inForce() {
+			t.Errorf("%v %v, in force %v", as, err, o.api.inForce())
+		}
+		later(time.Minute)
+		o.want("", "a", true, "2 nodes, 2 free, InForce")
+	})
+}
+
 // A condition of another controller stays in the status.
 func TestConditionOfAnotherStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

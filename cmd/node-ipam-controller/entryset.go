@@ -89,6 +89,13 @@ func (s *entrySet) inForce() bool {
 	return !s.refused
 }
 
+// applied reports whether an entry is one of those that were applied last.
+func (s *entrySet) applied(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.entries, func(e entry) bool { return e.Name == name })
+}
+
 // apply makes the allocator's entries those that are given. Refused are those of which
 // it returns an error; the others are in force afterwards.
 func (s *entrySet) apply(entries []entry) (added bool, refused map[string]error) {

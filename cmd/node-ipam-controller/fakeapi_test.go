@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,10 @@ func (s *apiServer) put(at string, o map[string]any) {
 	}
 	metadata["resourceVersion"] = strconv.Itoa(len(s.events) + 1)
 	s.objects[at] = o
+	if finalizers, _ := metadata["finalizers"].([]any); metadata["deletionTimestamp"] != nil && len(finalizers) == 0 {
+		kind = "DELETED"
+		delete(s.objects, at)
+	}
 	data, err := json.Marshal(o)
 	if err != nil {
 		s.t.Error(err)
@@ -244,16 +249,25 @@ func (s *apiServer) object(w http.ResponseWriter, r *http.Request, body map[stri
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := strings.TrimSuffix(r.URL.Path, "/status")
+	metadata, _ := body["metadata"].(map[string]any)
+	if r.Method == http.MethodPost {
+		at += "/" + fmt.Sprint(metadata["name"])
+	}
 	have := s.objects[at]
-	switch r.Method {
-	case http.MethodPost:
-		metadata, _ := body["metadata"].(map[string]any)
-		s.put(at+"/"+fmt.Sprint(metadata["name"]), body)
+	switch {
+	case r.Method == http.MethodPost && metadata["name"] == nil: // a review
 		reply(w, http.StatusCreated, body)
-		return
-	case http.MethodPut, http.MethodPatch:
-		if have == nil {
-			break
+	case r.Method == http.MethodPost && have != nil:
+		refuse(w, http.StatusConflict, "AlreadyExists")
+	case r.Method == http.MethodPost:
+		s.put(at, body)
+		reply(w, http.StatusCreated, body)
+	case have == nil:
+		refuse(w, http.StatusNotFound, "NotFound")
+	case r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		if code, reason := refusal(have, body); code != 0 {
+			refuse(w, code, reason)
+			return
 		}
 		now := body
 		if r.Method == http.MethodPatch {
@@ -261,14 +275,35 @@ func (s *apiServer) object(w http.ResponseWriter, r *http.Request, body map[stri
 		}
 		s.put(at, now)
 		reply(w, http.StatusOK, now)
-		return
 	default:
-		if have != nil {
-			reply(w, http.StatusOK, have)
-			return
+		reply(w, http.StatusOK, have)
+	}
+}
+
+// refusal returns why an object is not changed: it has another version or UID than the change
+// names, or it is a node that has other CIDRs.
+func refusal(have, change map[string]any) (code int, reason string) {
+	is, _ := have["metadata"].(map[string]any)
+	metadata, _ := change["metadata"].(map[string]any)
+	for _, field := range []string{"resourceVersion", "uid"} {
+		if want := metadata[field]; want != nil && want != is[field] {
+			return http.StatusConflict, "Conflict"
 		}
 	}
-	refuse(w, http.StatusNotFound, "NotFound")
+	spec, _ := have["spec"].(map[string]any)
+	want, _ := change["spec"].(map[string]any)
+	if spec["podCIDRs"] != nil && want["podCIDRs"] != nil && !reflect.DeepEqual(spec["podCIDRs"], want["podCIDRs"]) {
+		return http.StatusUnprocessableEntity, "Invalid"
+	}
+	return 0, ""
+}
+
+// remove deletes an object, or marks it as deleted while it has a finalizer.
+func (s *apiServer) remove(at string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	metadata := map[string]any{"deletionTimestamp": time.Now().UTC().Format(time.RFC3339)}
+	s.put(at, merged(s.objects[at], map[string]any{"metadata": metadata}))
 }
 
 // merged applies a merge patch.

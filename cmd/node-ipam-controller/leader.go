@@ -41,11 +41,12 @@ type program struct {
 	elector    atomic.Pointer[leaderelection.LeaderElector]
 	renewed    *renewals
 	leading    atomic.Bool
+	more       chan struct{} // there may be new ClusterCIDRs
 }
 
 // work makes the controller and runs it until ctx ends or the lease is lost.
 func work(ctx context.Context, p *program) (err error) {
-	p.events = newEvents(p.client)
+	p.events, p.more = newEvents(p.client), make(chan struct{}, 1)
 	defer p.events.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	if api := p.chooser.api; api != nil {
@@ -55,7 +56,7 @@ func work(ctx context.Context, p *program) (err error) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
-	p.nodes = &nodeSource{client: p.client, first: p.chooser.prepare(func() { p.controller.Retry() })}
+	p.nodes = &nodeSource{client: p.client, first: p.chooser.prepare(p.retry)}
 	loaded := p.chooser.loaded
 	if set := p.chooser.set; set != nil {
 		p.nodes.guess = set.guess
@@ -90,7 +91,7 @@ func work(ctx context.Context, p *program) (err error) {
 	defer stop()
 	group.Go(func() { p.watchRights(ctx) })
 	if file := p.chooser.file; file != nil {
-		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.controller.Retry) })
+		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.retry) })
 	}
 	if !p.options.leaderElect {
 		return p.controller.Run(ctx)
