@@ -67,7 +67,8 @@ type Error struct {
 	Package string // "cidrset"
 	Op      string // "allocate", "occupy", "new", "restore" and so on
 
-	Owner  string       // the node, service, host, handle or attachment the call is for
+	Owner  string       // the node, service, host or attachment the call is for
+	Handle string       // the handle the call is for
 	Field  string       // the argument, configuration field or slot, such as "Slots[1].Bits"
 	Prefix netip.Prefix // the prefix asked for
 	Addr   netip.Addr   // the address asked for
@@ -85,22 +86,29 @@ type Error struct {
 	Err    error  // a sentinel of this package, or an error that wraps one
 }
 
-// Error returns one line: package, call, what was asked, of which pool, and why not:
+// Error returns one line: package, call, what was asked, of which pool, the argument at fault, and why not:
 //
 //	cidrset: allocate /22 in 10.0.0.0/16: no free prefix of that length (largest is /23)
+//	ipset: drain "pods": no such pool
+//	ipset: add pool 10.0.0.0/24 in "pods": BlockBits: /20 is not from /24 to /32
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Package + ": " + e.Op)
-	for _, s := range []string{e.Field, prefixText(e.Prefix), addrText(e.Addr), e.numbers(), quoted(e.Text)} {
+	asked := false
+	for _, s := range []string{prefixText(e.Prefix), addrText(e.Addr), e.numbers(), quoted(e.Text), labeled("handle", e.Handle), labeled("for", e.Owner)} {
 		if s != "" {
 			b.WriteString(" " + s)
+			asked = true
 		}
 	}
-	if e.Owner != "" {
-		b.WriteString(" for " + strconv.Quote(e.Owner))
-	}
 	if in := strings.TrimSpace(quoted(e.Name) + " " + prefixText(e.Pool)); in != "" {
-		b.WriteString(" in " + in)
+		if asked || e.Pool.IsValid() {
+			b.WriteString(" in")
+		}
+		b.WriteString(" " + in)
+	}
+	if e.Field != "" {
+		b.WriteString(": " + e.Field)
 	}
 	b.WriteString(": ")
 	switch {
@@ -147,6 +155,13 @@ func addrText(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
+}
+
+func labeled(label, s string) string {
+	if s == "" {
+		return ""
+	}
+	return label + " " + strconv.Quote(s)
 }
 
 func quoted(s string) string {

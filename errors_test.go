@@ -23,7 +23,7 @@ func TestErrorText(t *testing.T) {
 			Reason: "no free prefix of that length (largest is /23)"},
 			"cidrset: allocate /22 in 10.0.0.0/16: no free prefix of that length (largest is /23)"},
 		{ipalloc.Error{Package: "nodeipam", Op: "new", Field: "Slots[1].Bits", Bits: 129, Err: ipalloc.ErrInvalid},
-			"nodeipam: new Slots[1].Bits /129: invalid argument"},
+			"nodeipam: new /129: Slots[1].Bits: invalid argument"},
 		{ipalloc.Error{Package: "nodeipam", Op: "observe", Owner: "n 1", Text: "garbage", Err: ipalloc.ErrInvalid, Reason: "not a prefix"},
 			`nodeipam: observe "garbage" for "n 1": not a prefix`},
 		{ipalloc.Error{Package: "servicealloc", Op: "occupy", Addr: netip.MustParseAddr("10.0.0.7"), Owner: "a/b",

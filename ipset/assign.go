@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
@@ -16,7 +17,8 @@ import (
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
 func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
-	return e.assign.Assign(ctx, o, handle, pools...)
+	a, err := e.assign.Assign(ctx, o, handle, pools...)
+	return a, cause.Of("assign", handle, err)
 }
 
 // AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only the rest from
@@ -38,7 +40,8 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
-	return e.assign.AutoAssign(ctx, a)
+	got, err := e.assign.AutoAssign(ctx, a)
+	return got, cause.Of("auto assign", a.Handle, err)
 }
 
 // AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
@@ -58,7 +61,8 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // holders as it may have, or whose record would take more than 256 KiB or than the store takes; [ipalloc.ErrConflict],
 // [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
-	return e.assign.AssignIP(ctx, a)
+	al, err := e.assign.AssignIP(ctx, a)
+	return al, cause.Of("assign IP", a.Handle, err)
 }
 
 // Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had
@@ -68,7 +72,8 @@ func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allo
 //
 // Errors as for AutoAssign; [ipalloc.ErrInvalid] without TTL or handle, and with a Request.
 func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
-	return e.assign.Offer(ctx, a)
+	got, err := e.assign.Offer(ctx, a)
+	return got, cause.Of("offer", a.Handle, err)
 }
 
 // EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, and returns the owner's
@@ -78,7 +83,8 @@ func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned,
 // Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if a block is free but a limit forbids the
 // owner to claim it, and the error of a shortage if no block is free.
 func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []netip.Prefix, err error) {
-	return e.assign.EnsureBlock(ctx, a)
+	blocks, err = e.assign.EnsureBlock(ctx, a)
+	return blocks, cause.Op("ensure block", err)
 }
 
 // Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which
@@ -88,5 +94,6 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; those of the
 // store. Cost: that of a [Engine.DryRun] for each pool that qualifies.
 func (e *Engine) Explain(ctx context.Context, a alloc.AssignArgs) ([]alloc.Explanation, error) {
-	return e.assign.Explain(ctx, a, func() *assign.Assigner { return e.DryRun().assign })
+	rows, err := e.assign.Explain(ctx, a, func() *assign.Assigner { return e.DryRun().assign })
+	return rows, cause.Of("explain", a.Handle, err)
 }

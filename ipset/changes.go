@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // Changes yields what every commit after revision after changed, in commit order, until ctx ends or the caller breaks the loop. With
@@ -30,7 +31,7 @@ import (
 //
 // No lock is held while the loop body runs, and no goroutine outlives the loop.
 func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Commit, error] {
-	return e.query.Changes(ctx, after)
+	return cause.Each("changes", e.query.Changes(ctx, after))
 }
 
 // Follow watches the catalog and the blocks of some owners, and takes into the cache what another engine changes, until ctx
@@ -41,5 +42,5 @@ func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Comm
 // arrives does not depend on how many other owners there are. When an owner gets a block, the watch begins again with it. One call
 // per engine is enough.
 func (e *Engine) Follow(ctx context.Context, owners ...alloc.Owner) error {
-	return e.query.Follow(ctx, owners...)
+	return cause.Op("follow", e.query.Follow(ctx, owners...))
 }

@@ -29,6 +29,9 @@ func (c *Collector) Candidates() int { return c.room.Candidates() }
 // sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
 // store that ended it.
 func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
+	if live == nil {
+		return nil, cause.Op("collect", cause.Invalid("live", "is nil"))
+	}
 	released, err := c.room.Collect(ctx, live)
 	return released, cause.Op("collect", err)
 }

@@ -148,13 +148,25 @@ type Engine struct {
 	admin   *admin.Admin
 }
 
+func (o Options) check() error {
+	switch r := o.Retry; {
+	case o.Skew < 0:
+		return cause.Invalid("Skew", "%v is negative", o.Skew)
+	case o.Cache < 0:
+		return cause.Invalid("Cache", "%d is negative", o.Cache)
+	case r.Attempts < 0 || r.Base < 0 || r.Max < 0:
+		return cause.Invalid("Retry", "%d attempts, %v to %v: a negative number", r.Attempts, r.Base, r.Max)
+	}
+	return nil
+}
+
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if db == nil {
 		return nil, cause.Op("new", cause.Invalid("store", "is nil"))
 	}
-	if o.Skew < 0 {
-		return nil, cause.Op("new", cause.Invalid("Skew", "%v is negative", o.Skew))
+	if err := o.check(); err != nil {
+		return nil, cause.Op("new", err)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -162,10 +174,10 @@ func New(db store.Store, o Options) (*Engine, error) {
 	if o.Labels == nil {
 		o.Labels = func(alloc.Owner) (map[string]string, bool) { return nil, true }
 	}
-	if o.Retry.Attempts < 1 {
+	if o.Retry.Attempts == 0 {
 		o.Retry.Attempts = 16
 	}
-	if o.Cache <= 0 {
+	if o.Cache == 0 {
 		o.Cache = 8192
 	}
 	if o.Rand != nil {

@@ -194,7 +194,7 @@ func TestAutoAssignErrors(t *testing.T) {
 		if !is(err, tt.want) || len(got.V4)+len(got.V6) > 0 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		if e := (*ipalloc.Error)(nil); !errors.As(err, &e) || e.Op != "assign" {
+		if e := (*ipalloc.Error)(nil); !errors.As(err, &e) || e.Op != "auto assign" {
 			t.Errorf("%s: %v is no *ipalloc.Error", name, err)
 		}
 		if after, _ := w.store.MarshalBinary(); string(after) != string(before) {

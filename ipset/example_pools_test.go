@@ -38,7 +38,7 @@ func ExamplePool_nested() {
 	// vpn false
 	// engineering 100.64.8.0/22 has 1024 addresses without []
 	// vpn 100.64.0.0/10 has 4193280 addresses without [100.64.8.0/22]
-	// true ipset: add Prefix 100.64.12.0/24 in "sales": a nested pool must be made of whole blocks (/22) of the pool around it at 100.64.0.0/10, held by "vpn"
+	// true ipset: add pool 100.64.12.0/24 in "sales": Prefix: a nested pool must be made of whole blocks (/22) of the pool around it at 100.64.0.0/10, held by "vpn"
 }
 
 // Random spreads addresses, so that one that was released is not the next one handed out, and neither is its neighbour. The same calls
@@ -84,5 +84,5 @@ func ExampleAssignArgs_aligned() {
 	// Output:
 	// 10.0.0.200/29 of 10.0.0.192/26
 	// 8 released <nil>
-	// true ipset: assign for "host:node-a" in "pods": not enough addresses: blocks too small
+	// true ipset: auto assign handle "vm-1" for "host:node-a" in "pods": not enough addresses: blocks too small
 }

@@ -46,8 +46,8 @@ func ExampleShare() {
 	// Output:
 	// http <nil>
 	// https <nil>
-	// dns ipset: assign 192.0.2.5 for "virtual:lb": mismatch: the address is shared under the key "edge", held by "http"
-	// smtp ipset: assign 192.0.2.5 for "virtual:lb": limit exceeded: the address has 2 holders, held by "http"
+	// dns ipset: assign IP 192.0.2.5 handle "dns" for "virtual:lb": mismatch: the address is shared under the key "edge", held by "http"
+	// smtp ipset: assign IP 192.0.2.5 handle "smtp" for "virtual:lb": limit exceeded: the address has 2 holders, held by "http"
 	// held by http
 	// held by https
 	// free: false

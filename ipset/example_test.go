@@ -75,7 +75,7 @@ func ExampleEngine_AutoAssign_full() {
 	// Output:
 	// 4 of 5, <nil>
 	// pods: full
-	// true ipset: assign for "host:node-a" in "pods": not enough addresses: full
+	// true ipset: auto assign handle "pod-1" for "host:node-a" in "pods": not enough addresses: full
 }
 
 // A request key makes a call repeatable: after a timeout, the caller does not know whether it has addresses.
@@ -259,9 +259,9 @@ func ExampleEngine_Offer() {
 	// Output:
 	// 192.168.1.100 00:00:30
 	// 01:00:00 <nil>
-	// ipset: renew 192.168.1.100 for "dd:ee:ff": mismatch, held by "aa:bb:cc" until 2026-01-01T01:00:00Z
+	// ipset: renew IP 192.168.1.100 handle "dd:ee:ff": mismatch, held by "aa:bb:cc" until 2026-01-01T01:00:00Z
 	// <nil>
-	// ipset: look up 192.168.1.100: cooling: declined by "aa:bb:cc": DHCPDECLINE until 2026-01-01T00:10:00Z
+	// ipset: lookup 192.168.1.100: cooling: declined by "aa:bb:cc": DHCPDECLINE until 2026-01-01T00:10:00Z
 }
 
 // The row of a machine and its address are one commit, both or neither, when it comes and when it goes.
@@ -326,5 +326,5 @@ func ExampleAssignArgs_addresses() {
 	fmt.Println(err)
 	// Output:
 	// 10.0.0.9 fd00::
-	// ipset: assign 10.0.0.9 for "host:node-a": occupied, held by "vm-1"
+	// ipset: auto assign 10.0.0.9 handle "vm-2" for "host:node-a": occupied, held by "vm-1"
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // SetAttributes changes what one holder of one address has: the attributes of the owner that is active and of the one that may
@@ -17,14 +18,15 @@ import (
 // attributes is different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store
 // as elsewhere. One commit.
 func (e *Engine) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) error {
-	return e.release.SetAttributes(ctx, a)
+	return cause.Of("set attributes", a.Handle, e.release.SetAttributes(ctx, a))
 }
 
 // Renew moves the end of all leases of a handle to ttl from now and returns them with their new end; a ttl of 0 makes them
 // permanent. Addresses that it holds without a lease stay as they are and are not among them. It returns [ipalloc.ErrNotHeld] if the handle has no lease, because
 // there is none or because it has ended, [ipalloc.ErrInvalid], or an error of the store with the leases renewed so far.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
-	return e.release.Renew(ctx, handle, ttl)
+	renewed, err := e.release.Renew(ctx, handle, ttl)
+	return renewed, cause.Of("renew", handle, err)
 }
 
 // RenewIP moves the end of the lease of one address to ttl from now and returns the allocation with its new end; a ttl of 0 makes
@@ -34,7 +36,8 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 // Errors, nothing changed, each a refusal for a client: [ipalloc.ErrMismatch] with the holder if the guard names another,
 // [ipalloc.ErrCooling] with the time, and [ipalloc.ErrNotHeld]. [ipalloc.ErrInvalid] and errors of the store as elsewhere. One commit.
 func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
-	return e.release.RenewIP(ctx, a, g, ttl)
+	al, err := e.release.RenewIP(ctx, a, g, ttl)
+	return al, cause.Of("renew IP", g.Handle, err)
 }
 
 // Decline takes an address from its holder and out of use for a time, in one commit, as after a DHCPDECLINE: something else on the
@@ -47,5 +50,6 @@ func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl t
 // [ipalloc.ErrNotHeld], and [ipalloc.ErrInvalid]; [ipalloc.ErrLimit] for a reason of more than some 64 KiB; errors of the store
 // as elsewhere.
 func (e *Engine) Decline(ctx context.Context, a alloc.DeclineArgs) (alloc.Allocation, error) {
-	return e.release.Decline(ctx, a)
+	al, err := e.release.Decline(ctx, a)
+	return al, cause.Of("decline", a.Handle, err)
 }

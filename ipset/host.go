@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
@@ -15,26 +14,27 @@ import (
 // Utilization it is no consistent snapshot.
 func (e *Engine) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 	hosts, err := e.query.Hosts(ctx)
-	return hosts, cause.Op("report", err)
+	return hosts, cause.Op("hosts", err)
 }
 
 // IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
 // borrowed, and those that it has borrowed. Cost: four round trips. Error: [ipalloc.ErrInvalid] for an
 // invalid owner.
 func (e *Engine) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
-	return e.release.IPsByHost(ctx, o)
+	held, err := e.release.IPsByHost(ctx, o)
+	return held, cause.Op("IPs by host", err)
 }
 
 // BlocksOf returns the blocks of an owner in address order. One round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
 	blocks, err := e.query.BlocksOf(ctx, o)
-	return blocks, cause.Op("look up", err)
+	return blocks, cause.Op("blocks of", err)
 }
 
 // Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
 // records alone, a page at a time: the cost is the number of borrowed addresses. No snapshot.
 func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
-	return o.e.query.Borrowings(ctx)
+	return cause.Each("borrowings", o.e.query.Borrowings(ctx))
 }
 
 // ClaimAffinity gives an owner every block in the part of a prefix that lies in a pool: blocks that do not exist are
@@ -45,7 +45,8 @@ func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, err
 // prefix, ipalloc.ErrLimit for more
 // than 65,536 blocks; or an error of the store and what was done so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []alloc.ClaimFailure, err error) {
-	return e.release.ClaimAffinity(ctx, p, o)
+	claimed, failed, err = e.release.ClaimAffinity(ctx, p, o)
+	return claimed, failed, cause.Op("claim affinity", err)
 }
 
 // DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
@@ -54,16 +55,18 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owne
 // Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for a prefix that cannot be; [ipalloc.ErrNotFound] for a pool that
 // does not exist; with OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks
 // each.
-func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) ([]netip.Prefix, error) {
+func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks []netip.Prefix, err error) {
 	switch {
 	case (a.Owner == alloc.Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix != (netip.Prefix{}):
-		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Field: "Owner", Reason: "an owner or a pool, and not both", Err: ipalloc.ErrInvalid})
+		err = cause.Invalid("Owner", "an owner or a pool, and not both")
 	case a.Pool != "":
-		return e.release.ReleasePool(ctx, a.Pool, a.OnlyEmpty)
+		blocks, err = e.release.ReleasePool(ctx, a.Pool, a.OnlyEmpty)
 	case a.Prefix != (netip.Prefix{}):
-		return e.release.ReleaseAffinity(ctx, a.Prefix, a.Owner, a.OnlyEmpty)
+		blocks, err = e.release.ReleaseAffinity(ctx, a.Prefix, a.Owner, a.OnlyEmpty)
+	default:
+		blocks, err = e.release.DisownBlocks(ctx, a.Owner, a.OnlyEmpty)
 	}
-	return e.release.DisownBlocks(ctx, a.Owner, a.OnlyEmpty)
+	return blocks, cause.Op("disown blocks", err)
 }
 
 // ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
@@ -72,7 +75,8 @@ func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) ([]netip.
 // Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
 // store with what was given back so far.
 func (e *Engine) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
-	return e.release.ReleaseAddressesOf(ctx, o)
+	released, err = e.release.ReleaseAddressesOf(ctx, o)
+	return released, cause.Op("release addresses of", err)
 }
 
 // RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have

@@ -29,18 +29,18 @@ func (e *Engine) Operator() Operator { return Operator{e} }
 // Config returns the configuration.
 func (o Operator) Config(ctx context.Context) (alloc.Config, error) {
 	c, err := o.e.admin.Config(ctx)
-	return c, cause.Op("read", err)
+	return c, cause.Op("config", err)
 }
 
 // SetConfig replaces the configuration. It returns [ipalloc.ErrInvalid] for one that contradicts itself.
 func (o Operator) SetConfig(ctx context.Context, cfg alloc.Config) error {
-	return o.e.admin.SetConfig(ctx, cfg)
+	return cause.Op("set config", o.e.admin.SetConfig(ctx, cfg))
 }
 
 // Reservations returns the addresses that automatic assignment never takes.
 func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 	set, err := o.e.admin.Reservations(ctx)
-	return set, cause.Op("read", err)
+	return set, cause.Op("reservations", err)
 }
 
 // SetReservations replaces the addresses that automatic assignment never takes, in one commit; [Operator.ChangePools] adds and removes
@@ -48,13 +48,15 @@ func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
 // are returned, in address order; finding them reads every block at most once. An error after the commit leaves the
 // reservations in force.
 func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []alloc.Allocation, err error) {
-	return o.e.admin.SetReservations(ctx, set)
+	live, err = o.e.admin.SetReservations(ctx, set)
+	return live, cause.Op("set reservations", err)
 }
 
 // Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too.
 // It returns [ipalloc.ErrNotFound] if there is no such pool.
 func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocation, err error) {
-	return o.e.admin.Drain(ctx, name)
+	held, err = o.e.admin.Drain(ctx, name)
+	return held, cause.Op("drain", err)
 }
 
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
@@ -65,7 +67,7 @@ func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocati
 // part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
 // larger. A block larger than a part stops it, too.
 func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
-	return o.e.admin.SplitPool(ctx, name, bits)
+	return cause.Op("split pool", o.e.admin.SplitPool(ctx, name, bits))
 }
 
 // MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first and the ranges of all. Blocks stay
@@ -74,20 +76,21 @@ func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
 // prefix, and [ipalloc.ErrExists] if another pool has the name.
 func (o Operator) MergePools(ctx context.Context, name string, parts ...string) error {
-	return o.e.admin.MergePools(ctx, name, parts...)
+	return cause.Op("merge pools", o.e.admin.MergePools(ctx, name, parts...))
 }
 
 // Reindex brings the index records of the addresses of a pool in line with its Index and returns the number of addresses that it
 // changed. Call it after [Engine.UpdatePool] has changed Index. It reads every address of the pool and goes in steps of a commit
 // each; repeat one that was interrupted. It returns [ipalloc.ErrNotFound] if there is no such pool, or an error of the store.
 func (o Operator) Reindex(ctx context.Context, pool string) (changed int, err error) {
-	return o.e.admin.Reindex(ctx, pool)
+	changed, err = o.e.admin.Reindex(ctx, pool)
+	return changed, cause.Op("reindex", err)
 }
 
 // BlockOf returns the block that an address is in, nil if there is none. The block is a copy, which the caller may change.
 func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, error) {
 	b, err := o.e.query.BlockOf(ctx, a)
-	return (*block.Block)(b), err
+	return (*block.Block)(b), cause.Op("block of", err)
 }
 
 // Blocks yields every block in p, in address order; an error is the last thing it yields, such as [ipalloc.ErrInvalid] for a prefix
@@ -96,7 +99,7 @@ func (o Operator) BlockOf(ctx context.Context, a netip.Addr) (*block.Block, erro
 func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Block, error] {
 	return func(yield func(*block.Block, error) bool) {
 		for b, err := range o.e.query.Blocks(ctx, p) {
-			if !yield((*block.Block)(b), err) {
+			if !yield((*block.Block)(b), cause.Op("blocks", err)) {
 				return
 			}
 		}
@@ -110,7 +113,7 @@ func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.B
 // It returns [ipalloc.ErrOccupied] if a block of any size is there already, and [ipalloc.ErrNotFound] if no pool has it
 // or the pool's blocks have another size; nothing is changed then.
 func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
-	return o.e.admin.ImportBlock(ctx, (*core.Block)(b))
+	return cause.Op("import block", o.e.admin.ImportBlock(ctx, (*core.Block)(b)))
 }
 
 // Sweep ends leases and cooldowns in blocks that no other call touches, returns blocks that are idle or no longer selected, and
@@ -121,5 +124,6 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 // a sweep with Unselected lists all of them, because their hosts' labels may have changed. Idle blocks that Keep leaves to their owners
 // cost two reads in 1,000.
 func (o Operator) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
-	return o.e.release.Sweep(ctx, a)
+	swept, err := o.e.release.Sweep(ctx, a)
+	return swept, cause.Op("sweep", err)
 }

@@ -10,7 +10,7 @@ import (
 // Pools returns all pools, in the order in which they are tried.
 func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
 	pools, err := e.admin.Pools(ctx)
-	return pools, cause.Op("read", err)
+	return pools, cause.Op("pools", err)
 }
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
@@ -22,7 +22,7 @@ func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
 // nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
 // error names, or its name, with the first field that differs in Field. Then nothing changes.
 func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
-	return cause.Op("add", e.admin.AddPool(ctx, p))
+	return cause.Op("add pool", e.admin.AddPool(ctx, p))
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
@@ -35,7 +35,7 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
 // one, or the errors of AddPool; then nothing changes.
 func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
-	return cause.Op("update", e.admin.UpdatePool(ctx, p))
+	return cause.Op("update pool", e.admin.UpdatePool(ctx, p))
 }
 
 // RemovePool removes a pool from the catalog even if addresses of it are held; [Operator.ChangePools] can refuse that. Its blocks stay
@@ -45,7 +45,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
 // It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a pool in it would be a part of a block of
 // the pool around; then nothing changes.
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
-	return e.admin.RemovePool(ctx, name)
+	return cause.Op("remove pool", e.admin.RemovePool(ctx, name))
 }
 
 // ChangePools makes several changes of pools and reservations in one commit, so that a mirror of another system's pools has no state

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // Release gives addresses back in one commit, all or none, and writes records of the caller with it: the row of a machine goes with
@@ -16,7 +17,8 @@ import (
 // call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
 // does not suffice.
 func (e *Engine) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr, error) {
-	return e.release.Release(ctx, a)
+	released, err := e.release.Release(ctx, a)
+	return released, cause.Of("release", a.Handle, err)
 }
 
 // ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses
@@ -30,7 +32,7 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]a
 	err := e.release.ReleaseIPs(ctx, releases, func(a netip.Addr, o alloc.Outcome) {
 		results = append(results, alloc.ReleaseResult{Address: a, Outcome: o})
 	})
-	return results, err
+	return results, cause.Op("release IPs", err)
 }
 
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
@@ -38,5 +40,6 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]a
 //
 // It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	return e.release.ReleaseByHandle(ctx, handle)
+	released, err := e.release.ReleaseByHandle(ctx, handle)
+	return released, cause.Of("release by handle", handle, err)
 }

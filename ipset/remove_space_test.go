@@ -40,7 +40,7 @@ func TestRemoveSpace(t *testing.T) {
 		}
 	}
 	before := keysOutside(t, w.store, "red")
-	refused("a pool", `remove space in "red": it has the pool "p"`)
+	refused("a pool", `remove space "red": it has the pool "p"`)
 	if err := red.RemovePool(bg, "p"); err != nil {
 		t.Fatal(err)
 	}

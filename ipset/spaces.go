@@ -29,7 +29,7 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 	if name == e.space && name != "" {
 		return e, nil
 	}
-	if err := e.mustOwnStore("enter space"); err != nil {
+	if err := e.mustOwnStore("in space"); err != nil {
 		return nil, err
 	}
 	s := e.spaces
@@ -40,7 +40,7 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 	}
 	db, err := store.Space(s.db, name)
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "enter space", Field: "name", Name: name, Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "in space", Field: "name", Name: name, Err: err})
 	}
 	in, err := New(db, s.options)
 	if err != nil {
@@ -69,13 +69,13 @@ func (e *Engine) Space() string { return e.space }
 // after all names if a key names no space. A commit of unknown outcome in any of the spaces is settled first.
 func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := o.e.mustOwnStore("list spaces"); err != nil {
+		if err := o.e.mustOwnStore("spaces"); err != nil {
 			yield("", err)
 			return
 		}
 		for _, in := range o.e.spaces.all() {
 			if err := in.core.Run.Current(ctx); err != nil {
-				yield("", cause.Wrap(ipalloc.Error{Op: "list spaces", Name: in.space, Err: err}))
+				yield("", cause.Wrap(ipalloc.Error{Op: "spaces", Name: in.space, Err: err}))
 				return
 			}
 		}

@@ -12,5 +12,5 @@ import (
 // dear as a list of the addresses; it reads addresses only of blocks in which a lease or a cooldown has ended that no call has met yet.
 func (e *Engine) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 	us, err := e.query.Utilization(ctx)
-	return us, cause.Op("report", err)
+	return us, cause.Op("utilization", err)
 }

@@ -54,10 +54,10 @@ func ExampleAllocator_Load() {
 	as, _ := a.Allocate(nodeipam.Node{Name: "node-4"})
 	fmt.Println(as.Prefixes)
 	// Output:
-	// nodeipam: record Prefixes[0] 10.0.0.0/24 for "node-2": overlaps another node's prefix, held by "node-1"
-	// nodeipam: record Prefixes[0] 10.0.1.0/27 for "node-3" in 10.0.0.0/16: not a /24
-	// nodeipam: record Prefixes[0] "10.0.2/24" for "node-4": not a valid address or prefix
-	// nodeipam: record Prefixes[0] 192.0.2.0/24 for "node-5": in no pool of its slot
+	// nodeipam: record 10.0.0.0/24 for "node-2": Prefixes[0]: overlaps another node's prefix, held by "node-1"
+	// nodeipam: record 10.0.1.0/27 for "node-3" in 10.0.0.0/16: Prefixes[0]: not a /24
+	// nodeipam: record "10.0.2/24" for "node-4": Prefixes[0]: not a valid address or prefix
+	// nodeipam: record 192.0.2.0/24 for "node-5": Prefixes[0]: in no pool of its slot
 	// [10.0.2.0/24]
 }
 

@@ -95,8 +95,8 @@ func ExampleAllocator_Load_byLabels() {
 	as, err := a.Allocate(nodeipam.Node{Name: "n4", Labels: map[string]string{"gpus": "8"}})
 	fmt.Println(as.Entry, as.Prefixes, err)
 	// Output:
-	// nodeipam: record Prefixes[0] 10.64.1.0/24 for "n2" in "default": overlaps another node's prefix, held by "n1"
-	// nodeipam: record Prefixes[0] 10.0.7.0/24 for "n3" in "default": overlaps a reservation
+	// nodeipam: record 10.64.1.0/24 for "n2" in "default": Prefixes[0]: overlaps another node's prefix, held by "n1"
+	// nodeipam: record 10.0.7.0/24 for "n3" in "default": Prefixes[0]: overlaps a reservation
 	// gpu [10.64.4.0/22 fd00:64::/118] <nil>
 }
 

@@ -39,8 +39,8 @@ func TestLoadProblems(t *testing.T) {
 		"no entry recorded, none fits": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.9.0.0/24", "fd09::/120")}},
 			[]string{
-				`nodeipam: record Prefixes[0] 10.9.0.0/24 for "n1": no child of any entry`,
-				`nodeipam: record Prefixes[1] fd09::/120 for "n1": no child of any entry`,
+				`nodeipam: record 10.9.0.0/24 for "n1": Prefixes[0]: no child of any entry`,
+				`nodeipam: record fd09::/120 for "n1": Prefixes[1]: no child of any entry`,
 			}, "n1  [10.9.0.0/24 fd09::/120]"},
 		"no entry recorded, of two entries": {
 			[]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24", "fd01::/120")}},
@@ -50,57 +50,57 @@ func TestLoadProblems(t *testing.T) {
 			[]string{`nodeipam: record for "n1" in "gone": no such entry`}, "n1 gone [10.0.0.0/24 fd00::/120]"},
 		"out of range": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.1.0.0/24", "fd00::/120")}},
-			[]string{`nodeipam: record Prefixes[0] 10.1.0.0/24 for "n1" in "x" 10.0.0.0/22: out of range`}, "n1 x [10.1.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record 10.1.0.0/24 for "n1" in "x" 10.0.0.0/22: Prefixes[0]: out of range`}, "n1 x [10.1.0.0/24 fd00::/120]"},
 		"larger than the pool": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/8", "fd00::/120")}},
 			[]string{
-				`nodeipam: record Prefixes[0] 10.0.0.0/8 for "n1" in "x" 10.0.0.0/22: out of range`,
-				`nodeipam: record Prefixes[0] 10.0.0.0/8 for "n1" in "x": overlaps a reservation`,
+				`nodeipam: record 10.0.0.0/8 for "n1" in "x" 10.0.0.0/22: Prefixes[0]: out of range`,
+				`nodeipam: record 10.0.0.0/8 for "n1" in "x": Prefixes[0]: overlaps a reservation`,
 			}, "n1 x [10.0.0.0/8 fd00::/120]"},
 		"misaligned": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/23", "fd00::40/122")}},
 			[]string{
-				`nodeipam: record Prefixes[0] 10.0.0.0/23 for "n1" in "x" 10.0.0.0/22: not a /24`,
-				`nodeipam: record Prefixes[1] fd00::40/122 for "n1" in "x" fd00::/118: not a /120`,
+				`nodeipam: record 10.0.0.0/23 for "n1" in "x" 10.0.0.0/22: Prefixes[0]: not a /24`,
+				`nodeipam: record fd00::40/122 for "n1" in "x" fd00::/118: Prefixes[1]: not a /120`,
 			}, "n1 x [10.0.0.0/23 fd00::40/122]"},
 		"three prefixes": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.1.0/24")}},
-			[]string{`nodeipam: record Prefixes[2] 10.0.1.0/24 for "n1" in "x": more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
+			[]string{`nodeipam: record 10.0.1.0/24 for "n1" in "x": Prefixes[2]: more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
 		"a family is missing": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}},
 			[]string{`nodeipam: record for "n1" in "x": no IPv6 prefix, which every node needs`}, "n1 x [10.0.0.0/24]"},
 		"a reservation": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.3.0/24", "fd00::/120")}},
-			[]string{`nodeipam: record Prefixes[0] 10.0.3.0/24 for "n1" in "x": overlaps a reservation`}, "n1 x [10.0.3.0/24 fd00::/120]"},
+			[]string{`nodeipam: record 10.0.3.0/24 for "n1" in "x": Prefixes[0]: overlaps a reservation`}, "n1 x [10.0.3.0/24 fd00::/120]"},
 		"two nodes with the same": {
 			[]node{
 				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
 				{Name: "n2", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::100/120")},
 			},
-			[]string{`nodeipam: record Prefixes[0] 10.0.0.0/24 for "n2" in "x": overlaps another node's prefix, held by "n1"`},
+			[]string{`nodeipam: record 10.0.0.0/24 for "n2" in "x": Prefixes[0]: overlaps another node's prefix, held by "n1"`},
 			"n1 x [10.0.0.0/24 fd00::/120] n2 x [10.0.0.0/24 fd00::100/120]"},
 		"one inside another's": {
 			[]node{
 				{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")},
 				{Name: "n2", Entry: "y", Prefixes: prefixes("10.0.0.128/26", "fd02::/122")},
 			},
-			[]string{`nodeipam: record Prefixes[0] 10.0.0.128/26 for "n2" in "y": overlaps another node's prefix, held by "n1"`},
+			[]string{`nodeipam: record 10.0.0.128/26 for "n2" in "y": Prefixes[0]: overlaps another node's prefix, held by "n1"`},
 			"n1 x [10.0.0.0/24 fd00::/120] n2 y [10.0.0.128/26 fd02::/122]"},
 		"garbage": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}, pfx("fd00::/120")}, Texts: []string{"10.0.0", "fd00::/120"}}},
 			[]string{
-				`nodeipam: record Prefixes[0] "10.0.0" for "n1" in "x": not a valid address or prefix`,
+				`nodeipam: record "10.0.0" for "n1" in "x": Prefixes[0]: not a valid address or prefix`,
 				`nodeipam: record for "n1" in "x": no IPv4 prefix, which every node needs`,
 			}, "n1 x [fd00::/120]"},
 		"nothing but garbage": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: []netip.Prefix{{}}}},
-			[]string{`nodeipam: record Prefixes[0] for "n1" in "x": not a valid address or prefix`}, ""},
+			[]string{`nodeipam: record for "n1" in "x": Prefixes[0]: not a valid address or prefix`}, ""},
 		"host bits": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.7/24", "fd00::/120")}},
-			[]string{`nodeipam: record Prefixes[0] 10.0.0.7/24 for "n1" in "x": has host bits set`}, "n1 x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record 10.0.0.7/24 for "n1" in "x": Prefixes[0]: has host bits set`}, "n1 x [10.0.0.0/24 fd00::/120]"},
 		"4-in-6": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("::ffff:10.0.0.0/120", "fd00::/120")}},
-			[]string{`nodeipam: record Prefixes[0] ::ffff:10.0.0.0/120 for "n1" in "x": IPv4-mapped IPv6 (4-in-6); use the IPv4 form`},
+			[]string{`nodeipam: record ::ffff:10.0.0.0/120 for "n1" in "x": Prefixes[0]: IPv4-mapped IPv6 (4-in-6); use the IPv4 form`},
 			"n1 x [10.0.0.0/24 fd00::/120]"},
 		"listed twice": {
 			[]node{
@@ -109,14 +109,14 @@ func TestLoadProblems(t *testing.T) {
 			},
 			[]string{
 				`nodeipam: record for "n1": listed twice`,
-				`nodeipam: record Prefixes[0] 10.0.1.0/24 for "n1" in "x": more than one IPv4 prefix`,
+				`nodeipam: record 10.0.1.0/24 for "n1" in "x": Prefixes[0]: more than one IPv4 prefix`,
 			}, "n1 x [10.0.0.0/24 fd00::/120 10.0.1.0/24]"},
 		"the same prefix twice": {
 			[]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120", "10.0.0.0/24")}},
-			[]string{`nodeipam: record Prefixes[2] 10.0.0.0/24 for "n1" in "x": more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record 10.0.0.0/24 for "n1" in "x": Prefixes[2]: more than one IPv4 prefix`}, "n1 x [10.0.0.0/24 fd00::/120]"},
 		"no name": {
 			[]node{{Entry: "x", Prefixes: prefixes("10.0.0.0/24", "fd00::/120")}},
-			[]string{`nodeipam: record Name: empty`}, " x [10.0.0.0/24 fd00::/120]"},
+			[]string{`nodeipam: record: Name: empty`}, " x [10.0.0.0/24 fd00::/120]"},
 	} {
 		a := allocator(t, dual,
 			e46("x", "10.0.0.0/22", "fd00::/118", 8, "a"),

@@ -144,19 +144,19 @@ func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 		got = append(got, e.Error())
 	}
 	want := []string{
-		`nodeipam: record Prefixes[0] "10.0.0/24x" for "garbage": not a valid address or prefix`,
-		`nodeipam: record Prefixes[0] 172.16.0.0/24 for "foreign": in no pool of its slot`,
-		`nodeipam: record Prefixes[0] 10.0.1.0/28 for "small" in 10.0.0.0/22: not a /24`,
-		`nodeipam: record Prefixes[0] 10.0.3.0/24 for "service": overlaps a reservation`,
-		`nodeipam: record Prefixes[0] fd00:0:0:2::/64 for "swapped": of the other address family than its slot`,
-		`nodeipam: record Prefixes[1] 10.0.2.0/24 for "swapped": of the other address family than its slot`,
-		`nodeipam: record Prefixes[0] 10.0.0.0/24 for "three": overlaps another node's prefix, held by "good"`,
-		`nodeipam: record Prefixes[1] fd00::/64 for "three": overlaps another node's prefix, held by "good"`,
-		`nodeipam: record Prefixes[2] 10.9.0.0/24 for "three": more prefixes than slots`,
+		`nodeipam: record "10.0.0/24x" for "garbage": Prefixes[0]: not a valid address or prefix`,
+		`nodeipam: record 172.16.0.0/24 for "foreign": Prefixes[0]: in no pool of its slot`,
+		`nodeipam: record 10.0.1.0/28 for "small" in 10.0.0.0/22: Prefixes[0]: not a /24`,
+		`nodeipam: record 10.0.3.0/24 for "service": Prefixes[0]: overlaps a reservation`,
+		`nodeipam: record fd00:0:0:2::/64 for "swapped": Prefixes[0]: of the other address family than its slot`,
+		`nodeipam: record 10.0.2.0/24 for "swapped": Prefixes[1]: of the other address family than its slot`,
+		`nodeipam: record 10.0.0.0/24 for "three": Prefixes[0]: overlaps another node's prefix, held by "good"`,
+		`nodeipam: record fd00::/64 for "three": Prefixes[1]: overlaps another node's prefix, held by "good"`,
+		`nodeipam: record 10.9.0.0/24 for "three": Prefixes[2]: more prefixes than slots`,
 		`nodeipam: record for "good": listed twice`,
-		`nodeipam: record Prefixes[0] 10.0.2.0/24 for "single": overlaps another node's prefix, held by "swapped"`,
+		`nodeipam: record 10.0.2.0/24 for "single": Prefixes[0]: overlaps another node's prefix, held by "swapped"`,
 		`nodeipam: record for "good": listed twice`,
-		`nodeipam: record Prefixes[0] 10.0.0.0/24 for "good": overlaps another node's prefix, held by "three"`,
+		`nodeipam: record 10.0.0.0/24 for "good": Prefixes[0]: overlaps another node's prefix, held by "three"`,
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("problems:\n%s\nwant:\n%s", lines(got), lines(want))

@@ -38,10 +38,10 @@ func TestDryRun(t *testing.T) {
 	}
 	want := `a-twin	has	10.0.1.0/24
 b-twin	has	10.0.1.0/24
-b-twin	WRONG	nodeipam: record Prefixes[0] 10.0.1.0/24 for "b-twin": overlaps another node's prefix, held by "a-twin"
+b-twin	WRONG	nodeipam: record 10.0.1.0/24 for "b-twin": Prefixes[0]: overlaps another node's prefix, held by "a-twin"
 c-new	would get	10.0.2.0/24
 d-new	would get	10.0.3.0/24
-e-late	WRONG	nodeipam: allocate Slots[0] /24: full
+e-late	WRONG	nodeipam: allocate /24: Slots[0]: full
 going	is terminating
 pool 10.0.0.0/22: 0 of 4 would be free
 6 nodes: 2 have CIDRs, 2 would get them, 2 things are wrong

@@ -168,6 +168,9 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 // It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or with addresses that may
 // have several holders, for which that form has no place.
 func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
+	if b == nil {
+		return nil, &ipalloc.Error{Package: "calico", Op: "export", Field: "b", Reason: "is nil", Err: ipalloc.ErrInvalid}
+	}
 	p := b.Prefix()
 	refuse := func(at netip.Addr, reason string) ([]byte, error) {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Prefix: p, Addr: at, Reason: reason, Err: ipalloc.ErrInvalid}

@@ -234,7 +234,7 @@ func TestRequests(t *testing.T) {
 		e.Name != "net" || e.Owner != "d/eth0" || e.Field != "Sets[0]" || e.Op != "add" {
 		t.Fatalf("%+v", err)
 	}
-	if want := `hostlocal: add Sets[0] 192.168.1.5 for "d/eth0" in "net": occupied, held by "a/eth0"`; err.Error() != want {
+	if want := `hostlocal: add 192.168.1.5 for "d/eth0" in "net": Sets[0]: occupied, held by "a/eth0"`; err.Error() != want {
 		t.Fatalf("%q, want %q", err, want)
 	}
 	if _, err = w.Add(ctx, eth0("d"), addrs("10.7.0.1", "10.7.0.2")...); !errors.As(err, &in) || in.Set != -1 || fmt.Sprint(in.Addrs) != "[10.7.0.1 10.7.0.2]" {

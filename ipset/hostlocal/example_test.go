@@ -62,7 +62,7 @@ func ExampleEngine_Add_requested() {
 	fmt.Println(errors.Is(err, ipalloc.ErrOccupied), err)
 	// Output:
 	// 192.0.2.9/28 <nil>
-	// true hostlocal: add Sets[0] 192.0.2.9 for "web/eth0" in "pods": occupied, held by "db/eth0"
+	// true hostlocal: add 192.0.2.9 for "web/eth0" in "pods": Sets[0]: occupied, held by "db/eth0"
 }
 
 func ExampleEngine_GC() {

@@ -341,11 +341,11 @@ func TestImport(t *testing.T) {
 			slices.Sort(why)
 			want := []string{
 				`hostlocal: import 10.0.0.2 for "late/eth0" in "net": occupied, held by "here/eth0"`,
-				`hostlocal: import Container in "net": empty name`,
-				`hostlocal: import Container for "a\x00/b" in "net": name "a\x00" holds a NUL byte`,
-				`hostlocal: import Cursors[7] in "net": not the number of a set and an address`,
-				`hostlocal: import address for "bad/eth0" in "net": not a valid address or prefix`,
-				`hostlocal: import Cursors[-1] 10.0.0.1 in "net": not the number of a set and an address`,
+				`hostlocal: import "net": Container: empty name`,
+				`hostlocal: import for "a\x00/b" in "net": Container: name "a\x00" holds a NUL byte`,
+				`hostlocal: import "net": Cursors[7]: not the number of a set and an address`,
+				`hostlocal: import for "bad/eth0" in "net": address: not a valid address or prefix`,
+				`hostlocal: import 10.0.0.1 in "net": Cursors[-1]: not the number of a set and an address`,
 			}
 			slices.Sort(want)
 			if !slices.Equal(why, want) {

@@ -67,10 +67,10 @@ func (n *Numbers) fail(op, of string, err error) error {
 	if in, ok := err.(*ipalloc.Error); ok {
 		e = *in // the callers of one commit may share it
 	}
-	e.Package, e.Op, e.Owner, e.Name, e.Prefix = "numbers", op, of, n.name, netip.Prefix{}
+	e.Package, e.Op, e.Owner, e.Handle, e.Name, e.Prefix = "numbers", op, of, "", n.name, netip.Prefix{}
 	switch {
 	case e.Addr.IsValid():
-		e.Field, e.Text, e.Addr = "number", strconv.FormatUint(uint64(number(e.Addr)), 10), netip.Addr{}
+		e.Text, e.Addr = strconv.FormatUint(uint64(number(e.Addr)), 10), netip.Addr{}
 	case e.Field == "handle":
 		e.Field = "owner"
 	case errors.Is(err, ipalloc.ErrFull):

@@ -106,12 +106,12 @@ func TestErrors(t *testing.T) {
 		text string
 	}{
 		{second(n.Assign(ctx, "b")), ipalloc.ErrFull, `numbers: assign for "b" in "x": no number is free`},
-		{second(n.Assign(ctx, "")), ipalloc.ErrInvalid, `numbers: assign owner in "x": it is empty`},
-		{n.Occupy(ctx, "b", 1), ipalloc.ErrOccupied, `numbers: occupy number "1" for "b" in "x": occupied, held by "a"`},
-		{n.Occupy(ctx, "", 1), ipalloc.ErrInvalid, `numbers: occupy owner in "x": it is empty`},
-		{second(n.Release(ctx, "")), ipalloc.ErrInvalid, `numbers: release owner in "x": it is empty`},
-		{second(n.Owner(ctx, 7)), ipalloc.ErrNotHeld, `numbers: look up number "7" in "x": not held`},
-		{second(New(ctx, db, "x", Range{2, 1}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new Range in "x": First is above Last`},
+		{second(n.Assign(ctx, "")), ipalloc.ErrInvalid, `numbers: assign "x": owner: it is empty`},
+		{n.Occupy(ctx, "b", 1), ipalloc.ErrOccupied, `numbers: occupy "1" for "b" in "x": occupied, held by "a"`},
+		{n.Occupy(ctx, "", 1), ipalloc.ErrInvalid, `numbers: occupy "x": owner: it is empty`},
+		{second(n.Release(ctx, "")), ipalloc.ErrInvalid, `numbers: release "x": owner: it is empty`},
+		{second(n.Owner(ctx, 7)), ipalloc.ErrNotHeld, `numbers: look up "7" in "x": not held`},
+		{second(New(ctx, db, "x", Range{2, 1}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new "x": Range: First is above Last`},
 		{second(New(ctx, db, "", Range{1, 2}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new`},
 	} {
 		if !errors.Is(c.err, c.is) || !strings.HasPrefix(fmt.Sprint(c.err), c.text) {

@@ -200,6 +200,10 @@ func (s *space) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 func Spaces(ctx context.Context, db Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var bad error
+		if db == nil {
+			yield("", isNil("list spaces", "db"))
+			return
+		}
 		for r := (Range{From: spaceKind, To: spaceEnd, Limit: 1}); ; {
 			recs, _, err := db.List(ctx, r)
 			if err != nil {

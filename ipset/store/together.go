@@ -51,6 +51,9 @@ func Together(ctx context.Context, db Store, f func(tx Store) error) error {
 	if db == nil {
 		return isNil("together", "db")
 	}
+	if f == nil {
+		return isNil("together", "f")
+	}
 	for n := 1; ; n++ {
 		j := &joint{overlay: &overlay{below: db, pins: make(map[string]uint64)}, seen: make(map[string]uint64)}
 		j.saw = j.note

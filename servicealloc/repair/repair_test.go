@@ -257,7 +257,7 @@ func TestApplyIsGuarded(t *testing.T) {
 		`repair: apply 10.0.1.2 for "b": the owner has an open transaction`,
 		`repair: apply 10.0.1.4 for "d": the owner's grant is of another generation`,
 		`repair: apply 10.0.1.9 for "y": occupied, held by "thief"`,
-		`repair: apply Kind 10.0.1.1 "duplicate" for "q": no repair`,
+		`repair: apply 10.0.1.1 "duplicate" for "q": Kind: no repair`,
 	}; !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}

@@ -87,7 +87,7 @@ func Example() {
 	fmt.Println(<-ended)
 	fmt.Println(n.Name, n.Prefixes)
 	// Output:
-	// b: nodeipam: record Prefixes[0] 172.16.0.0/24 for "b": in no pool of its slot
+	// b: nodeipam: record 172.16.0.0/24 for "b": Prefixes[0]: in no pool of its slot
 	// context canceled
 	// c [10.0.1.0/24]
 }

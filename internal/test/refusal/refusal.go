@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -153,4 +154,17 @@ func receiver(r *ast.FieldList) (name string, exported bool) {
 			return "", false
 		}
 	}
+}
+
+// Words returns the name of a call in words, which is its Op: "assign IP" of "Engine.AssignIP".
+func Words(call string) string {
+	name := call[strings.LastIndex(call, ".")+1:]
+	var words []string
+	for _, w := range regexp.MustCompile(`IPs?|[A-Z][a-z]*`).FindAllString(name, -1) {
+		if !strings.HasPrefix(w, "IP") {
+			w = strings.ToLower(w)
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
 }

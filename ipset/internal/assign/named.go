@@ -26,11 +26,16 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
 		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
 	}
+	refuse := func(err error) (alloc.Allocation, error) {
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Addr: a.Address, Owner: a.Owner.String(), Err: err})
+	}
+	if addr.CheckAddr(a.Address) != nil {
+		return refuse(cause.BadAddress)
+	}
 	how := plain
 	if a.Automatic {
 		if a.Share != (alloc.Share{}) {
-			err := cause.Invalid("Automatic", "it goes without Share")
-			return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
+			return refuse(cause.Invalid("Automatic", "it goes without Share"))
 		}
 		how, args.Addresses, args.Wish, args.Use = exactly, nil, a.Address, cmp.Or(a.Use, alloc.Workload)
 		if args.Num4 = 1; !a.Address.Is4() {
@@ -39,7 +44,7 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 	}
 	got, err := e.assign(ctx, args, how)
 	if err != nil {
-		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Addr: a.Address, Owner: a.Owner.String(), Err: err})
+		return refuse(err)
 	}
 	return append(got.V4, got.V6...)[0], nil
 }
@@ -47,8 +52,11 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 // checkNamed refuses addresses that no pool can have, and those named twice.
 func (a *args) checkNamed() error {
 	for i, at := range a.Addresses {
-		if !at.IsValid() || at.Is4In6() || at.Zone() != "" || slices.Contains(a.Addresses[:i], at) {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.BadAddress})
+		if !at.IsValid() || at.Is4In6() || at.Zone() != "" {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Addresses", Addr: at, Reason: "not a plain IPv4 or IPv6 address", Err: ipalloc.ErrInvalid})
+		}
+		if slices.Contains(a.Addresses[:i], at) {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Addresses", Addr: at, Reason: "named twice", Err: ipalloc.ErrInvalid})
 		}
 	}
 	for i, at := range [...]netip.Addr{a.Wish, a.From} {

@@ -3,6 +3,7 @@ package cause
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
@@ -69,6 +70,25 @@ func Op(op string, err error) error {
 	return Wrap(ipalloc.Error{Op: op, Err: err})
 }
 
+// Of returns an error as that of a call for a handle, nil for nil.
+func Of(op, handle string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return Wrap(ipalloc.Error{Op: op, Handle: handle, Err: err})
+}
+
+// Each returns a list with its errors as those of a call.
+func Each[T any](op string, list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for x, err := range list {
+			if !yield(x, Op(op, err)) {
+				return
+			}
+		}
+	}
+}
+
 // Wrap returns the error of a call. If e.Err is an error of this package already, what that says stays and e adds what it
 // leaves open, so that no text repeats itself.
 func Wrap(e ipalloc.Error) error {
@@ -82,7 +102,7 @@ func Wrap(e ipalloc.Error) error {
 	for _, f := range [...]struct {
 		to   *string
 		from string
-	}{{&both.Owner, e.Owner}, {&both.Field, e.Field}, {&both.Name, e.Name}, {&both.Holder, e.Holder}} {
+	}{{&both.Owner, e.Owner}, {&both.Handle, e.Handle}, {&both.Field, e.Field}, {&both.Name, e.Name}, {&both.Holder, e.Holder}} {
 		if *f.to == "" {
 			*f.to = f.from
 		}

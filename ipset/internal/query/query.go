@@ -339,7 +339,7 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 // IPsByHandle carries out the call of that name.
 func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]alloc.Allocation, error) {
 	fail := func(err error) ([]alloc.Allocation, error) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Owner: handle, Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Handle: handle, Err: err})
 	}
 	if err := cause.Name("handle", handle); err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Err: err})

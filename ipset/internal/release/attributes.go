@@ -42,7 +42,7 @@ func (e *Releaser) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) erro
 		err = e.doHeld(ctx, a.Address, a.Guard, p.apply, nil)
 	}
 	if err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Owner: a.Handle, Err: err})
+		return cause.Wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Handle: a.Handle, Err: err})
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 		err = cause.Invalid("ttl", "%v is negative", ttl)
 	}
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Handle: handle, Err: err})
 	}
 	var renewed []alloc.Allocation
 	err = e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
@@ -39,7 +39,7 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 		err = ipalloc.ErrNotHeld
 	}
 	if err != nil {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Owner: handle, Err: err})
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Handle: handle, Err: err})
 	}
 	return renewed, nil
 }
@@ -73,7 +73,7 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
 	var renewed alloc.Allocation
 	if ttl < 0 {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: cause.Invalid("ttl", "%v is negative", ttl)})
+		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Handle: g.Handle, Err: cause.Invalid("ttl", "%v is negative", ttl)})
 	}
 	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
 		_, was := h.Be.Look(h.X)
@@ -84,7 +84,7 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 		return nil
 	}, nil)
 	if err != nil {
-		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Owner: g.Handle, Err: err})
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Handle: g.Handle, Err: err})
 	}
 	return renewed, nil
 }
@@ -101,7 +101,7 @@ func declineAttributes(handle, reason string) (alloc.Attributes, error) {
 // Decline carries out the call of that name.
 func (e *Releaser) Decline(ctx context.Context, a alloc.DeclineArgs) (alloc.Allocation, error) {
 	fail := func(err error) (alloc.Allocation, error) {
-		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Owner: a.Handle, Err: err})
+		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "decline", Addr: a.Address, Handle: a.Handle, Err: err})
 	}
 	if a.For <= 0 {
 		return fail(cause.Invalid("For", "%v is not above 0", a.For))

@@ -67,7 +67,7 @@ func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string) ([]netip.
 		return p.done, nil
 	})
 	if err != nil {
-		return released, cause.Wrap(ipalloc.Error{Op: "release", Owner: handle, Err: err})
+		return released, cause.Wrap(ipalloc.Error{Op: "release", Handle: handle, Err: err})
 	}
 	return released, nil
 }
@@ -88,8 +88,11 @@ func (e *Releaser) eachAddressOf(ctx context.Context, handle string, do func([]n
 // Release carries out the call of that name.
 func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr, error) {
 	var err error
-	if a.Handle != "" {
+	switch {
+	case a.Handle != "":
 		err = cause.Name("handle", a.Handle)
+	case len(a.Addresses)+len(a.Also) == 0:
+		err = cause.Invalid("Handle", "neither a handle nor addresses nor records")
 	}
 	if err == nil {
 		err = checkReleases(a.Addresses)
@@ -102,7 +105,7 @@ func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Ad
 		released, err = e.ReleaseIf(ctx, a, nil)
 	}
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "release", Owner: a.Handle, Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "release", Handle: a.Handle, Err: err})
 	}
 	return released, nil
 }

@@ -20,6 +20,12 @@ import (
 // Sweep carries out the call of that name.
 func (e *Releaser) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
 	var s alloc.Swept
+	switch {
+	case a.IdleAfter < 0:
+		return s, cause.Invalid("IdleAfter", "%v is negative", a.IdleAfter)
+	case a.Keep < 0:
+		return s, cause.Invalid("Keep", "%d is negative", a.Keep)
+	}
 	err := e.sweepDue(ctx, &s)
 	if err == nil && (a.IdleAfter > 0 || a.Unselected) {
 		err = e.sweepIdle(ctx, a, &s)
