@@ -38,6 +38,7 @@ func TestExitCodes(t *testing.T) {
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 0s", 2, "-leader-elect-retry-period: want more than 0"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -leader-elect-retry-period 9s", 2, "-leader-elect-renew-deadline: want more than"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-qps -1", 2, "want more than 0"},
+		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-qps 0", 2, "want more than 0"},
 		{"-allocate-node-cidrs -cluster-cidr 10.0.0.0/8 -kube-api-burst 0", 2, "want more than 0"},
 	} {
 		var out strings.Builder
