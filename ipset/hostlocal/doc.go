@@ -3,17 +3,36 @@
 // host-local does, with records in a store in place of a file per address. cmd/cni-ipam is
 // the plugin built on it.
 //
-// Terms: a network is a name space of its own in the store. A range is a run of addresses
-// of one subnet, with a gateway that is never handed out. A set is a list of ranges of
-// one family. An attachment is an interface of a container; it holds addresses. A boot
-// is the time from one start of the node to the next.
+//	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{
+//		Network: "pods",
+//		Sets: []hostlocal.RangeSet{
+//			{{Subnet: netip.MustParsePrefix("10.1.2.0/24")}},
+//			{{Subnet: netip.MustParsePrefix("2001:db8:1::/64")}},
+//		},
+//	})
+//	c1 := hostlocal.Attachment{Container: "c1", Interface: "eth0"}
+//	got, err := engine.Add(ctx, c1)   // 10.1.2.2/24 via 10.1.2.1 and 2001:db8:1::2/64 via 2001:db8:1::1
+//	freed, err := engine.Del(ctx, c1) // [10.1.2.2 2001:db8:1::2]
 //
-// Policy: [Engine.Add] takes one address of each set, all or none. A set goes round
-// robin: from the address after the one it gave last, through its ranges in order,
-// wrapping, so that a released address rests as long as possible. A caller may request
-// addresses; a request does not move that position. Addresses are recorded, not ranges:
-// ranges may change from call to call, and [Engine.Del] releases by attachment alone. An
-// attachment that holds an address of a set gets no second one there.
+// Add gave eth0 of container c1 the first free address of each set. The first address of each
+// subnet is its gateway, which is never handed out. Del released both. The next Add returns
+// 10.1.2.3 and 2001:db8:1::3, because a released address rests as long as possible.
+//
+// # Terms
+//
+//	network     a name space of its own in the store
+//	range       a run of addresses of one subnet, with a gateway
+//	set         a list of ranges of one family
+//	attachment  an interface of a container; it holds addresses
+//	boot        the time from one start of the node to the next
+//
+// # Policy
+//
+// [Engine.Add] takes one address of each set, all or none. A set goes round robin: from the
+// address after the one it gave last, through its ranges in order, wrapping. A caller may
+// request addresses; a request does not move that position. Addresses are recorded, not
+// ranges: ranges may change from call to call, and [Engine.Del] releases by attachment
+// alone. An attachment that holds an address of a set gets no second one there.
 //
 // # State
 //

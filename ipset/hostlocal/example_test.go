@@ -24,24 +24,29 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for _, container := range []string{"c1", "c2"} {
-		got, err := engine.Add(ctx, hostlocal.Attachment{Container: container, Interface: "eth0"})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		for _, a := range got {
-			fmt.Println(container, a.Prefix, "via", a.Gateway)
-		}
+	c1 := hostlocal.Attachment{Container: "c1", Interface: "eth0"}
+	got, err := engine.Add(ctx, c1)
+	for _, a := range got {
+		fmt.Println(a.Prefix, "via", a.Gateway)
 	}
-	freed, err := engine.Del(ctx, hostlocal.Attachment{Container: "c1", Interface: "eth0"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	freed, err := engine.Del(ctx, c1)
 	fmt.Println(freed, err)
+	got, err = engine.Add(ctx, c1)
+	for _, a := range got {
+		fmt.Println(a.Prefix.Addr())
+	}
+	fmt.Println(err)
 	// Output:
-	// c1 10.1.2.2/24 via 10.1.2.1
-	// c1 2001:db8:1::2/64 via 2001:db8:1::1
-	// c2 10.1.2.3/24 via 10.1.2.1
-	// c2 2001:db8:1::3/64 via 2001:db8:1::1
+	// 10.1.2.2/24 via 10.1.2.1
+	// 2001:db8:1::2/64 via 2001:db8:1::1
 	// [10.1.2.2 2001:db8:1::2] <nil>
+	// 10.1.2.3
+	// 2001:db8:1::3
+	// <nil>
 }
 
 func ExampleEngine_Add_requested() {
