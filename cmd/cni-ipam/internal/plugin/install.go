@@ -62,10 +62,11 @@ func (w *word) install(args []string) error {
 			return err
 		}
 	}
+	put := os.Link // fails if there is a program by now: that one must be kept
 	if missing == nil {
-		return w.replace(self, dest, os.Rename)
+		put = supplant
 	}
-	err = w.replace(self, dest, os.Link) // fails if there is a program by now: that one must be kept
+	err = w.replace(self, dest, put)
 	if errors.Is(err, fs.ErrExist) {
 		return w.install(args)
 	}
@@ -127,6 +128,33 @@ func (w *word) replace(self, dest string, put func(from, to string) error) error
 	return nil
 }
 
+// supplant puts the program at from in the place of the one at dest. It fails with fs.ErrExist, and
+// leaves dest as it is, if that is neither this plugin nor the kept original: a package update put it
+// there after the last look. Without an exchange in the file system, it looks and then renames.
+func supplant(from, dest string) error {
+	out := from
+	if !exchange(from, dest) {
+		out = dest
+	}
+	update, err := isTheirs(out)
+	if original := dest + originalSuffix; err == nil && update && from != original {
+		var same bool
+		same, err = sameContent(out, original)
+		update = !same
+	}
+	switch {
+	case err == nil && !update && out == from:
+		return os.Remove(from)
+	case err == nil && !update:
+		return os.Rename(from, dest)
+	case out == from && !exchange(from, dest):
+		return errors.Join(err, fmt.Errorf("%s was at %s and cannot be put back", from, dest))
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%s: another program came meanwhile: %w", dest, fs.ErrExist)
+}
+
 // uninstall gives all networks back to host-local and puts the original in its place again. It
 // looks at everything before it changes anything, and takes back what it gave if it cannot go on.
 // A call of this plugin may make a network before the original is back, so it looks at the
@@ -155,9 +183,8 @@ func (w *word) uninstall(args []string) error {
 		return err
 	}
 	if err == nil {
-		var theirs bool
-		if theirs, err = isTheirs(dest); err == nil && !theirs { // an update of the package came meanwhile: it stays
-			err = change()
+		if err = change(); errors.Is(err, fs.ErrExist) { // an update of the package came meanwhile: it stays
+			err = nil
 		}
 	}
 	if err != nil {
@@ -186,7 +213,10 @@ func (w *word) original(dest string) (change func() error, err error) {
 		return nil, err
 	}
 	_, missing := os.Stat(dest)
+	_, left := os.Lstat(dest + originalSuffix)
 	switch {
+	case theirs && known && left == nil && !original: // this plugin, of an uninstall that was killed after the exchange
+		return func() error { return os.Remove(dest + originalSuffix) }, nil
 	case theirs && known, missing != nil && known && !kept && !original:
 		return nil, nil
 	case theirs:
@@ -196,12 +226,17 @@ func (w *word) original(dest string) (change func() error, err error) {
 			if err := os.WriteFile(dest+recordSuffix, []byte(keptLine+"\n"), 0o644); err != nil { // for a repetition
 				return err
 			}
-			return os.Rename(dest+originalSuffix, dest)
+			return supplant(dest+originalSuffix, dest)
 		}, nil
 	case missing != nil:
 		return nil, missing
 	case known && !kept: // there was none
-		return func() error { return os.Remove(dest) }, nil
+		return func() error {
+			if theirs, err := isTheirs(dest); err != nil || theirs {
+				return err
+			}
+			return os.Remove(dest)
+		}, nil
 	}
 	return nil, fmt.Errorf("%s is this plugin, and %s is gone: put the program of that name there from its package", dest, dest+originalSuffix)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -342,6 +343,63 @@ func TestUpdateMeanwhile(t *testing.T) {
 	}
 	content(dest, "update")
 	content(dest+originalSuffix, "before")
+}
+
+// TestUpdateAtTheExchange: an update that comes after the last look, at the moment in which a word
+// replaces the program, stays or is kept.
+func TestUpdateAtTheExchange(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, ours(t))
+	bin := t.TempDir()
+	dest := filepath.Join(bin, "host-local")
+	if other := filepath.Join(bin, "x"); !exchangeable(n, other) {
+		t.Skip("SKIPPED, the file system has no exchange")
+	}
+	content := func(path, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(path); err != nil || string(b) != want {
+			t.Errorf("%s: %d bytes, %v, want %q", path, len(b), err, want)
+		}
+	}
+	helper := filepath.Join(filepath.Dir(self), helperName)
+	n.put(dest, "before")
+	n.put(helper, "helper") // install prints a line for it after it kept the program
+	w := word{as: "host-local", dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	err = w.install([]string{bin})
+	os.Remove(helper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content(dest+originalSuffix, "update")
+	if theirs, err := isTheirs(dest); err != nil || theirs {
+		t.Errorf("host-local is not this plugin: %v", err)
+	}
+
+	change, err := w.original(dest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.put(dest+".x", "newer")
+	if err := os.Rename(dest+".x", dest); err != nil {
+		t.Fatal(err)
+	}
+	if err := change(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("an update was replaced: %v", err)
+	}
+	content(dest, "newer")
+	content(dest+originalSuffix, "update")
+}
+
+// exchangeable reports whether the file system at path can exchange two files.
+func exchangeable(n *node, path string) bool {
+	n.put(path+"1", "")
+	n.put(path+"2", "")
+	defer os.Remove(path + "1")
+	defer os.Remove(path + "2")
+	return exchange(path+"1", path+"2")
 }
 
 // allocated returns how many bytes a function allocates.
