@@ -494,7 +494,7 @@ func (r *ipamReplay) compareUse(op int) {
 	for i, p := range r.m.Pools {
 		u := use[i]
 		all, held, cooling := r.m.Use(p)
-		sum := u.Used.Add(u.Cooling).Add(u.Reserved).Add(u.Available)
+		sum := u.Used.Add(u.Cooling).Add(u.Reserved).Add(u.Draining).Add(u.Available)
 		if want := (alloc.Count{Lo: uint64(all)}); u.Pool != p.Name || u.Capacity != want || sum != want || u.Used.Lo != uint64(held) || u.Cooling.Lo != uint64(cooling) {
 			r.t.Fatalf("after op %d: pool %s has %d addresses, %d held, %d cooling; says %+v", op, p.Name, all, held, cooling, u)
 		}

@@ -35,7 +35,7 @@
 //	ipset          the name of the pool; "(none)" for blocks outside every pool; a pool does
 //	               not count the addresses of the pools that lie in it
 //
-// ipalloc_pool_count has the states used, cooling, reserved and free, if the kind has
+// ipalloc_pool_count has the states used, cooling, reserved, draining and free, if the kind has
 // them. They sum to the capacity. Prometheus stores float64, so a number above 2^53,
 // which only IPv6 pools reach, is rounded to 53 significant bits.
 //

@@ -162,7 +162,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	for i := range v.pools {
 		p := &v.pools[i]
 		e.pool(out, p.name, p.use.Capacity.Float64(), state{"used", p.use.Used.Float64()}, state{"cooling", p.use.Cooling.Float64()},
-			state{"reserved", p.use.Reserved.Float64()}, state{"free", p.use.Available.Float64()})
+			state{"reserved", p.use.Reserved.Float64()}, state{"draining", p.use.Draining.Float64()}, state{"free", p.use.Available.Float64()})
 		if p.free >= 0 {
 			e.send(out, poolLargest, float64(p.free), p.name)
 		}

@@ -52,6 +52,7 @@ func Example() {
 	}
 	// Output:
 	// cooling 0
+	// draining 0
 	// free 65535
 	// reserved 0
 	// used 1

@@ -251,7 +251,7 @@ func TestEngine(t *testing.T) {
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 2})
 	got := scrape(t, c, db)
 	pool := func(state string) string { return "kind=ipset,pool=pods,state=" + state }
-	want(t, got, "pool_count", map[string]float64{pool("used"): 66, pool("cooling"): 1, pool("reserved"): 0, pool("free"): 189})
+	want(t, got, "pool_count", map[string]float64{pool("used"): 66, pool("cooling"): 1, pool("reserved"): 0, pool("draining"): 0, pool("free"): 189})
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 0, "pool=pods,state=empty": 2, "pool=pods,state=partial": 1, "pool=pods,state=full": 1})
 	want(t, got, "hosts", map[string]float64{"": 3})
 	want(t, got, "host_blocks", map[string]float64{"host=host:c": 2, "host=host:a": 1, "host=(others)": 1})
@@ -310,7 +310,7 @@ func TestSpaces(t *testing.T) {
 			continue
 		}
 		got := values(f)
-		if got["kind=ipset,pool=net,space=red,state=used"] != 3 || got["kind=ipset,pool=net,state=free"] != 64 || len(got) != 11 {
+		if got["kind=ipset,pool=net,space=red,state=used"] != 3 || got["kind=ipset,pool=net,state=free"] != 64 || len(got) != 13 {
 			t.Errorf("%v", got)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 var (
 	poolCapacity = define("pool_capacity", gauge, "What the pool can hold: prefixes, addresses or ports.", "kind", "space", "pool")
-	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved or free; the states sum to the capacity.", "kind", "space", "pool", "state")
+	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved, draining or free; the states sum to the capacity.", "kind", "space", "pool", "state")
 	poolUsable   = define("pool_usable", gauge, "What of the capacity is not reserved: with ranges, what lies in them and what is held.", "kind", "space", "pool")
 	poolLargest  = define("pool_largest_free_prefix_length", gauge, "Length of the largest free prefix, in ipset of the largest one without blocks; absent without one, and for other kinds.", "kind", "space", "pool")
 

@@ -52,11 +52,12 @@ type countsView struct {
 	Used      count `json:"used"`
 	Cooling   count `json:"cooling"`
 	Reserved  count `json:"reserved"`
+	Draining  count `json:"draining,omitzero"`
 	Available count `json:"available"`
 }
 
 func countsOf(u *alloc.Utilization) countsView {
-	return countsView{count{u.Capacity}, count{u.Used}, count{u.Cooling}, count{u.Reserved}, count{u.Available}}
+	return countsView{count{u.Capacity}, count{u.Used}, count{u.Cooling}, count{u.Reserved}, count{u.Draining}, count{u.Available}}
 }
 
 // poolUse is a pool with its use.
@@ -122,7 +123,7 @@ func (p *poolUse) view() poolView {
 	v := poolView{
 		Name: p.Name, Prefix: p.Pool.Prefix.String(), BlockBits: p.BlockBits, State: stateOf(p.Pool), Uses: usesOf(p.Uses), Priority: p.Priority,
 		Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order,
-		Draining: p.Draining, Counts: countsOf(&p.Utilization), Blocks: len(p.Utilization.Blocks),
+		Draining: p.Pool.Draining, Counts: countsOf(&p.Utilization), Blocks: len(p.Utilization.Blocks),
 	}
 	for _, r := range p.Ranges {
 		v.Ranges = append(v.Ranges, r.String())
@@ -258,8 +259,11 @@ func (a *app) poolShowCommand() *cobra.Command {
 func (p *poolUse) listing() *listing {
 	v, u := p.view(), &p.Utilization
 	draining := ""
-	for _, n := range p.Draining {
+	for _, n := range p.Pool.Draining {
 		draining += fmt.Sprintf("/%d ", n)
+	}
+	if n := (count{u.Draining}); !u.Draining.IsZero() {
+		draining += "with " + n.String() + " free addresses"
 	}
 	limit := ""
 	if p.MaxBlocksPerHost > 0 {

@@ -136,6 +136,9 @@ const (
 	ReasonFull Reason = iota + 1
 	// ReasonReservedLeft: only reserved addresses are left.
 	ReasonReservedLeft
+	// ReasonDrainingLeft: blocks of a size that the pool had before are in the way. Their addresses can be assigned when they are
+	// empty.
+	ReasonDrainingLeft
 	// ReasonCoolingLeft: only cooling addresses are left.
 	ReasonCoolingLeft
 	// ReasonForeignLeft: other owners have blocks with room, and strict affinity forbids borrowing from them.
@@ -174,7 +177,7 @@ const (
 
 // reasonNames are the texts of the reasons.
 var reasonNames = [...]string{
-	"", "full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small",
+	"", "full", "reserved", "draining", "cooling", "foreign", "limit", "fragmented", "blocks too small",
 	"full, only addresses that AssignIP gives are left", "full from there on", "more than one commit takes",
 	"of the other family", "only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail",
 	"does not select the host", "does not select the namespace",

@@ -56,7 +56,7 @@ func roundTrip[T name](t *testing.T, last T, want ...string) {
 
 // Every value has a name of its own, in text and in JSON, and the zero Reason, which is none, the empty one.
 func TestNames(t *testing.T) {
-	roundTrip(t, ReasonNotOfNamespace, "", "full", "reserved", "cooling", "foreign", "limit", "fragmented", "blocks too small",
+	roundTrip(t, ReasonNotOfNamespace, "", "full", "reserved", "draining", "cooling", "foreign", "limit", "fragmented", "blocks too small",
 		"full, only addresses that AssignIP gives are left", "full from there on", "more than one commit takes", "of the other family",
 		"only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail", "does not select the host",
 		"does not select the namespace")

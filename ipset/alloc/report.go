@@ -36,8 +36,8 @@ type Borrowing struct {
 	Block   netip.Prefix
 }
 
-// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Available for a block;
-// of a pool, too, with the addresses in no block among Available or Reserved. A pool does not count the addresses of the pools that
+// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Draining + Available for a
+// block; of a pool, too, with the addresses in no block among the last three. A pool does not count the addresses of the pools that
 // lie in it, so that the sum over all pools counts every address once.
 type Utilization struct {
 	// Pool is empty for blocks outside every pool.
@@ -45,9 +45,10 @@ type Utilization struct {
 	Prefix netip.Prefix
 	Owner  Owner // of a block
 	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
-	// automatic assignment: by a reservation, by the pool's ranges or for the host. Available can be assigned now.
-	Capacity, Used, Cooling, Reserved, Available Count
-	Blocks                                       []Utilization // of a pool, in address order
+	// automatic assignment: by a reservation, by the pool's ranges or for the host. Draining are free, and in a block of a size that
+	// the pool had before, or in the place of a larger block that cannot be made beside it. Available can be assigned now.
+	Capacity, Used, Cooling, Reserved, Draining, Available Count
+	Blocks                                                 []Utilization // of a pool, in address order
 	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.
 	Nested []netip.Prefix
 }

@@ -36,9 +36,10 @@ func (m *IPSet) Release(a netip.Addr) bool {
 	return true
 }
 
-// gone removes a block that nobody owns and that has nothing left.
+// gone removes a block that has nothing left if nobody owns it, or if its pool has blocks of another size.
 func (m *IPSet) gone(b *IPSetBlock) {
-	if b.Owner == "" && len(b.Holds) == 0 {
+	p, ok := m.pool(b.Prefix.Addr())
+	if drains := ok && p.Bits != b.Prefix.Bits(); (b.Owner == "" || drains) && len(b.Holds) == 0 {
 		delete(m.Blocks, b.Prefix)
 	}
 }

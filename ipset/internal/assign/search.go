@@ -74,6 +74,8 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 			p.passed(s, i, block)
 		} else if next, no, err = t.Occupied(p.cat, i, block); !no || err != nil {
 			return block, err == nil, err
+		} else if be := t.Blocks.Get(block); be == nil || be.Block == nil {
+			p.reason(s, i, alloc.ReasonDrainingLeft)
 		}
 		if !next.IsValid() {
 			break

@@ -45,6 +45,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 		}
 	}
 	lost := alloc.Utilization{}
+	places := make([]netip.Prefix, len(pools)) // of the blocks that the pools would have where smaller ones drain
 	err = e.eachHeader(ctx, cat, func(b *block.Block) {
 		at := b.Prefix()
 		i := cat.Containing(at.Addr())
@@ -58,6 +59,11 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 			i, end := cat.Served(from, at)
 			r := netipx.IPRangeFrom(from, end)
 			u := utilizationOf(b, cat, i, r)
+			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits {
+				settle(&u)
+				u.Draining = u.Available
+				drain(&pools[i], cat, i, r, u.Draining, &places[i])
+			}
 			add(row, u)
 			if i < 0 {
 				add(&lost, u)
@@ -148,12 +154,27 @@ func (e *Reader) headersOf(ctx context.Context, cat *pool.Catalog, recs []store.
 
 // add adds the counts of a part.
 func add(u *alloc.Utilization, p alloc.Utilization) {
-	u.Capacity, u.Used, u.Cooling, u.Reserved = u.Capacity.Add(p.Capacity), u.Used.Add(p.Used), u.Cooling.Add(p.Cooling), u.Reserved.Add(p.Reserved)
+	u.Capacity, u.Used, u.Cooling = u.Capacity.Add(p.Capacity), u.Used.Add(p.Used), u.Cooling.Add(p.Cooling)
+	u.Reserved, u.Draining = u.Reserved.Add(p.Reserved), u.Draining.Add(p.Draining)
 }
 
 // settle derives what is available.
 func settle(u *alloc.Utilization) {
-	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved)
+	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved).Sub(u.Draining)
+}
+
+// drain adds what a block of another size than its pool's keeps from being assigned: the free addresses of the part r, and those
+// around it in the place of a block of the pool's size.
+func drain(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, free alloc.Count, place *netip.Prefix) {
+	usable := func(r netipx.IPRange) alloc.Count { return sizeOf(r.From(), r.To()).Sub(reservedIn(cat, i, r)) }
+	if in := netip.PrefixFrom(r.From(), cat.Pools[i].BlockBits).Masked(); in.Contains(r.To()) {
+		if in != *place {
+			*place = in
+			u.Draining = u.Draining.Add(usable(netipx.RangeOfPrefix(in)))
+		}
+		u.Draining = u.Draining.Sub(usable(r))
+	}
+	u.Draining = u.Draining.Add(free)
 }
 
 // utilizationOf returns the use of the addresses r of a block, which pool i serves, -1 for none.

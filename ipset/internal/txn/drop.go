@@ -122,8 +122,15 @@ func (d *drop) all(x uint64, a *block.Address) bool {
 // empties reports whether nothing of the block is held or cooling afterwards.
 func (d *drop) empties() bool { return d.be.Cooling() == 0 && d.frees() == d.be.Used() }
 
-// Drop releases what is noted, of each block in ascending order. A block without owner that is left empty is deleted. It changes
-// no block if it returns an error.
+// goes reports whether the block is deleted when it is empty: nobody owns it, or its last holder leaves it and its pool has blocks of
+// another size.
+func (d *drop) goes(cat *CatalogEntry) bool {
+	i := cat.Containing(d.be.At.Addr())
+	return d.be.Owner().Kind == alloc.Nobody || len(d.leaving) > 0 && i >= 0 && cat.Pools[i].BlockBits != d.be.At.Bits()
+}
+
+// Drop releases what is noted, of each block in ascending order. A block that is left empty is deleted if nobody owns it, or if it
+// drained. It changes no block if it returns an error.
 func (d *Drops) Drop() error {
 	t := d.t
 	for i := range d.list {
@@ -135,20 +142,27 @@ func (d *Drops) Drop() error {
 				return err
 			}
 		}
-		if dr.empties() && dr.be.Owner().Kind == alloc.Nobody && !cools {
-			if err := t.Vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
+		if !dr.empties() || cools || !dr.goes(d.cat) {
+			continue
+		}
+		if err := t.Vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
+			return err
+		}
+		if o := dr.be.Owner(); o.Kind != alloc.Nobody {
+			if err := t.Take(o, dr.be.At); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range d.list {
-		d.list[i].carryOut(t, d.cat.Cooldown(d.list[i].be.Prefix()))
+		d.list[i].carryOut(t, d.cat)
 	}
 	return nil
 }
 
 // carryOut changes the block.
-func (d *drop) carryOut(t *Txn, cooldown int64) {
+func (d *drop) carryOut(t *Txn, cat *CatalogEntry) {
+	cooldown := cat.Cooldown(d.be.Prefix())
 	t.Change(d.be)
 	slices.SortStableFunc(d.leaving, func(a, b leaving) int { return cmp.Compare(a.x, b.x) })
 	for _, l := range d.leaving {
@@ -157,7 +171,7 @@ func (d *drop) carryOut(t *Txn, cooldown int64) {
 		}
 	}
 	switch {
-	case d.be.IsEmpty() && d.be.Owner().Kind == alloc.Nobody:
+	case d.be.IsEmpty() && d.goes(cat):
 		d.be.Set(nil)
 	case d.forget != alloc.Owner{}:
 		d.be.Forget(d.forget)

@@ -1,0 +1,76 @@
+package ipset
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+)
+
+// What is said to be available is what can be assigned, while blocks of an earlier size drain and afterwards; a call that finds no
+// more says that they are in the way.
+func TestDrainingIsToldApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		was, is            alloc.Pool
+		available, drained uint64 // while the first address is held
+	}{
+		"smaller blocks":      {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/28", 30), 0, 15},
+		"larger blocks":       {poolOf("p", "10.0.0.0/26", 28), poolOf("p", "10.0.0.0/26", 27), 32, 31},
+		"a pool that grew":    {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/27", 27), 0, 31},
+		"part of it reserved": {poolOf("p", "10.0.0.0/26", 28), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 27, Subnet: true}, 31, 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, alloc.Config{}, c.was)
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "first"}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.UpdatePool(bg, c.is); err != nil {
+				t.Fatal(err)
+			}
+			count := func(available, draining uint64) {
+				t.Helper()
+				us, err := w.Utilization(bg)
+				if err != nil || len(us) != 1 {
+					t.Fatal(us, err)
+				}
+				u := us[0]
+				if u.Available.Lo != available || u.Draining.Lo != draining || u.Used.Add(u.Cooling).Add(u.Reserved).Add(u.Draining).Add(u.Available) != u.Capacity {
+					t.Errorf("%v used, %v reserved, %v draining, %v available of %v, want %d draining and %d available", u.Used, u.Reserved, u.Draining, u.Available, u.Capacity, draining, available)
+				}
+			}
+			all := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 64, Partial: true, Claim: alloc.Claim{Handle: "rest"}}
+			assign := func(want uint64) []alloc.Shortage {
+				t.Helper()
+				got, err := w.AutoAssign(bg, all)
+				if err != nil || uint64(len(got.V4)) != want {
+					t.Fatalf("%d assigned, want %d: %v", len(got.V4), want, err)
+				}
+				w.check()
+				return got.Short
+			}
+			count(c.available, c.drained)
+			why := assign(c.available)
+			more := all
+			more.Claim.Handle, more.Num4, more.Partial = "more", 1, false
+			_, err := w.AutoAssign(bg, more)
+			rows, _ := w.Explain(bg, more)
+			if len(why) != 1 || why[0].Reason != alloc.ReasonDrainingLeft || len(rows) != 1 || rows[0].Reason != alloc.ReasonDrainingLeft || !errors.Is(err, ipalloc.ErrFull) {
+				t.Errorf("%v; %v; %v", why, rows, err)
+			}
+			w.releaseHandle("first")
+			w.releaseHandle("rest")
+			us, err := w.Utilization(bg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			free := us[0].Available.Lo
+			count(free, 0)
+			if why := assign(free); slices.ContainsFunc(why, func(s alloc.Shortage) bool { return s.Reason == alloc.ReasonDrainingLeft }) {
+				t.Errorf("drained: %v", why)
+			}
+		})
+	}
+}
