@@ -106,11 +106,8 @@ func TestShortageIsInTheError(t *testing.T) {
 		want  alloc.Shortage // of the first pool
 		text  string
 	}{
-		{"full", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonFull}, `in "full": not enough addresses: full`},
 		{"cooling", ipalloc.ErrCooling, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, `in "cooling": not enough addresses: cooling until 2026-`},
-		{"reserved", ipalloc.ErrReserved, alloc.Shortage{Reason: alloc.ReasonReservedLeft}, `in "reserved": not enough addresses: reserved`},
 		{"limited", ipalloc.ErrLimit, alloc.Shortage{Reason: alloc.ReasonLimitReached, Limit: alloc.BlockLimit{Pool: "limited", Blocks: 1, Max: 1}}, "limit: 1 of 1 blocks"},
-		{"subnet", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonOutsideLeft}, "only addresses that AssignIP gives are left"},
 		{"full cooling", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, ": not enough addresses: cooling: cooling, full: full"},
 		{"disabled tunnel", ipalloc.ErrNotFound, alloc.Shortage{Reason: alloc.ReasonDisabled}, "no pool qualifies: disabled: disabled, tunnel: for other uses"},
 	} {
