@@ -151,3 +151,26 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 	}
 	w.check()
 }
+
+// A call that names an address of a block without owner makes the block its own, and gives the automatic addresses as from the first
+// of its blocks.
+func TestAnAdoptedBlockGivesTheRest(t *testing.T) {
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/28", 30))
+	w.assign(want("gone", 1, "old"))
+	first := w.blocksOf("gone")[0]
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("gone")}); err != nil {
+		t.Fatal(err)
+	}
+	later := ip("10.0.0.12") // of a block behind that
+	if first.Contains(later) {
+		later = ip("10.0.0.8")
+	}
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: later, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "has"}}); err != nil {
+		t.Fatal(err)
+	}
+	named := first.Addr().Next().Next().Next()
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Addresses: []netip.Addr{named}, Claim: alloc.Claim{Handle: "x"}})
+	if err != nil || len(got.V4) != 2 || !first.Contains(got.V4[1].Address) != later.Less(first.Addr()) {
+		t.Errorf("%v, %v: %v named of %v, beside %v", got.V4, err, named, first, later)
+	}
+}

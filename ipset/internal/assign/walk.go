@@ -3,6 +3,7 @@ package assign
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
@@ -177,11 +178,16 @@ func (p *AssignPlan) pickOwn(t *txn.Txn, s *Search) error {
 		}
 		if be.Block == nil {
 			p.pickMore(s, i, be)
-		} else if be.Owner() == p.Owner {
+		} else if be.Owner() == p.Owner || p.adopted(be) {
 			p.pickFrom(t, s, i, be)
 		}
 	}
 	return nil
+}
+
+// adopted reports whether a block becomes the owner's by an address that the call names.
+func (p *AssignPlan) adopted(be *txn.BlockEntry) bool {
+	return p.taken[be] && slices.ContainsFunc(p.picks[:p.sticky], func(k pick) bool { return k.be == be && k.adopt })
 }
 
 // pickOwnOfMany picks from the blocks in pool i of an owner of more than a commit can verify. It begins with the block that had
