@@ -290,12 +290,12 @@ func readAnything(t *testing.T, recs []store.Record, i int, value string) {
 			if !errors.Is(err, unread) {
 				t.Fatal(err)
 			}
-		} else if err := b.Check(); err != nil {
-			t.Fatal(err)
+		} else if b.Check() != nil {
+			sound = false
 		}
 	}
 	if !sound && len(rep.Problems) == 0 {
-		t.Fatalf("record %q cannot be read, and Check finds nothing", recs[i].Key)
+		t.Fatalf("record %q cannot be read, or is wrong, and Check finds nothing", recs[i].Key)
 	}
 	e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 9, Partial: true})
 	e.ReleaseByHandle(ctx, "p0")
