@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,10 +314,9 @@ func TestObjectInForceStaysSo(t *testing.T) {
 		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil {
 			t.Fatal(as, err)
 		}
-		failures := 1
+		var patches atomic.Int32
 		o.client.PrependReactor("patch", "clustercidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
-			failures--
-			return failures >= 0, nil, apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("another version"))
+			return patches.Add(1) == 1, nil, apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("another version"))
 		})
 		u := o.get("", "a")
 		u.SetFinalizers(nil)
@@ -324,7 +324,7 @@ func TestObjectInForceStaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "m"}); err != nil || failures > 0 || !o.api.inForce() {
+		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "m"}); err != nil || patches.Load() == 0 || !o.api.inForce() {
 			t.Errorf("%v %v, in force %v", as, err, o.api.inForce())
 		}
 		later(time.Minute)
