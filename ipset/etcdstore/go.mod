@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/etcdstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124042104-4e2a7ff9df5e
+	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/goleak v1.3.0

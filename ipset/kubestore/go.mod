@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124042104-4e2a7ff9df5e
+	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/sqlstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124042104-4e2a7ff9df5e
+	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
 	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
