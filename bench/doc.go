@@ -1,8 +1,8 @@
 // Package bench holds the benchmarks of this module's packages bitmap and cidrset,
 // and the guard that keeps a change from losing what they show. It exports nothing.
 // How the allocators compare with those of other projects is measured in
-// bench/peers, what many goroutines at once cost in bench/contention, and what
-// calls of package ipset cost as a cluster ages in bench/torture/scale.
+// bench/peers, and what calls of package ipset cost as a cluster ages in
+// bench/torture/scale.
 //
 // # Running
 //
