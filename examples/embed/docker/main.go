@@ -1,5 +1,4 @@
-// Command docker is a remote IPAM driver of Docker: it gives networks their subnets and containers their addresses, and keeps
-// both in a file. A subnet and its pool of addresses are one commit.
+// Command docker is a remote IPAM driver of Docker. A subnet and its pool of addresses are one commit to a file.
 //
 //	go run . -socket /run/docker/plugins/ipalloc.sock -file /var/lib/ipalloc.db
 //	docker network create --ipam-driver ipalloc blue
@@ -31,8 +30,6 @@ var roots = []netip.Prefix{
 	netip.MustParsePrefix("fd00::/8"),
 }
 
-var machine = alloc.HostOwner("docker")
-
 // driver serves the calls of Docker.
 type driver struct {
 	db      store.Store
@@ -54,53 +51,52 @@ func newDriver(ctx context.Context, db store.Store) (*driver, error) {
 	return &driver{db, engine, subnets}, err
 }
 
-// request has the fields of all requests, and response those of all answers.
-type request struct {
-	PoolID, Pool, SubPool, Address string
-	V6                             bool
-	Options                        map[string]string
-}
-
-type response struct {
+// message has the fields of all requests and answers.
+type message struct {
 	Error                                               string   `json:",omitempty"`
 	Implements                                          []string `json:",omitempty"`
 	LocalDefaultAddressSpace, GlobalDefaultAddressSpace string   `json:",omitempty"`
-	PoolID, Pool, Address                               string   `json:",omitempty"`
+	PoolID, Pool, SubPool, Address                      string   `json:",omitempty"`
+	V6                                                  bool     `json:",omitempty"`
 }
 
 func (d *driver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var req request
+	var req message
 	_ = json.NewDecoder(r.Body).Decode(&req) // some calls have no body
 	answer, err := d.call(r.Context(), r.URL.Path, req)
 	if err != nil {
-		answer = response{Error: err.Error()}
+		answer = message{Error: err.Error()}
 	}
 	w.Header().Set("Content-Type", "application/vnd.docker.plugins.v1.2+json")
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-func (d *driver) call(ctx context.Context, path string, r request) (response, error) {
+func (d *driver) call(ctx context.Context, path string, r message) (message, error) {
 	switch path {
 	case "/Plugin.Activate":
-		return response{Implements: []string{"IpamDriver"}}, nil
+		return message{Implements: []string{"IpamDriver"}}, nil
 	case "/IpamDriver.GetCapabilities":
-		return response{}, nil
+		return message{}, nil
 	case "/IpamDriver.GetDefaultAddressSpaces":
-		return response{LocalDefaultAddressSpace: "ipalloc", GlobalDefaultAddressSpace: "ipalloc"}, nil
+		return message{LocalDefaultAddressSpace: "ipalloc", GlobalDefaultAddressSpace: "ipalloc"}, nil
 	case "/IpamDriver.RequestPool":
 		return d.requestPool(ctx, r)
 	case "/IpamDriver.ReleasePool":
-		return response{}, d.releasePool(ctx, r.PoolID)
+		return message{}, d.releasePool(ctx, r.PoolID)
 	case "/IpamDriver.RequestAddress":
 		return d.requestAddress(ctx, r)
 	case "/IpamDriver.ReleaseAddress":
-		return response{}, d.releaseAddress(ctx, r)
+		address, err := netip.ParseAddr(r.Address)
+		if err == nil {
+			_, err = d.engine.ReleaseIPs(ctx, alloc.Release{Address: address})
+		}
+		return message{}, err
 	}
-	return response{}, fmt.Errorf("unknown call %s", path)
+	return message{}, fmt.Errorf("unknown call %s", path)
 }
 
 // requestPool takes a subnet and makes it a pool of addresses, both or neither.
-func (d *driver) requestPool(ctx context.Context, r request) (response, error) {
+func (d *driver) requestPool(ctx context.Context, r message) (message, error) {
 	var pool alloc.Pool
 	err := store.Together(ctx, d.db, func(tx store.Store) error {
 		in, err := newDriver(ctx, tx)
@@ -113,20 +109,18 @@ func (d *driver) requestPool(ctx context.Context, r request) (response, error) {
 		}
 		// One block, lowest address first; no network and broadcast address.
 		pool = alloc.Pool{Name: subnet.String(), Prefix: subnet, BlockBits: subnet.Bits(), Order: alloc.Lowest, Subnet: true, Manual: true}
-		if r.SubPool != "" {
-			part, err := netip.ParsePrefix(r.SubPool)
-			if err != nil {
-				return err
-			}
+		if part, err := netip.ParsePrefix(r.SubPool); err == nil {
 			pool.Ranges = []netipx.IPRange{netipx.RangeOfPrefix(part.Masked())}
+		} else if r.SubPool != "" {
+			return err
 		}
 		return in.engine.AddPool(ctx, pool)
 	})
-	return response{PoolID: pool.Name, Pool: pool.Name}, err
+	return message{PoolID: pool.Name, Pool: pool.Name}, err
 }
 
 // subnet takes the subnet that the user names, or the next one of the family.
-func (d *driver) subnet(ctx context.Context, r request) (netip.Prefix, error) {
+func (d *driver) subnet(ctx context.Context, r message) (netip.Prefix, error) {
 	if r.Pool == "" {
 		root, bits := roots[0], 24
 		if r.V6 {
@@ -160,36 +154,27 @@ func (d *driver) releasePool(ctx context.Context, id string) error {
 	return d.subnets.Release(ctx, "docker", subnet)
 }
 
-func (d *driver) requestAddress(ctx context.Context, r request) (response, error) {
+func (d *driver) requestAddress(ctx context.Context, r message) (message, error) {
 	subnet, err := netip.ParsePrefix(r.PoolID)
 	if err != nil {
-		return response{}, err
+		return message{}, err
 	}
-	a := alloc.AssignArgs{Owner: machine, Num4: 1, Pools: []string{r.PoolID}}
-	switch {
-	case r.Address != "":
-		named, err := netip.ParseAddr(r.Address)
-		if err != nil {
-			return response{}, err
-		}
-		a.Num4, a.Addresses = 0, []netip.Addr{named}
-	case subnet.Addr().Is6():
-		a.Num4, a.Num6 = 0, 1
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("docker"), Pools: []string{r.PoolID}}
+	if named, err := netip.ParseAddr(r.Address); err == nil {
+		a.Addresses = []netip.Addr{named}
+	} else if r.Address != "" {
+		return message{}, err
+	} else if subnet.Addr().Is4() {
+		a.Num4 = 1
+	} else {
+		a.Num6 = 1
 	}
 	got, err := d.engine.AutoAssign(ctx, a)
 	if err != nil {
-		return response{}, err
+		return message{}, err
 	}
 	address := append(got.V4, got.V6...)[0].Address
-	return response{Address: netip.PrefixFrom(address, subnet.Bits()).String()}, nil
-}
-
-func (d *driver) releaseAddress(ctx context.Context, r request) error {
-	address, err := netip.ParseAddr(r.Address)
-	if err == nil {
-		_, err = d.engine.ReleaseIPs(ctx, alloc.Release{Address: address})
-	}
-	return err
+	return message{Address: netip.PrefixFrom(address, subnet.Bits()).String()}, nil
 }
 
 func main() {
