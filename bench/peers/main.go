@@ -22,25 +22,19 @@ var program = frame.Program{
 	Name: "bench-peers", Dir: "bench/peers", Passes: 8,
 	Layout: frame.Layout{
 		Columns: []frame.Column{
-			{Name: null, Title: "driver or floor"}, {Name: ours, Title: "ours"}, {Name: flat, Title: "bitset"},
-			{Name: compressed, Title: "roaring"}, {Name: cilium, Title: "Cilium"}, {Name: kubernetes, Title: "Kubernetes"},
+			{Name: null, Title: "driver"}, {Name: ours, Title: "ours"}, {Name: flat, Title: "bitset"},
+			{Name: cilium, Title: "Cilium"}, {Name: kubernetes, Title: "Kubernetes"},
 		},
 		Ratios: []frame.Ratio{{Title: "Kubernetes / ours", A: kubernetes, B: ours}, {Title: "ours / bitset", A: ours, B: flat}},
 		Ours:   ours,
 	},
 	Targets: slices.Concat(cidrsetTargets, serviceTargets),
 	Peers: []string{
-		"k8s.io/kubernetes", "github.com/cilium/cilium", "github.com/bits-and-blooms/bitset", "github.com/RoaringBitmap/roaring/v2",
+		"k8s.io/kubernetes", "github.com/cilium/cilium", "github.com/bits-and-blooms/bitset",
 	},
 	How: "one goroutine: CPU time of its thread, several: wall time",
 	Works: func(o frame.Options) ([]*frame.Work, error) {
 		return slices.Concat(cidrsetWorks(o).List, serviceWorks(o).List), nil
-	},
-	Facts: func(_ frame.Options, wanted func(string) bool, _ io.Writer) ([]frame.Fact, error) {
-		if !wanted("memory") {
-			return nil, nil
-		}
-		return cidrsetMemory(), nil
 	},
 }
 

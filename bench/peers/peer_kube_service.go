@@ -34,8 +34,6 @@ var kubernetesAddrPeer = addrPeer[net.IP, kubernetesAddrs]{
 func (k kubernetesAddrs) AllocateNext() (net.IP, error) { return k.r.AllocateNext() }
 func (k kubernetesAddrs) Allocate(ip net.IP) error      { return k.r.Allocate(ip) }
 func (k kubernetesAddrs) Release(ip net.IP)             { _ = k.r.Release(ip) } // nil always
-func (k kubernetesAddrs) Free() uint64                  { return uint64(k.r.Free()) }
-func (k kubernetesAddrs) All(yield func(net.IP))        { k.r.ForEach(yield) }
 
 func addrOfIP(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)

@@ -18,7 +18,6 @@ var nullPeer = prefixPeer[netip.Prefix, *nullSet]{
 }
 
 func (s *nullSet) AllocateNext() (netip.Prefix, error)        { return s.p, nil }
-func (s *nullSet) AllocatePrefix(int) (netip.Prefix, error)   { return s.p, nil }
 func (s *nullSet) Occupy(netip.Prefix) (uint64, error)        { return 1, nil }
 func (s *nullSet) Release(netip.Prefix) (uint64, error)       { return 1, nil }
 func (s *nullSet) AllocateN(dst []netip.Prefix) error         { return nil }

@@ -36,12 +36,6 @@ func (o oursAddrs) AllocateNext() (netip.Addr, error) {
 
 func (o oursAddrs) Release(a netip.Addr) { o.Range.Release(a) }
 
-func (o oursAddrs) All(yield func(netip.Addr)) {
-	for a := range o.Range.All() {
-		yield(a)
-	}
-}
-
 // oursPorts is the ports of a range, one number for all protocols.
 type oursPorts struct{ p *servicealloc.Ports }
 
@@ -83,8 +77,6 @@ var ciliumAddrPeer = addrPeer[netip.Addr, ciliumAddrs]{
 func (c ciliumAddrs) AllocateNext() (netip.Addr, error) { return c.r.AllocateNext() }
 func (c ciliumAddrs) Allocate(a netip.Addr) error       { return c.r.Allocate(a) }
 func (c ciliumAddrs) Release(a netip.Addr)              { c.r.Release(a) }
-func (c ciliumAddrs) Free() uint64                      { return uint64(c.r.Free()) }
-func (c ciliumAddrs) All(yield func(netip.Addr))        { c.r.ForEach(yield) }
 
 // bitsetAddrs is the least that makes such an allocator of a plain bitset: the mutex,
 // a random start over all addresses, a codec. It has no bands and checks nothing.

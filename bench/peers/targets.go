@@ -4,10 +4,6 @@ import (
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
-// referenceFloor is the floor of a pair, in nanoseconds, on the machine for which
-// the target of mixed lengths was set.
-const referenceFloor = 25
-
 var cidrsetTargets = []frame.Target{
 	// Kubernetes takes no less than 450 ns for a pair; ours is 25 to 30 ns, of which a mutex that costs 5 ns is 10.
 	{Text: "pair, 50 % of 2^16: Kubernetes / ours", Got: frame.RatioOf("pair/2^16/50", kubernetes, ours), Limit: 15, Least: true},
@@ -33,36 +29,8 @@ var cidrsetTargets = []frame.Target{
 	{Text: "pair, 50 %: 2^24 / 2^16", Got: frame.Over("pair/2^24/50", "pair/2^16/50", ours), Limit: 2},
 	{Text: "pair, 99 %: 2^24 / 2^16", Got: frame.Over("pair/2^24/99", "pair/2^16/99", ours), Limit: 2},
 	{Text: "pair, 99.99 %: 2^24 / 2^16", Got: frame.Over("pair/2^24/99.99", "pair/2^16/99.99", ours), Limit: 2.5},
-	{Text: "AllocateNext alone, 2^16 / floor", Got: overFloor("alone/2^16"), Limit: 2},
-	{Text: "AllocateNext alone, 2^20 / floor", Got: overFloor("alone/2^20"), Limit: 2},
-	{Text: "AllocateNext alone, 2^24 / floor", Got: overFloor("alone/2^24"), Limit: 2},
 	{Text: "AllocateN of 64: 32 goroutines / 1", Got: frame.Over("batch/g32", "batch/g1", ours), Limit: 1.4},
 	{Text: "ReleaseN + AllocateN of 64: 32 goroutines / 1", Got: frame.Over("batchpair/g32", "batchpair/g1", ours), Limit: 1.4},
 	{Text: "Occupy + Release of 2^20 children", Got: frame.ValueOf("range/2^20", ours), Limit: 3000, Unit: " ns"},
 	{Text: "Occupy + Release of 2^20 children: Kubernetes / ours", Got: frame.RatioOf("range/2^20", kubernetes, ours), Limit: 10000, Least: true},
-	{Text: "mixed lengths, 10,000 live, as if the floor were 25 ns", Got: scaled("mixed/10000"), Limit: 150, Unit: " ns"},
-	{Text: "mixed lengths: 10,000 live / 100", Got: frame.Over("mixed/10000", "mixed/100", ours), Limit: 1.5},
-}
-
-// overFloor compares a work of ours with the sum of the parts of the floor.
-func overFloor(id string) func(*frame.Table) (float64, bool) {
-	return func(t *frame.Table) (float64, bool) {
-		x, ok := t.Value(id, ours)
-		floor := 0.0
-		for _, part := range []string{floorLock, floorFind, floorPrefix} {
-			ns, measured := t.Value(part, null)
-			floor += ns
-			ok = ok && measured
-		}
-		return x / floor, ok && floor > 0
-	}
-}
-
-// scaled returns the time of a work of ours on a machine with the reference floor.
-func scaled(id string) func(*frame.Table) (float64, bool) {
-	return func(t *frame.Table) (float64, bool) {
-		x, ok := t.Value(id, ours)
-		y, ok2 := t.Value(floorPair, null)
-		return x / y * referenceFloor, ok && ok2 && y > 0
-	}
 }

@@ -22,8 +22,5 @@ var serviceTargets = []frame.Target{
 	{Text: "services, pair, 50 % of a /16: ours / bitset", Got: frame.RatioOf("svcpair/16/50", ours, flat), Limit: 2},
 	{Text: "services, pair, 99 % of a /16: ours / bitset", Got: frame.RatioOf("svcpair/16/99", ours, flat), Limit: 1.35},
 	{Text: "services, named address: ours / Cilium", Got: frame.RatioOf("svcnamed/16", ours, cilium), Limit: 1.1},
-	{Text: "services, free addresses of a /16: ours / Kubernetes", Got: frame.RatioOf("svcfree/16", ours, kubernetes), Limit: 1.2},
 	{Text: "services, pair, 2 goroutines: Kubernetes / ours", Got: frame.RatioOf("svcpair/g2", kubernetes, ours), Limit: 10, Least: true},
-	{Text: "services, listing: for an address of a /12", Got: frame.ValueOf("svcall/12", ours), Limit: 10, Unit: " ns"},
-	{Text: "services, free addresses: /12 / /16", Got: frame.Over("svcfree/12", "svcfree/16", ours), Limit: 1.5},
 }

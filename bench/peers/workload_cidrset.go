@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/addr"
 
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
@@ -23,12 +22,6 @@ type prefixSet[H any] interface {
 type batchSet[H any] interface {
 	AllocateN([]H) error
 	ReleaseN([]H) (uint64, error)
-}
-
-// sizedSet is a prefixSet that serves several prefix lengths.
-type sizedSet interface {
-	AllocatePrefix(bits int) (netip.Prefix, error)
-	Release(netip.Prefix) (uint64, error)
 }
 
 // prefixPeer is a contestant of the system cidrset.
@@ -67,12 +60,8 @@ func cidrsetWorks(o frame.Options) *frame.Works {
 	addPrefixPeer(ws, nullPeer)
 	addPrefixPeer(ws, oursPeer)
 	addPrefixPeer(ws, bitsetPeer)
-	addPrefixPeer(ws, roaringPeer)
 	addPrefixPeer(ws, ciliumPeer)
 	addPrefixPeer(ws, kubernetesPeer)
-	addMixed(ws, null, func() sizedSet { return &nullSet{benchPart} })
-	addMixed(ws, ours, func() sizedSet { return must(cidrset.New(benchPool, 28)) })
-	addFloor(ws)
 	return ws
 }
 
@@ -241,7 +230,7 @@ func parallelJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, taken := filled(p, 16, 2, g*own)
 	x := make([]uint64, g)
 	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
-		together(g, func(i int) {
+		frame.Together(g, func(i int) {
 			x[i] = pairs(s, taken[i*own:(i+1)*own], 64-ownBits, n/g, x[i]+uint64(i))
 		})
 	}}
@@ -300,7 +289,7 @@ func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 		Wall:  g > 1,
 		Reset: func() { must(s.Release(all)) },
 		Run: func(n int) {
-			together(g, func(i int) {
+			frame.Together(g, func(i int) {
 				dst := dst[i*batch : (i+1)*batch]
 				for range n / batch / g {
 					if err := b.AllocateN(dst); err != nil {
@@ -316,7 +305,7 @@ func batchPairJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, taken := filled(p, 16, 2, g*batch)
 	b := batchesOf[H](s)
 	return &frame.Job{Wall: g > 1, Grain: batch * g, Run: func(n int) {
-		together(g, func(i int) {
+		frame.Together(g, func(i int) {
 			mine := taken[i*batch : (i+1)*batch]
 			for range n / batch / g {
 				if _, err := b.ReleaseN(mine); err != nil {
@@ -363,38 +352,4 @@ func startupJob[H any, S prefixSet[H]](p prefixPeer[H, S]) *frame.Job {
 			}
 		},
 	}
-}
-
-// addMixed adds a contestant to the works on children of several sizes.
-func addMixed(ws *frame.Works, contestant string, make func() sizedSet) {
-	for _, live := range []int{100, 1000, 10000} {
-		ws.Add(fmt.Sprintf("mixed/%d", live), fmt.Sprintf("Release + Allocate of another length, /20 to /28, %d live", live),
-			contestant, func() *frame.Job { return mixedJob(make(), live) })
-	}
-}
-
-func mixedJob(s sizedSet, live int) *frame.Job {
-	const shortest, lengths = 20, 9
-	held := make([]netip.Prefix, live)
-	for i := range held {
-		held[i] = must(s.AllocatePrefix(shortest + i%lengths))
-	}
-	x := uint64(1)
-	return &frame.Job{Run: func(n int) {
-		for range n {
-			x = x*6364136223846793005 + 1442695040888963407
-			w := x >> 32 * uint64(live) >> 32
-			old := held[w]
-			if _, err := s.Release(old); err != nil {
-				panic(err)
-			}
-			// One of the other lengths, each as probable.
-			step := 1 + int(x>>16&0xffff*(lengths-1)>>16)
-			p, err := s.AllocatePrefix(shortest + (old.Bits()-shortest+step)%lengths)
-			if err != nil {
-				panic(err)
-			}
-			held[w] = p
-		}
-	}}
 }

@@ -15,12 +15,6 @@ type addrSet[H any] interface {
 	Release(H)
 }
 
-// countedSet is an addrSet that counts and lists.
-type countedSet[H any] interface {
-	Free() uint64
-	All(yield func(H))
-}
-
 // addrPeer is a contestant of the system servicealloc.
 type addrPeer[H any, S addrSet[H]] struct {
 	name   string
@@ -66,9 +60,6 @@ func serviceWorks(o frame.Options) *frame.Works {
 	addAddrPeer(ws, bitsetAddrPeer)
 	addAddrPeer(ws, ciliumAddrPeer)
 	addAddrPeer(ws, kubernetesAddrPeer)
-	addReads(ws, oursAddrPeer)
-	addReads(ws, ciliumAddrPeer)
-	addReads(ws, kubernetesAddrPeer)
 	addObjects(ws, oursAddrPeer)
 	addObjects(ws, kubernetesObjectPeer)
 	addPorts(ws, oursPortPeer)
@@ -152,7 +143,7 @@ func serviceParallelJob[H any, S addrSet[H]](p addrPeer[H, S], g int) *frame.Job
 	s, taken := servicePool(p, serviceRanges[0].prefix, 2, g*own)
 	x := make([]uint64, g)
 	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
-		together(g, func(i int) {
+		frame.Together(g, func(i int) {
 			x[i] = servicePairs(s, taken[i*own:(i+1)*own], 64-ownBits, n/g, x[i]+uint64(i))
 		})
 	}}
@@ -191,38 +182,6 @@ func serviceFillJob[H any, S addrSet[H]](p addrPeer[H, S], prefix string) *frame
 			}
 		},
 	}
-}
-
-// addReads adds a contestant to the works that count and list.
-func addReads[H any, S interface {
-	addrSet[H]
-	countedSet[H]
-}](ws *frame.Works, p addrPeer[H, S]) {
-	for _, r := range serviceRanges[:2] {
-		ws.Add("svcfree/"+r.id, "free addresses, "+r.title+", 50 % taken", p.name, func() *frame.Job {
-			s, _ := servicePool(p, r.prefix, 2, 0)
-			var sum uint64
-			return &frame.Job{Run: func(n int) {
-				for range n {
-					sum += s.Free()
-				}
-				if sum == 0 {
-					panic("nothing is free")
-				}
-			}}
-		})
-	}
-	ws.Add("svcall/12", "listing, for an address of an IPv4 /12, 50 % taken", p.name, func() *frame.Job {
-		s, _ := servicePool(p, serviceRanges[1].prefix, 2, 0)
-		held := int(usable(netip.MustParsePrefix(serviceRanges[1].prefix)) - s.Free())
-		return &frame.Job{N: held, Run: func(n int) {
-			seen := 0
-			s.All(func(H) { seen++ })
-			if seen != n {
-				panic(fmt.Sprintf("listed %d of %d", seen, n))
-			}
-		}}
-	})
 }
 
 // addObjects adds a contestant to the work that is measured against IPAddress objects.

@@ -7,6 +7,7 @@ package frame
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -102,3 +103,16 @@ func (c *Cell) median(field func(Sample) float64) (float64, bool) {
 
 // ns returns the median time of an operation.
 func (c *Cell) ns() (float64, bool) { return c.median(func(s Sample) float64 { return s.NS }) }
+
+// Together runs f(0) to f(g-1) at once and waits for all.
+func Together(g int, f func(i int)) {
+	if g == 1 {
+		f(0)
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range g {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}

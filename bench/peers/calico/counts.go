@@ -39,7 +39,7 @@ func crowd(o frame.Options, c codec, each int, log io.Writer) []frame.Fact {
 	extra := fact("crowd/extra", title+"blocks beyond those", report.Whole)
 	note := func(who string, assign func(handle string) bool, used func() int) {
 		var failed atomic.Int64
-		together(crowdCallers, func(i int) {
+		frame.Together(crowdCallers, func(i int) {
 			for j := range each {
 				if !assign(handleName(i*each + j)) {
 					failed.Add(1)

@@ -116,7 +116,7 @@ func crowdJob(e engine, g int) *frame.Job {
 		e.fill(nth(i), "host", 32)
 	}
 	return &frame.Job{Wall: true, Grain: g, Run: func(n int) {
-		together(g, func(i int) {
+		frame.Together(g, func(i int) {
 			handle := handleName(i)
 			for done, failed := 0, 0; done < n/g; {
 				l, err := e.assign("host", handle, 20)
