@@ -2,61 +2,37 @@ package main
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/google/btree"
-	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	bapi "github.com/projectcalico/calico/libcalico-go/lib/backend/api"
 	"github.com/projectcalico/calico/libcalico-go/lib/backend/model"
 	cerrors "github.com/projectcalico/calico/libcalico-go/lib/errors"
 )
 
-// A codec is how a backend keeps its callers' objects apart from its own.
-type codec uint8
-
-const (
-	// copied keeps objects and hands out copies that are as shallow as Calico's code allows. No datastore of Calico is
-	// as cheap.
-	copied codec = iota
-	// coded keeps the JSON that Calico's etcd backend writes.
-	coded
-)
-
-// backend is a datastore for Calico's client: ordered paths in memory with a revision each, which answers as the etcd
-// backend of Calico does. Safe for concurrent use.
+// backend is a datastore for Calico's client: ordered paths in memory with a revision each and the JSON that Calico's etcd
+// backend writes. It answers as that one does. Safe for concurrent use.
 type backend struct {
-	codec codec
 	// before, if not nil, is asked before every write and fails it with its error; reads are never failed by it.
 	before func() error
 
 	mu   sync.RWMutex
 	tree *btree.BTreeG[*record]
 	rev  uint64
-
-	reads, lists, writes atomic.Int64
-	moved                atomic.Int64 // bytes of paths and JSON that were read or written
 }
 
-// record is what is stored at a path: an object or its JSON.
+// record is what is stored at a path.
 type record struct {
-	path   string
-	key    model.Key
-	object any
-	json   []byte
-	rev    uint64
+	path string
+	json []byte
+	rev  uint64
 }
 
-func newBackend(c codec) *backend {
-	return &backend{codec: c, tree: btree.NewG(32, func(a, b *record) bool { return a.path < b.path })}
+func newBackend() *backend {
+	return &backend{tree: btree.NewG(32, func(a, b *record) bool { return a.path < b.path })}
 }
-
-// calls returns how often the backend was called.
-func (b *backend) calls() int64 { return b.reads.Load() + b.lists.Load() + b.writes.Load() }
 
 // pack returns what is to be stored of a pair.
 func (b *backend) pack(kvp *model.KVPair) (*record, error) {
@@ -64,66 +40,24 @@ func (b *backend) pack(kvp *model.KVPair) (*record, error) {
 	if err != nil {
 		return nil, cerrors.ErrorDatastoreError{Err: err, Identifier: kvp.Key}
 	}
-	r := &record{path: path, key: kvp.Key}
-	if b.codec == copied {
-		r.object = copyOf(kvp.Value)
-		return r, nil
-	}
+	r := &record{path: path}
 	if r.json, err = model.SerializeValue(kvp); err != nil {
 		return nil, cerrors.ErrorDatastoreError{Err: err, Identifier: kvp.Key}
 	}
-	b.moved.Add(int64(len(r.path) + len(r.json)))
 	return r, nil
-}
-
-// read is unpack for a caller to whom the record is sent.
-func (b *backend) read(r *record, key model.Key) (*model.KVPair, error) {
-	b.moved.Add(int64(len(r.path) + len(r.json)))
-	return b.unpack(r, key)
 }
 
 // unpack returns a pair that its receiver may change.
 func (b *backend) unpack(r *record, key model.Key) (*model.KVPair, error) {
-	kvp := &model.KVPair{Key: key, Revision: strconv.FormatUint(r.rev, 10)}
-	if b.codec == copied {
-		kvp.Value = copyOf(r.object)
-		return kvp, nil
-	}
 	v, err := model.ParseValue(key, r.json)
 	if err != nil {
 		return nil, cerrors.ErrorParsingDatastoreEntry{RawKey: r.path, RawValue: string(r.json), Err: err}
 	}
-	kvp.Value = v
-	return kvp, nil
+	return &model.KVPair{Key: key, Value: v, Revision: strconv.FormatUint(r.rev, 10)}, nil
 }
 
-// copyOf copies what Calico's code changes in place: slices and maps, not what their elements point to.
-func copyOf(v any) any {
-	switch v := v.(type) {
-	case *model.AllocationBlock:
-		c := *v
-		c.Allocations, c.Unallocated, c.Attributes = slices.Clone(v.Allocations), slices.Clone(v.Unallocated), slices.Clone(v.Attributes)
-		c.SequenceNumberForAllocation = maps.Clone(v.SequenceNumberForAllocation)
-		return &c
-	case *model.IPAMHandle:
-		c := *v
-		c.Block = maps.Clone(v.Block)
-		return &c
-	case *model.BlockAffinity:
-		c := *v
-		return &c
-	case *model.IPAMConfig:
-		c := *v
-		return &c
-	case *libapiv3.Node:
-		return v // nobody changes one
-	}
-	panic("calico's client stores something new")
-}
-
-// allow counts a write and says whether it may be made.
+// allow says whether a write may be made.
 func (b *backend) allow(ctx context.Context) error {
-	b.writes.Add(1)
 	if err := ctx.Err(); err != nil {
 		return cerrors.ErrorDatastoreError{Err: err}
 	}
@@ -141,9 +75,6 @@ func (b *backend) put(r *record, kvp *model.KVPair) (*model.KVPair, error) {
 	r.rev = b.rev
 	b.tree.ReplaceOrInsert(r)
 	kvp.Revision = strconv.FormatUint(r.rev, 10)
-	if b.codec == copied {
-		return kvp, nil // the caller keeps its object, the record has a copy
-	}
 	back, err := b.unpack(r, kvp.Key)
 	if err == nil {
 		kvp.Value = back.Value
@@ -256,7 +187,6 @@ func (b *backend) Delete(ctx context.Context, key model.Key, revision string) (*
 
 // Get implements the interface of the backends.
 func (b *backend) Get(ctx context.Context, key model.Key, _ string) (*model.KVPair, error) {
-	b.reads.Add(1)
 	if err := ctx.Err(); err != nil {
 		return nil, cerrors.ErrorDatastoreError{Err: err}
 	}
@@ -270,12 +200,11 @@ func (b *backend) Get(ctx context.Context, key model.Key, _ string) (*model.KVPa
 	if !ok {
 		return nil, cerrors.ErrorResourceDoesNotExist{Identifier: key}
 	}
-	return b.read(r, key) // records are replaced, never changed
+	return b.unpack(r, key) // records are replaced, never changed
 }
 
 // List implements the interface of the backends.
 func (b *backend) List(ctx context.Context, l model.ListInterface, _ string) (*model.KVPairList, error) {
-	b.lists.Add(1)
 	if err := ctx.Err(); err != nil {
 		return nil, cerrors.ErrorDatastoreError{Err: err}
 	}
@@ -295,14 +224,11 @@ func (b *backend) List(ctx context.Context, l model.ListInterface, _ string) (*m
 	})
 	b.mu.RUnlock()
 	for _, r := range found {
-		key := r.key
-		if b.codec == coded {
-			key = l.KeyFromDefaultPath(r.path) // as the etcd backend, which has nothing but paths
-		}
+		key := l.KeyFromDefaultPath(r.path) // as the etcd backend, which has nothing but paths
 		if key == nil {
 			continue
 		}
-		kvp, err := b.read(r, key)
+		kvp, err := b.unpack(r, key)
 		if err != nil {
 			return nil, err
 		}

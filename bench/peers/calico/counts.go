@@ -28,7 +28,7 @@ const (
 )
 
 // crowd counts what goes wrong when many callers of one host ask at once in a pool with room for all.
-func crowd(o frame.Options, c codec, each int, log io.Writer) []frame.Fact {
+func crowd(o frame.Options, each int, log io.Writer) []frame.Fact {
 	runtime.GOMAXPROCS(o.Procs)
 	begin := time.Now()
 	want := crowdCallers * each
@@ -59,7 +59,7 @@ func crowd(o frame.Options, c codec, each int, log io.Writer) []frame.Fact {
 		return err == nil && len(got.V4) == 1
 	}, func() int { return len(must(e.BlocksOf(bg, alloc.HostOwner("host")))) })
 
-	b := newBackend(c)
+	b := newBackend()
 	client := must(newCalico(b, []v3.IPPool{calicoPool("pool", pool.String(), crowdBlockBits)}, "host"))
 	note(theirs, func(handle string) bool {
 		got, _, err := client.AutoAssign(bg, ipam.AutoAssignArgs{

@@ -16,13 +16,10 @@
 //
 // The contestants:
 //
-//   - ours: a [block.Block], or an engine on [store.Memory].
-//   - Calico: its block, which is not exported, reached by linkname; or its client on an implementation in memory of its
-//     backend's interface, which codes and decodes JSON as each backend of Calico does and as our engine codes its
-//     records. Its log is off. The pools and reservations, which Calico's product reads from the datastore in every
-//     call, are at hand and cost nothing.
-//   - Calico, uncoded: the same on a backend that keeps objects and hands out the shallowest copies that its code allows;
-//     no datastore of Calico works so.
+//   - ours: an engine on [store.Memory].
+//   - Calico: its client on an implementation in memory of its backend's interface, which codes and decodes JSON as each
+//     backend of Calico does and as our engine codes its records. Its log is off. The pools and reservations, which
+//     Calico's product reads from the datastore in every call, are at hand and cost nothing.
 //
 // The tests run Calico's client and our engine through the same random traces and compare every answer and every state:
 // blocks, whose they are, who has which address, the order of the free ones. A host goes under two names, such that the

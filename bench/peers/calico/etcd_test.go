@@ -61,16 +61,14 @@ other{grpc_method="Txn",grpc_service="etcdserverpb.KV"} 7
 	}
 }
 
-// Both forms of the backend in memory answer as Calico's etcd backend does.
+// The backend in memory answers as Calico's etcd backend does.
 func TestBackendsAnswerAlike(t *testing.T) {
 	e := newEtcd(t)
 	want := transcript(e.calico)
-	for _, c := range []codec{copied, coded} {
-		got := transcript(newBackend(c))
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("codec %d, step %d: %s, the etcd backend: %s", c, i, got[i], want[i])
-			}
+	got := transcript(newBackend())
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("step %d: %s, the etcd backend: %s", i, got[i], want[i])
 		}
 	}
 }

@@ -35,8 +35,5 @@ func newCalicoBlock(cidr cnet.IPNet, reserved *ipam.HostReservedAttr) calicoBloc
 //go:linkname calicoAutoAssign github.com/projectcalico/calico/libcalico-go/lib/ipam.(*allocationBlock).autoAssign
 func calicoAutoAssign(b *calicoBlock, num int, handle *string, host string, attrs map[string]string, affinity bool, reserved calicoFilter) ([]cnet.IPNet, error)
 
-//go:linkname calicoRelease github.com/projectcalico/calico/libcalico-go/lib/ipam.(*allocationBlock).release
-func calicoRelease(b *calicoBlock, addresses []ipam.ReleaseOptions) ([]cnet.IP, map[string]int, error)
-
 //go:linkname calicoWalk github.com/projectcalico/calico/libcalico-go/lib/ipam.randomBlockGenerator
 func calicoWalk(pool v3.IPPool, host string) func() *cnet.IPNet

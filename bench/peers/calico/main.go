@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
@@ -24,8 +23,8 @@ func program(server *etcd) *frame.Program {
 	return &frame.Program{
 		Name: "bench-peers-calico", Dir: "bench/peers/calico", Passes: 9,
 		Layout: frame.Layout{
-			Columns: []frame.Column{{Name: ours, Title: "ours"}, {Name: theirs, Title: "Calico"}, {Name: copies, Title: "Calico, uncoded"}},
-			Ratios:  []frame.Ratio{{Title: "Calico / ours", A: theirs, B: ours}, {Title: "uncoded / ours", A: copies, B: ours}},
+			Columns: []frame.Column{{Name: ours, Title: "ours"}, {Name: theirs, Title: "Calico"}},
+			Ratios:  []frame.Ratio{{Title: "Calico / ours", A: theirs, B: ours}},
 			Ours:    ours,
 		},
 		Targets: targets,
@@ -33,21 +32,18 @@ func program(server *etcd) *frame.Program {
 		Peers: []string{"github.com/projectcalico/calico", "go.etcd.io/etcd/client/v3"},
 		How:   "one caller on memory: CPU time of the process on one core, all else: wall time; an etcd is one member on this machine that syncs every write",
 		Works: func(o frame.Options) ([]*frame.Work, error) {
-			works := slices.Concat(blockWorks().List, engineWorks(o).List)
+			works := engineWorks(o).List
 			if server != nil {
 				works = append(works, server.works().List...)
 			}
 			return works, nil
 		},
 		Facts: func(o frame.Options, wanted func(string) bool, log io.Writer) (facts []frame.Fact, err error) {
-			if wanted("calls") {
-				facts = append(facts, storeCalls()...)
-			}
 			if server != nil && wanted("etcd/requests") {
 				facts = append(facts, server.counts()...)
 			}
 			if wanted("crowd") {
-				facts = append(facts, crowd(o, coded, crowdEach, log)...)
+				facts = append(facts, crowd(o, crowdEach, log)...)
 			}
 			if wanted("memory") {
 				facts = append(facts, memory(o, log)...)

@@ -106,7 +106,7 @@ func ownerName(i int) string { return fmt.Sprint("node-", i/20) }
 
 // calicoLoad returns a backend with a part of the load, and the bytes of its paths and values.
 func calicoLoad() (*backend, int) {
-	b := newBackend(coded)
+	b := newBackend()
 	c := newCalicoEngine(b, netip.PrefixFrom(wholeNet.Addr(), 8))
 	for i := range heldBlocks / calicoShare {
 		owner := ownerName(i)

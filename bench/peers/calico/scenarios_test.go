@@ -32,7 +32,7 @@ type both struct {
 }
 
 func newBoth(t *testing.T, c alloc.Config, pools ...string) *both {
-	b := &both{t: t, backend: newBackend(coded), now: time.Unix(1e9, 0)}
+	b := &both{t: t, backend: newBackend(), now: time.Unix(1e9, 0)}
 	b.engine = must(ipset.New(store.NewMemory(), ipset.Options{Now: func() time.Time { return b.now }}))
 	var list []v3.IPPool
 	for i, s := range pools {
@@ -211,7 +211,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return panicked, errors.Is(err, context.Canceled)
 	},
 	crowdedHost: func(t *testing.T) (bool, bool) {
-		facts := crowd(frame.Options{Procs: 2}, copied, 4, t.Output())
+		facts := crowd(frame.Options{Procs: 2}, 4, t.Output())
 		return facts[0].Values[theirs] > 0, facts[0].Values[ours] == 0 && facts[2].Values[ours] == 0
 	},
 	ensuresReserved: func(t *testing.T) (bool, bool) {
@@ -233,7 +233,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		return err == nil && !named.Contains(prefixOf(*v6).Addr()), oerr == nil && named.Contains(o[0].Addr())
 	},
 	configuresAny: func(t *testing.T) (bool, bool) {
-		b := newBackend(coded)
+		b := newBackend()
 		c := &calico{backend: b}
 		must(ipam.NewIPAMClient(b, c, (*calicoReservations)(c)).GetIPAMConfig(bg))
 		db := store.NewMemory()

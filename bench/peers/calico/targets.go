@@ -5,8 +5,6 @@ import (
 )
 
 var targets = []frame.Target{
-	{Text: "block, /26 half full", Got: frame.ValueOf("block/26/32", ours), Limit: 300, Unit: " ns"},
-	{Text: "block, /26 half full: Calico / ours", Got: frame.RatioOf("block/26/32", theirs, ours), Limit: 50, Least: true},
 	{Text: "engine on a store in memory, /26 half full: Calico / ours", Got: frame.RatioOf("engine/32", theirs, ours), Limit: 50, Least: true},
 	{Text: "first address of a new host, 10 blocks", Got: frame.ValueOf("first/10", ours), Limit: 20000, Unit: " ns"},
 	{Text: "first address of a new host, 1,000 blocks", Got: frame.ValueOf("first/1000", ours), Limit: 20000, Unit: " ns"},
@@ -16,9 +14,6 @@ var targets = []frame.Target{
 	{Text: "borrow: 65,536 blocks / 16", Got: frame.Over("borrow/65536", "borrow/16", ours), Limit: 3},
 	{Text: "one etcd, 1 caller: Calico / ours", Got: frame.RatioOf("etcd/1", theirs, ours), Limit: 2.5, Least: true},
 	{Text: "one etcd, 32 callers of one host: Calico / ours", Got: frame.RatioOf("etcd/32", theirs, ours), Limit: 8, Least: true},
-	{Text: "AutoAssign: calls to the store", Got: frame.ValueOf("calls/assign", ours), Limit: 1},
-	{Text: "release: calls to the store", Got: frame.ValueOf("calls/release", ours), Limit: 1},
-	{Text: "first address of a new host: calls to the store", Got: frame.ValueOf("calls/first", ours), Limit: 3},
 	{Text: "256 callers of one host: errors", Got: frame.ValueOf("crowd/errors", ours), Limit: 0},
 	{Text: "256 callers of one host: blocks beyond those needed", Got: frame.ValueOf("crowd/extra", ours), Limit: 0},
 	{Text: "10,000,000 addresses: live heap as commits leave it", Got: frame.ValueOf("memory/built", ours), Limit: 0.9e9, Unit: " B"},

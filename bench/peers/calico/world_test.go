@@ -153,9 +153,9 @@ type world struct {
 	seen    map[string]int               // divergences
 }
 
-func newWorld(t testing.TB, v variant, c codec) *world {
+func newWorld(t testing.TB, v variant) *world {
 	w := &world{
-		TB: t, variant: v, backend: newBackend(c), store: store.NewMemory(), now: time.Unix(1e9, 0),
+		TB: t, variant: v, backend: newBackend(), store: store.NewMemory(), now: time.Unix(1e9, 0),
 		pools: map[string]*alloc.Pool{}, labels: map[string]map[string]string{}, seqs: map[alloc.Allocation]uint64{}, seen: map[string]int{},
 	}
 	n := planOf(v.pools[0]).blocks()
