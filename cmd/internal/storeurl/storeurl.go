@@ -21,6 +21,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Location is a store by its name.
@@ -38,13 +39,16 @@ type Location struct {
 // String returns the name of the store without a password, for messages.
 func (l *Location) String() string { return Redact(l.DSN) }
 
-// param is a parameter of a name, as a URL or libpq has it: blanks may be around the sign, and a value may be quoted.
-var param = regexp.MustCompile(`([^?&\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^&\s]*)`)
+// param returns what finds a parameter of a name, as a URL or libpq has it: blanks may be around the sign, and a value may be quoted. It is
+// compiled when it is first used, because that takes a thirtieth of a call of the plugin cni-ipam.
+var param = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`([^?&\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^&\s]*)`)
+})
 
 // Redact replaces a password in the name of a store, well formed or not, by xxxxx.
 func Redact(text string) string {
-	text = param.ReplaceAllStringFunc(text, func(p string) string {
-		m := param.FindStringSubmatch(p)
+	text = param().ReplaceAllStringFunc(text, func(p string) string {
+		m := param().FindStringSubmatch(p)
 		name, err := url.QueryUnescape(m[1])
 		user, _, ok := strings.Cut(m[3], ":")
 		switch name = strings.ToLower(name); {
