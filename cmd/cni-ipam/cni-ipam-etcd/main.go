@@ -12,15 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"sigs.k8s.io/yaml"
 
 	"github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/plugin"
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 )
 
-func main() {
-	plugin.Main(&plugin.Client{Open: open, YAML: yaml.YAMLToJSON})
-}
+func main() { plugin.Main(open) }
 
 // open connects to the cluster and opens the store there.
 func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {

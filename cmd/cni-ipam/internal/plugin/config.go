@@ -242,10 +242,6 @@ func (c *netConf) wishes(cniArgs string, o options) (w wishes, err error) {
 	if w.requested, err = requests(cniArgs, args, runtime, o); err != nil {
 		return w, err
 	}
-	if c.shared != nil && c.shared.sets != nil {
-		w.sets = c.shared.sets
-		return w, nil
-	}
 	if w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges); err == nil {
 		w.sets, err = exclude(w.sets, o.exclude)
 	}

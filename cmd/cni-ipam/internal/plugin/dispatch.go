@@ -217,7 +217,7 @@ func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []b
 			return nil, err
 		}
 	}
-	if client == nil && c.conf.isShared() {
+	if openRemote == nil && c.conf.isShared() {
 		return nil, handOver(nil, c.conf.raw)
 	}
 	out, failed := verb(c)

@@ -17,6 +17,7 @@ import (
 // it replaced and a record, which has keptLine once there was a program to keep. The record stays
 // after uninstall: it tells a person who swapped the original back from an installer that did.
 const (
+	pluginName     = "host-local"
 	originalSuffix = ".original"
 	recordSuffix   = ".installed"
 	keptLine       = "kept"
@@ -51,7 +52,7 @@ func (w *word) install(args []string) error {
 	if err != nil {
 		return err
 	}
-	dest := filepath.Join(args[0], w.as)
+	dest := filepath.Join(args[0], pluginName)
 	_, missing := os.Lstat(dest)
 	if err := w.keepOther(self, dest); err != nil {
 		return err
@@ -163,13 +164,17 @@ func (w *word) uninstall(args []string) error {
 	if len(args) != 1 {
 		return errors.New("uninstall needs the directory of the plugins")
 	}
-	dest := filepath.Join(args[0], w.as)
+	dest := filepath.Join(args[0], pluginName)
 	w.program = "uninstall " + dest + "\n"
 	change, err := w.original(dest)
 	if err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
-	err = w.eachDir((*word).canGiveBack)
+	look := *w
+	if look.dryRun = true; !w.dryRun {
+		look.stdout = io.Discard
+	}
+	err = look.eachDir((*word).giveBack)
 	if w.dryRun {
 		if err == nil && change != nil {
 			fmt.Fprintf(w.stdout, "%s: would put the original back\n", dest)
@@ -194,7 +199,7 @@ func (w *word) uninstall(args []string) error {
 		return fmt.Errorf("%w; this plugin goes on with every network", err)
 	}
 	fmt.Fprintf(w.stdout, "%s: the original is back\n", dest)
-	return errors.Join(syncAll(args[0]), w.eachDir((*word).giveBack), removeHelper(args[0], dest))
+	return errors.Join(syncAll(args[0]), w.eachDir((*word).giveBack), place{dir: args[0]}.remove(helperName))
 }
 
 // original returns what puts the original in the place of the program at dest, nil if that was
@@ -261,18 +266,6 @@ func (w *word) hasNetwork(name string) bool {
 	return p.sharedIn() != "" || p.exists(stateName) || p.guarded()
 }
 
-// canGiveBack returns what would stop giveBack.
-func (w *word) canGiveBack(name string) error {
-	look := *w
-	if look.dryRun = true; !w.dryRun {
-		look.stdout = io.Discard
-	}
-	if !w.hasNetwork(name) {
-		return nil
-	}
-	return look.export(name)
-}
-
 // giveBack exports a network that this plugin has.
 func (w *word) giveBack(name string) error {
 	if !w.hasNetwork(name) {
@@ -288,22 +281,6 @@ func (w *word) takeBack(name string) error {
 		return nil
 	}
 	return w.takeOver(name)
-}
-
-// removeHelper removes the command for shared networks, unless this plugin is in the directory
-// under another name too.
-func removeHelper(dir, dest string) error {
-	records, err := filepath.Glob(filepath.Join(dir, "*"+recordSuffix))
-	for _, record := range records {
-		other := strings.TrimSuffix(record, recordSuffix)
-		if theirs, _ := isTheirs(other); other != dest && !theirs {
-			return err
-		}
-	}
-	if e := os.Remove(filepath.Join(dir, helperName)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-		err = e
-	}
-	return err
 }
 
 // readRecord reports whether a program was installed at dest, and whether one was kept.

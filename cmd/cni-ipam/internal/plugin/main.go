@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,10 +18,10 @@ const about = "CNI IPAM plugin cni-ipam of ipalloc, in place of host-local"
 // Main carries out the call that the environment and the arguments describe, and ends the
 // process.
 //
-// Without a client, a call for a network that nodes share is handed over to the command
+// Without open, a call for a network that nodes share is handed over to the command
 // cni-ipam-etcd.
-func Main(c *Client) {
-	client = c
+func Main(open func(context.Context, Remote) (*Session, error)) {
+	openRemote = open
 	if os.Getenv("CNI_COMMAND") == "" && len(os.Args) > 1 {
 		os.Exit(tool(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

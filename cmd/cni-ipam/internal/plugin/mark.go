@@ -62,11 +62,11 @@ func (p place) mustBeLocal() error {
 // openShared connects, and takes over what the node has in files, of host-local or of this
 // plugin. No lock is held while the store does not answer.
 func (s *state) openShared() error {
-	if client == nil {
+	if openRemote == nil {
 		return badConf("ipam.store needs the command %s", helperName)
 	}
 	s.ctx, s.cancel = context.WithTimeout(s.ctx, lockWait)
-	session, err := client.Open(s.ctx, s.shared.remote)
+	session, err := openRemote(s.ctx, s.shared.remote)
 	if err != nil {
 		return err
 	}

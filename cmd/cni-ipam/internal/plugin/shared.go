@@ -45,14 +45,8 @@ type Session struct {
 	Close func() error
 }
 
-// Client is what a command links beside this package.
-type Client struct {
-	Open func(context.Context, Remote) (*Session, error)
-	YAML func([]byte) ([]byte, error) // returns the JSON of a text in YAML
-}
-
-// client is that of the command; nil if it links none.
-var client *Client
+// openRemote opens a store; nil in a command that links no client.
+var openRemote func(context.Context, Remote) (*Session, error)
 
 // sharedConf are the keys of ipam that concern a shared network.
 type sharedConf struct {
@@ -64,23 +58,17 @@ type sharedConf struct {
 	StoreInsecure     bool       `json:"storeInsecure"` // the password may go over the network in clear
 	Space             string     `json:"space"`
 	Node              string     `json:"node"`
-	whereaboutsConf
 }
 
 // shared is where the state of a shared network is.
 type shared struct {
 	remote Remote
-	space  string               // the networks that name it share addresses
-	node   string               // whose attachments a GC concerns
-	sets   []hostlocal.RangeSet // of a configuration in the form of whereabouts, else nil
-	dns    types.DNS            // likewise
+	space  string // the networks that name it share addresses
+	node   string // whose attachments a GC concerns
 }
 
-// isShared reports whether the configuration names a store, or has the form of whereabouts,
-// whose file of defaults may name one.
-func (c *netConf) isShared() bool {
-	return c.IPAM != nil && (len(c.IPAM.Store) > 0 || c.IPAM.Type == whereabouts)
-}
+// isShared reports whether the configuration names a store.
+func (c *netConf) isShared() bool { return c.IPAM != nil && len(c.IPAM.Store) > 0 }
 
 // readShared reads the keys of a shared network.
 func (c *netConf) readShared() (*shared, error) {
@@ -92,11 +80,6 @@ func (c *netConf) readShared() (*shared, error) {
 	}
 	k := &whole.IPAM
 	s := &shared{space: c.Name}
-	if c.IPAM.Type == whereabouts {
-		if err := k.whereabouts(s, c.raw); err != nil {
-			return nil, err
-		}
-	}
 	if k.Space != "" {
 		s.space = k.Space
 	}
@@ -136,12 +119,7 @@ func (k *sharedConf) remote() (r Remote, err error) {
 }
 
 // scope is the part of the space that a node's network answers for.
-func (p place) scope() string {
-	if p.foreign {
-		return ""
-	}
-	return p.shared.node + "/" + p.network
-}
+func (p place) scope() string { return p.shared.node + "/" + p.network }
 
 // helperName is the command that links the client of etcd. It lies beside the other one.
 const helperName = "cni-ipam-etcd"
@@ -194,7 +172,7 @@ func (p place) lookShared(check bool) (v view, err error) {
 	defer cancel()
 	r := p.shared.remote
 	r.NoCreate = true
-	session, err := client.Open(ctx, r)
+	session, err := openRemote(ctx, r)
 	if err != nil {
 		return v, err
 	}

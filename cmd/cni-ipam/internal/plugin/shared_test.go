@@ -136,16 +136,10 @@ func TestSharedErrors(t *testing.T) {
 	}{
 		`"store":"etcd://"`:     {7, "a host is missing"},
 		`"store":"redis://x/y"`: {7, "no such kind of store"},
-		`"store":"etcd://a:1/x","storePasswordFile":"/no/file","storeInsecure":true`:         {7, "ipam.storePasswordFile"},
-		`"store":"etcd://a:1/x","rebootLeases":true`:                                         {7, "ipam.rebootLeases"},
-		`"store":"etcd://a:1/x","storeUser":"u"`:                                             {7, "in clear"},
-		`"store":7`:                                                                          {6, ""},
-		`"type":"whereabouts"`:                                                               {7, "no IP ranges"},
-		`"type":"whereabouts","range":"10.0.0.0/24"`:                                         {7, "is needed"},
-		`"type":"whereabouts","range":"10.0.0.0/31"`:                                         {7, "too small"},
-		`"type":"whereabouts","range":"x"`:                                                   {7, "invalid CIDR"},
-		`"type":"whereabouts","range":"10.0.0.0/24","addresses":[{"address":"10.0.0.1/24"}]`: {7, "static addresses"},
-		`"type":"whereabouts","range":"10.0.0.0/24","node_slice_size":"/26"`:                 {7, "slices"},
+		`"store":"etcd://a:1/x","storePasswordFile":"/no/file","storeInsecure":true`: {7, "ipam.storePasswordFile"},
+		`"store":"etcd://a:1/x","rebootLeases":true`:                                 {7, "ipam.rebootLeases"},
+		`"store":"etcd://a:1/x","storeUser":"u"`:                                     {7, "in clear"},
+		`"store":7`:                                                                  {6, ""},
 	} {
 		n.fails(add1("c", conf("net", one24+","+ipam)), want.code, want.text)
 	}
@@ -268,73 +262,6 @@ func TestMoveIntoStore(t *testing.T) {
 	a.must(del1("a1", confA))
 }
 
-func TestWhereabouts(t *testing.T) {
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	n := sharedNode(t)
-	flat := filepath.Join(t.TempDir(), "whereabouts.conf")
-	if err := os.WriteFile(flat, []byte("{"+storeKeys(cluster, "n", nil)+`,"kubernetes":{"kubeconfig":"/x"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	net := func(name, keys string) string {
-		return fmt.Sprintf(`{"cniVersion":"1.1.0","name":%q,"type":"macvlan","ipam":{"type":"whereabouts","dataDir":"%%DIR%%","configuration_path":%q,%s}}`, name, flat, keys)
-	}
-	one := net("one", `"range":"10.1.2.225/28","exclude":["10.1.2.225/32","10.1.2.228/31"],"gateway":"10.1.2.227","routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["10.1.2.9"]}`)
-	pools, err := os.ReadFile("testdata/ippools.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "pools.yaml")
-	if err := os.WriteFile(file, pools, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n.says("would take over 3 attachments", "import", "-n", "-conf", n.confFile(one), "-whereabouts", file)
-	n.says("one: took over 3 attachments", "import", "-conf", n.confFile(one), "-whereabouts", file)
-	n.says("one: took over 3 attachments", "import", "-conf", n.confFile(one), "-whereabouts", file)
-
-	// .225 and .228-.229 are excluded, .226 is held, .227 is the gateway.
-	got := n.must(add1("new", one))
-	if as := got.addresses(t); !slices.Equal(as, []string{"10.1.2.230/28"}) || !strings.Contains(got.stdout, `"10.1.2.227"`) || !strings.Contains(got.stdout, `"10.1.2.9"`) {
-		t.Errorf("%s", got.stdout)
-	}
-	// Another range that overlaps the first, where .231 is held, and a second one.
-	two := net("two", `"range":"10.1.2.230-10.1.2.232/24","ipRanges":[{"range":"fd00::/64","range_start":"fd00::10"}]`)
-	if as := n.must(add1("new2", two)).addresses(t); !slices.Equal(as, []string{"10.1.2.232/24", "fd00::11/64"}) {
-		t.Errorf("%v", as)
-	}
-	// A network_name of its own has its own addresses.
-	if got := n.first("new3", net("three", `"range":"10.1.2.224/28","network_name":"blue"`)); got != "10.1.2.225/28" {
-		t.Errorf("%s", got)
-	}
-	// A GC of the node does not concern what was imported; a DEL releases it.
-	n.must(invocation{verb: "GC", conf: strings.Replace(one, `"type":"macvlan"`, `"type":"macvlan","cni.dev/valid-attachments":[]`, 1)})
-	held := func(want ...string) {
-		t.Helper()
-		var all []struct{ Holdings []struct{ Container string } }
-		if err := json.Unmarshal([]byte(n.shown("show", "-o", "json", "-conf", n.confFile(one))), &all); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, h := range all[0].Holdings {
-			got = append(got, h.Container)
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("held by %v, want %v", got, want)
-		}
-	}
-	held("id-a", "id-b", "id-c", "new2")
-	n.must(invocation{verb: "DEL", container: "id-a", ifname: "net1", conf: one})
-	n.must(invocation{verb: "DEL", container: "id-b", ifname: "net1", conf: one}) // which was recorded without interface
-	held("id-c", "new2")
-	// What no node added goes by a list of all nodes.
-	keep := filepath.Join(t.TempDir(), "keep")
-	n.put(keep, "new2\n# end\n")
-	n.says("", "gc", "-conf", n.confFile(one), "-keep", keep)
-	held("id-c", "new2")
-	n.says("would release", "gc", "-n", "-imported", "-max", "1", "-conf", n.confFile(one), "-keep", keep)
-	n.says("of id-c/net2", "gc", "-imported", "-max", "1", "-conf", n.confFile(one), "-keep", keep)
-	held("new2")
-}
-
 // TestDamagedMove: a damaged state is not moved into the store while what it held may be alive,
 // and does not stop the network after the next boot.
 func TestDamagedMove(t *testing.T) {
@@ -355,25 +282,6 @@ func TestDamagedMove(t *testing.T) {
 	}
 	n.first("b", shared)
 	n.says("net: ok, 1 attachments", "check", "-conf", n.confFile(shared))
-}
-
-// TestWhereaboutsRanges: what whereabouts makes of a range whose ends are odd.
-func TestWhereaboutsRanges(t *testing.T) {
-	for _, c := range []struct {
-		r    whereaboutsRange
-		want string
-	}{
-		{whereaboutsRange{Range: "10.0.0.0/28", Start: "10.0.0.9", End: "10.0.0.3"}, "10.0.0.9-10.0.0.14"},
-		{whereaboutsRange{Range: "10.0.0.0/28", End: "10.0.1.3"}, "10.0.0.1-10.0.0.14"},
-		{whereaboutsRange{Range: "10.0.0.5-10.0.0.7/28"}, "10.0.0.5-10.0.0.7"},
-		{whereaboutsRange{Range: "10.0.1.5-10.0.0.7/28"}, "10.0.1.5 is not in 10.0.0.0/28"},
-		{whereaboutsRange{Range: "x-10.0.0.7/28"}, "x is not in 10.0.0.0/28"},
-	} {
-		set, err := c.r.set(netip.Addr{})
-		if got := set.String(); err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %s, %v, want %s", c.r, got, err, c.want)
-		}
-	}
 }
 
 // sharedStorm is what the runtimes of three nodes know.

@@ -60,7 +60,6 @@ type place struct {
 	last    bool // the process ends when the state is closed
 	tool    bool // a person called: the boot of the configuration is unknown
 	shared  *shared
-	foreign bool // of a shared network: what other programs handed out, which no node's GC concerns
 }
 
 // state is an open network.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc/cmd/internal/version"
@@ -17,7 +18,7 @@ const usage = `cni-ipam is a CNI plugin: a runtime calls it with CNI_COMMAND in 
 A person calls it with one of these words. show, check and -n change nothing.
 
 Of a network that nodes share, -conf FILE names the configuration, of a plugin or a list.
-show, check, gc, free, import and export take it.
+show, check, gc, free and export take it.
 
   show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
                    what each network holds, whichever plugin has it
@@ -26,29 +27,25 @@ show, check, gc, free, import and export take it.
   import [-n] [-finish] [NETWORK...]
                    take over what host-local left, as the first call of a runtime does by
                    itself, also after an export; -finish removes the files that were taken over
-  import [-n] -conf FILE -whereabouts POOLS
-                   take over what IPPool objects of whereabouts say, as kubectl get -o yaml or
-                   -o json prints them; "-" is standard input
   export [-n] [NETWORK...]
                    give networks back to host-local, as files in its form; until an import,
                    this plugin leaves them alone. With -conf FILE, end the sharing on this
                    node, which must hold nothing in the store
-  gc     [-n] [-imported] [-max SHARE] -keep FILE NETWORK...
+  gc     [-n] [-max SHARE] -keep FILE NETWORK...
                    release the attachments of containers that are not in FILE, one id a line and
                    "# end" as the last one; "-" is standard input. Only attachments that were held
                    before FILE was made are released, and none if that are more than SHARE of what
-                   is held, a number or by default 5%%. Of a shared network, those that this node
-                   added; with -imported those of no node, and FILE lists the containers of all nodes
+                   is held, a number or by default 5%%. Of a shared network, those that this node added
   free   [-n] NETWORK ADDRESS|CONTAINER
                    release the attachment that holds an address, or those of a container
   repair [-n] [-lost] NETWORK...
                    save what can be read of a damaged state into a new file; with -lost, begin
                    anew if that is nothing
-  install [-every TIME] [-name PLUGIN] DIR
-                   put this program into DIR under the name of PLUGIN, by default host-local, and
-                   keep what was there as PLUGIN.original; -every looks again, until it is stopped
-  uninstall [-n] [-every TIME] [-name PLUGIN] DIR
-                   give all networks back, and put PLUGIN.original in its place again: everything,
+  install [-every TIME] DIR
+                   put this program into DIR under the name host-local, and keep what was there as
+                   host-local.original; -every looks again, until it is stopped
+  uninstall [-n] [-every TIME] DIR
+                   give all networks back, and put host-local.original in its place again: everything,
                    or nothing if a network or the program cannot be. -data-dir may be repeated
   version
 
@@ -62,17 +59,14 @@ type word struct {
 	dataDirs  []string // of an uninstall
 	dryRun    bool
 	finish    bool
-	imported  bool
 	lost      bool
 	json      bool
 	container string
 	address   string
 	keep      string
 	most      string
-	pools     string
 	conf      *netConf // of a shared network
 	every     time.Duration
-	as        string // the name of the plugin that install replaces
 	program   string // the last line of the marker of what an uninstall gives back: where this program is
 
 	stdin  io.Reader
@@ -95,39 +89,38 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	flags.Usage = func() { fmt.Fprintf(stderr, usage, defaultDataDir) }
 	w.dataDir = defaultDataDir
 	flags.Func("data-dir", "", func(dir string) error {
-		w.dataDir, w.dataDirs = dir, append(w.dataDirs, dir)
+		if w.dataDir = dir; len(w.dataDirs) > 0 && w.name != "uninstall" {
+			return errors.New("only uninstall takes more than one")
+		}
+		w.dataDirs = append(w.dataDirs, dir)
 		return nil
 	})
-	flags.Func("conf", "", func(path string) (err error) {
-		if w.conf, err = readConfFile(path); err == nil {
-			err = w.conf.complete()
-		}
-		if err == nil && w.conf.shared == nil {
-			err = errors.New("names no store: use -data-dir")
-		}
-		return err
-	})
+	takes := func(words ...string) bool { return slices.Contains(words, w.name) }
+	if takes("show", "check", "gc", "free", "export") {
+		flags.Func("conf", "", func(path string) (err error) {
+			if w.conf, err = readConfFile(path); err == nil {
+				err = w.conf.complete()
+			}
+			if err == nil && w.conf.shared == nil {
+				err = errors.New("names no store: use -data-dir")
+			}
+			return err
+		})
+	}
+	if takes("import", "export", "free", "repair", "gc", "uninstall") {
+		flags.BoolVar(&w.dryRun, "n", false, "")
+	}
+	if takes("install", "uninstall") {
+		flags.DurationVar(&w.every, "every", 0, "")
+	}
 	switch w.name {
 	case "import":
 		flags.BoolVar(&w.finish, "finish", false, "")
-		flags.StringVar(&w.pools, "whereabouts", "", "")
-		fallthrough
-	case "export", "free", "repair":
-		flags.BoolVar(&w.dryRun, "n", false, "")
-		if w.name == "repair" {
-			flags.BoolVar(&w.lost, "lost", false, "")
-		}
+	case "repair":
+		flags.BoolVar(&w.lost, "lost", false, "")
 	case "gc":
-		flags.BoolVar(&w.dryRun, "n", false, "")
 		flags.StringVar(&w.keep, "keep", "", "")
 		flags.StringVar(&w.most, "max", "5%", "")
-		flags.BoolVar(&w.imported, "imported", false, "")
-	case "uninstall":
-		flags.BoolVar(&w.dryRun, "n", false, "")
-		fallthrough
-	case "install":
-		flags.DurationVar(&w.every, "every", 0, "")
-		flags.StringVar(&w.as, "name", "host-local", "")
 	case "show":
 		flags.StringVar(&w.container, "container", "", "")
 		flags.StringVar(&w.address, "address", "", "")
@@ -146,7 +139,7 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err != nil {
 		return 2
 	}
-	if w.conf != nil && client == nil {
+	if w.conf != nil && openRemote == nil {
 		fmt.Fprintln(stderr, "cni-ipam:", handOver(args, nil))
 		return 1
 	}
@@ -229,7 +222,7 @@ func (w *word) networks() (names []string, err error) {
 // place returns where a network is, for a word that changes it.
 func (w *word) place(name string) place {
 	if w.conf != nil {
-		return place{dir: w.conf.dir(), network: w.conf.Name, shared: w.conf.shared, tool: true, foreign: w.imported}
+		return place{dir: w.conf.dir(), network: w.conf.Name, shared: w.conf.shared, tool: true}
 	}
 	return place{dir: filepath.Join(w.dataDir, name), network: name, tool: true}
 }
@@ -360,9 +353,6 @@ func (s *state) writeBack(w *word) error {
 // takeOver imports what host-local left, also after an export.
 func (w *word) takeOver(name string) error {
 	p := w.place(name)
-	if p.shared != nil {
-		return w.importPools(p)
-	}
 	if err := p.mustBeLocal(); err != nil {
 		return err
 	}

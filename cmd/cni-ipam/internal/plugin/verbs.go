@@ -32,9 +32,6 @@ func add(c *call) ([]byte, error) {
 		}
 		result.DNS = *dns
 	}
-	if conf.shared != nil && conf.shared.sets != nil {
-		result.DNS = conf.shared.dns
-	}
 	p := conf.place(o, want.sets)
 	p.create = true
 	s, err := p.open()
@@ -46,11 +43,7 @@ func add(c *call) ([]byte, error) {
 		return nil, addError(err, want.sets, c.attachment())
 	}
 	for _, a := range got {
-		ip := &current.IPConfig{Address: toIPNet(a.Prefix)}
-		if !a.Gateway.IsUnspecified() {
-			ip.Gateway = a.Gateway.AsSlice()
-		}
-		result.IPs = append(result.IPs, ip)
+		result.IPs = append(result.IPs, &current.IPConfig{Address: toIPNet(a.Prefix), Gateway: a.Gateway.AsSlice()})
 	}
 	as, err := result.GetAsVersion(conf.CNIVersion)
 	if err != nil {
@@ -93,10 +86,7 @@ func del(c *call) ([]byte, error) {
 	}
 	p := c.conf.place(o, nil)
 	release := func(s *state) error {
-		freed, err := s.engine.Del(s.ctx, s.inNetwork(c.attachment()))
-		if err == nil && len(freed) == 0 && s.shared != nil {
-			_, err = s.engine.Del(s.ctx, c.attachment()) // of an import that did not know the network
-		}
+		_, err := s.engine.Del(s.ctx, s.inNetwork(c.attachment()))
 		if errors.Is(err, ipalloc.ErrInvalid) {
 			return nil // an attachment that cannot exist holds nothing
 		}
@@ -125,9 +115,6 @@ func check(c *call) ([]byte, error) {
 	s, err := conf.place(o, want.sets).open()
 	if err == nil {
 		err = s.engine.Verify(s.ctx, s.inNetwork(c.attachment()), listed...)
-		if errors.Is(err, ipalloc.ErrNotFound) && s.shared != nil {
-			err = s.engine.Verify(s.ctx, c.attachment(), listed...) // of an import that did not know the network
-		}
 		err = errors.Join(s.retry(err), s.close())
 	}
 	var e *ipalloc.Error

@@ -118,8 +118,6 @@ func (w *word) list(name string, v view) shown {
 // another runtime, or that would release much is refused before anything is released.
 func (w *word) gc(names []string) error {
 	switch {
-	case w.imported && w.conf == nil:
-		return errors.New("-imported concerns a shared network: name its configuration by -conf FILE")
 	case w.keep == "":
 		return errors.New("gc needs -keep FILE, the ids of the containers that are alive")
 	case len(names) == 0 && w.conf == nil:
@@ -180,7 +178,7 @@ func (w *word) believe(p place, made time.Time, known bool, held, gone int) erro
 		return errors.New("no container in the list holds an address: is it the list of another runtime? (cni-ipam free releases one by one)")
 	case gone > n:
 		return fmt.Errorf("%d of %d attachments would be released, and -max allows %d: look at them by -n, then raise it", gone, held, n)
-	case made.IsZero() || w.imported:
+	case made.IsZero():
 		return nil
 	case err != nil || changed.ModTime().Add(listTime).After(made):
 		return fmt.Errorf("the list is older than what is held, or less than %s newer: use -keep - and make it while gc runs", listTime)

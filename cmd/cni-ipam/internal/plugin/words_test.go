@@ -275,7 +275,7 @@ func TestInstallKnowsItsVersions(t *testing.T) {
 	if err := os.Rename(dest+originalSuffix, dest); err != nil {
 		t.Fatal(err)
 	}
-	w := word{as: "host-local", stdout: io.Discard, every: 1}
+	w := word{stdout: io.Discard, every: 1}
 	if err := w.install([]string{bin}); !errors.Is(err, errSwappedBack) {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestUpdateMeanwhile(t *testing.T) {
 	dest := filepath.Join(bin, "host-local")
 	n.put(helper, "helper") // install prints a line for it before it looks at dest again
 	defer os.Remove(helper)
-	w := word{as: "host-local", dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	w := word{dataDir: n.dir, stdout: &afterFirst{dest: dest}}
 	if err := w.install([]string{bin}); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestUpdateAtTheExchange(t *testing.T) {
 	helper := filepath.Join(filepath.Dir(self), helperName)
 	n.put(dest, "before")
 	n.put(helper, "helper") // install prints a line for it after it kept the program
-	w := word{as: "host-local", dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	w := word{dataDir: n.dir, stdout: &afterFirst{dest: dest}}
 	err = w.install([]string{bin})
 	os.Remove(helper)
 	if err != nil {
@@ -492,7 +492,9 @@ func TestFlagsAnywhere(t *testing.T) {
 		{[]string{"gc", "mine", "-n", "-max", "1", "-keep", keep}, 0, "mine: would release"},
 		{[]string{"free", "mine", "a", "-n"}, 0, "mine: would release"},
 		{[]string{"free", "mine", "-n", "a"}, 0, "mine: would release"},
-		{[]string{"show", "mine", "-data-dir", t.TempDir()}, 1, "network mine"},
+		{[]string{"show", "mine", "-data-dir", t.TempDir()}, 2, "only uninstall takes more than one"},
+		{[]string{"uninstall", "-conf", keep, t.TempDir()}, 2, "-conf"},
+		{[]string{"install", "-conf", keep, t.TempDir()}, 2, "-conf"},
 		{[]string{"export", "mine", "-x"}, 2, "-x"},
 		{[]string{"export", "mine", "none"}, 1, "network none"},
 		{[]string{"import", "theirs", "../x"}, 1, `"../x" is not the name`},
