@@ -101,8 +101,12 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op)
 // end writes the state and commits.
 func (b *batchWriter) end() error {
 	b.next.boot = b.s.opts.boot()
-	if err := b.tx.Bucket([]byte(stateBucket)).Put([]byte(stateKey), b.next.append(nil)); err != nil {
+	raw := b.next.append(make([]byte, 0, 128))
+	if err := b.tx.Bucket([]byte(stateBucket)).Put([]byte(stateKey), raw); err != nil {
 		return err
 	}
+	b.s.mu.Lock()
+	b.s.coming = version{b.id, raw}
+	b.s.mu.Unlock()
 	return b.tx.Commit()
 }

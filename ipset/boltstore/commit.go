@@ -102,12 +102,16 @@ func (s *Store) transaction() error {
 	var b *batchWriter
 	committing := false
 	err := s.guard(func() error {
+		if _, err := s.there(); err != nil {
+			batch = s.take()
+			return err
+		}
 		tx, err := s.db.Begin(true)
 		if err != nil {
 			return err
 		}
 		batch = s.take()
-		if err := s.same(s.follows(tx)); err != nil {
+		if err := s.same(tx, 0); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		b = newBatchWriter(s, tx)
@@ -144,7 +148,7 @@ func (s *Store) transaction() error {
 	}
 	s.mu.Lock()
 	if b.wrote {
-		s.state, s.dirty, s.made = b.next, true, b.id
+		s.state, s.dirty, s.last = b.next, true, s.coming
 		s.watches.add(b.events, s.opts.History)
 	}
 	s.mu.Unlock()

@@ -40,8 +40,7 @@
 // verified.
 //
 // A file that is moved, removed, replaced or overwritten while a store is open ends that store: the next
-// call, and every later one, fails with ipalloc.ErrReplaced. An overwritten file that shows a later transaction than the
-// store's is noticed by the next commit.
+// call, and every later one, fails with ipalloc.ErrReplaced.
 //
 // A network file system may neither lock nor sync; use a local one. After a sync that
 // failed, what the disk has is unknown: commits fail with [ErrFailed] until the file is

@@ -68,7 +68,7 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 		f.Close()
 		return nil, err
 	}
-	if err := s.view(ctx, "open", func(tx *bbolt.Tx) error { s.made = tx.ID(); return nil }); err != nil {
+	if err := s.view(ctx, "open", func(*bbolt.Tx) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
@@ -244,7 +244,9 @@ func (s *Store) attach(mapped int) (err error) {
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return s.file, nil },
 	}
 	err = s.guard(func() error {
-		s.db, err = bbolt.Open(s.path, s.opts.Mode, opts)
+		if s.db, err = bbolt.Open(s.path, s.opts.Mode, opts); err == nil {
+			s.page = int64(s.db.Info().PageSize)
+		}
 		return err
 	})
 	switch p := (*panicError)(nil); {

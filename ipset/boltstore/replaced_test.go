@@ -11,8 +11,43 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A file that is moved, removed, replaced or overwritten under its owner: every call fails with ipalloc.ErrReplaced from the next one
-// on, and what has the name now stays as it is.
+// write writes over a file as `cat data >path` does once it has opened it, or over the beginning of what is there.
+func write(path string, data []byte, flag int) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|flag, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// ahead returns a file that began as old does and had other commits, up to a transaction.
+func ahead(t *testing.T, old []byte, last int) []byte {
+	path := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), path, Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.last.id < last {
+		if _, err := s.Commit(t.Context(), []store.Op{put("b", "other", store.AnyRevision)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// A file that is moved, removed, replaced or overwritten under its owner, by whatever: every call fails with ipalloc.ErrReplaced from the
+// next one on, none of them hangs, and what has the name now stays as it is.
 func TestReplaced(t *testing.T) {
 	calls := map[string]func(*Store) error{
 		"get":  func(s *Store) error { _, err := s.Get(t.Context(), nil, "a"); return err },
@@ -24,20 +59,22 @@ func TestReplaced(t *testing.T) {
 		"guard":  func(s *Store) error { _, err := s.Commit(t.Context(), []store.Op{{Key: "none"}}); return err },
 		"backup": func(s *Store) error { return s.Compact(t.Context(), filepath.Join(t.TempDir(), "copy")) },
 	}
-	for name, change := range map[string]func(path string, old []byte) error{
-		"moved":   func(path string, _ []byte) error { return os.Rename(path, path+".old") },
-		"removed": func(path string, _ []byte) error { return os.Remove(path) },
-		"replaced": func(path string, old []byte) error {
-			return errors.Join(os.WriteFile(path+".old", old, 0o600), os.Rename(path+".old", path))
+	for name, change := range map[string]func(s *Store, old []byte) error{
+		"moved":   func(s *Store, _ []byte) error { return os.Rename(s.path, s.path+".old") },
+		"removed": func(s *Store, _ []byte) error { return os.Remove(s.path) },
+		"replaced": func(s *Store, old []byte) error {
+			return errors.Join(os.WriteFile(s.path+".old", old, 0o600), os.Rename(s.path+".old", s.path))
 		},
-		"overwritten": func(path string, old []byte) error {
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			_, err = f.Write(old)
-			return errors.Join(err, f.Close())
+		"overwritten": func(s *Store, old []byte) error { return write(s.path, old, 0) },
+		"copied over": func(s *Store, old []byte) error { return write(s.path, old, os.O_TRUNC) },
+		"the same number of commits": func(s *Store, old []byte) error {
+			return write(s.path, ahead(t, old, s.last.id), os.O_TRUNC)
 		},
+		"one more": func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+1), os.O_TRUNC) },
+		"more":     func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+5), os.O_TRUNC) },
+		"zeroed":   func(s *Store, old []byte) error { return write(s.path, make([]byte, len(old)), 0) },
+		"emptied":  func(s *Store, _ []byte) error { return write(s.path, nil, os.O_TRUNC) },
+		"cut":      func(s *Store, old []byte) error { return write(s.path, old[:s.page], os.O_TRUNC) },
 	} {
 		for first, call := range calls {
 			for _, commits := range []int{0, 1} {
@@ -68,9 +105,10 @@ func TestReplaced(t *testing.T) {
 					}
 					ended <- err
 				}()
-				if err := change(s.Path(), old); err != nil {
+				if err := change(s, old); err != nil {
 					t.Fatal(err)
 				}
+				changed, _ := os.ReadFile(s.path) // of no file if that has gone
 				if err := call(s); !errors.Is(err, ipalloc.ErrReplaced) {
 					t.Errorf("%s, first %s after %d commits: %v", name, first, commits, err)
 				}
@@ -83,8 +121,8 @@ func TestReplaced(t *testing.T) {
 					}
 				}
 				_ = s.Close()
-				if now, err := os.ReadFile(s.Path()); err == nil && string(now[:len(old)]) != string(old) {
-					t.Errorf("%s: Close wrote to the file", name)
+				if now, _ := os.ReadFile(s.path); string(now) != string(changed) {
+					t.Errorf("%s: a call or Close wrote to the file", name)
 				}
 			}
 		}

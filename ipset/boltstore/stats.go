@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"context"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -24,14 +25,12 @@ type Stats struct {
 // Stats returns numbers about the store. After Close they are zero.
 func (s *Store) Stats() Stats {
 	var st Stats
-	_ = s.guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			st.Bytes, st.Transactions = tx.Size(), uint64(tx.ID())
-			pages := s.db.Stats()
-			st.WriteTime = pages.TxStats.GetWriteTime()
-			st.Free = int64(pages.FreePageN+pages.PendingPageN) * int64(s.db.Info().PageSize)
-			return nil
-		})
+	_ = s.view(context.Background(), "stats", func(tx *bbolt.Tx) error {
+		st.Bytes, st.Transactions = tx.Size(), uint64(tx.ID())
+		pages := s.db.Stats()
+		st.WriteTime = pages.TxStats.GetWriteTime()
+		st.Free = int64(pages.FreePageN+pages.PendingPageN) * s.page
+		return nil
 	})
 	if st.Transactions == 0 {
 		return Stats{}

@@ -1,9 +1,11 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
@@ -26,6 +28,7 @@ type Store struct {
 	info os.FileInfo // of file
 	name string      // the absolute path, whatever becomes of the working directory
 	db   *bbolt.DB
+	page int64 // its size, in bytes
 
 	queue *combine.Queue[request] // commits that wait
 
@@ -34,9 +37,10 @@ type Store struct {
 	dirty   bool  // commits were made that one of the two meta pages does not show
 	failed  error // why no more commits are made
 	lost    error // the file is another one
-	made    int   // the transaction of the last commit
 	stuck   bool  // bbolt died with its locks held and must not be closed
 	state   state // of the last commit
+	last    version
+	coming  version // of the commit that is under way
 	watches history
 	tables  map[string]bool // by name, those that are open
 }
@@ -96,11 +100,16 @@ func (s *Store) end() (closed bool) {
 func (s *Store) closeFile() error {
 	s.mu.Lock()
 	dirty, stuck := s.dirty && s.failed == nil && !s.opts.NoSync, s.stuck
+	if dirty {
+		s.coming = version{s.last.id + 1, s.last.state}
+	}
 	s.mu.Unlock()
 	var err error
 	if dirty && !stuck {
 		// An empty commit writes the state into the other meta page as well.
-		err = s.guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return s.same(s.follows(tx)) }) })
+		if _, err = s.there(); err == nil {
+			err = s.guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return s.same(tx, 0) }) })
+		}
 		stuck = errors.As(err, new(*panicError))
 	}
 	if stuck {
@@ -114,31 +123,68 @@ func (s *Store) closeFile() error {
 	return nil
 }
 
-// same returns ipalloc.ErrReplaced, then and ever after, if the file does not show the last commit, was moved or was removed. That
-// its name cannot be looked up for another reason proves nothing.
-func (s *Store) same(shows bool) error {
-	now, err := os.Stat(s.name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.lost != nil:
-		return s.lost
-	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(now, s.info):
-		s.lost = fmt.Errorf("%w: the file was moved or removed", ipalloc.ErrReplaced)
-	case !shows:
-		s.lost = fmt.Errorf("%w: the file was overwritten: it does not show transaction %d", ipalloc.ErrReplaced, s.made)
-	default:
-		return nil
-	}
-	s.watches.wake()
-	return s.lost
+// A version is what the file shows after a transaction: its number, and the state that it wrote.
+type version struct {
+	id    int
+	state []byte
 }
 
-// follows reports whether a transaction that writes follows the last commit.
-func (s *Store) follows(tx *bbolt.Tx) bool {
+func (v version) is(of version) bool { return v.id == of.id && bytes.Equal(v.state, of.state) }
+
+// same returns ipalloc.ErrReplaced, then and ever after, if a transaction does not find what the last commit left. A reader may find the
+// commit that is under way as well, and one of those that were made since it asked.
+func (s *Store) same(tx *bbolt.Tx, since int) error {
+	now := version{id: tx.ID()}
+	if tx.Writable() {
+		now.id-- // the one before
+	}
+	if b := tx.Bucket([]byte(stateBucket)); b != nil {
+		now.state = b.Get([]byte(stateKey))
+	}
+	s.mu.Lock()
+	if s.last.id == 0 {
+		s.last = version{now.id, bytes.Clone(now.state)}
+	}
+	last, coming := s.last, s.coming
+	s.mu.Unlock()
+	if now.is(last) || !tx.Writable() && (now.is(coming) || since <= now.id && now.id < last.id) {
+		return nil
+	}
+	return s.lose(fmt.Errorf("%w: the file was overwritten: it does not show transaction %d", ipalloc.ErrReplaced, last.id))
+}
+
+// there returns the last transaction, or ipalloc.ErrReplaced, then and ever after, if the file was moved or removed, or has no meta page:
+// bbolt would not give back its locks after an attempt to read it. That the name cannot be looked up for another reason proves nothing.
+func (s *Store) there() (last int, err error) {
+	now, err := os.Stat(s.name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.info) {
+		return 0, s.lose(fmt.Errorf("%w: the file was moved or removed", ipalloc.ErrReplaced))
+	}
+	for id, valid := int64(1), false; id >= 0 && !valid; id-- { // if the second page is there, the first is, too
+		var b [pageHead + metaSize]byte
+		_, err := s.file.ReadAt(b[:], id*s.page)
+		if err != nil && err != io.EOF {
+			return 0, err
+		}
+		_, other := parseMeta(b[pageHead:])
+		if valid = other == nil; !valid && (id == 0 || err == io.EOF) {
+			return 0, s.lose(fmt.Errorf("%w: the file was overwritten: it has no meta page", ipalloc.ErrReplaced))
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return tx.ID() == s.made+1
+	return s.last.id, s.lost
+}
+
+// lose has every later call fail with err.
+func (s *Store) lose(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = err
+		s.watches.wake()
+	}
+	return s.lost
 }
 
 // A panicError is what bbolt panicked with, or a page of its map that can't be read.
@@ -168,23 +214,34 @@ func (s *Store) view(ctx context.Context, op string, f func(*bbolt.Tx) error) er
 		return failure(op, s.path, err)
 	}
 	s.mu.Lock()
-	closed, made := s.closed, s.made
+	closed := s.closed
 	s.mu.Unlock()
 	if closed {
 		return failure(op, s.path, ipalloc.ErrClosed)
 	}
+	began := false
 	err := s.guard(func() error {
+		since, err := s.there()
+		if err != nil {
+			return err
+		}
 		return s.db.View(func(tx *bbolt.Tx) error {
-			if err := s.same(tx.ID() >= made); err != nil {
+			began = true
+			if err := s.same(tx, since); err != nil {
 				return err
 			}
 			return f(tx)
 		})
 	})
 	switch p := (*panicError)(nil); {
+	case errors.As(err, &p) && !began: // bbolt never releases the locks that it held
+		s.mu.Lock()
+		s.stuck = true
+		s.mu.Unlock()
+		return s.lose(p.damaged(s.path))
 	case errors.As(err, &p):
 		return p.damaged(s.path)
-	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen), errors.Is(err, fs.ErrClosed):
 		err = ipalloc.ErrClosed
 	}
 	return failure(op, s.path, err)
