@@ -264,13 +264,14 @@ func TestEngine(t *testing.T) {
 
 	must(e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("a")}))(t)
 	res := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Claim: alloc.Claim{Handle: "many"}}))(t)
+	res.Short = append(res.Short, alloc.Shortage{Family: 6, Pool: "pods", Reason: alloc.ReasonFull})
 	c.Observe(res, nil)
 	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
 	c.Observe(alloc.Assigned{}, err)
 	c.Observe(alloc.Assigned{}, errors.New("of the caller"))
 	got = scrape(t, c)
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 1, "pool=pods,state=empty": 0, "pool=pods,state=partial": 0, "pool=pods,state=full": 3})
-	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1}
+	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1, "family=6,pool=pods,reason=" + alloc.ReasonFull.String(): 1}
 	for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ { // born at 0, so the first one is an increase
 		if at := "family=4,pool=pods,reason=" + r.String(); short[at] == 0 {
 			short[at] = 0
@@ -281,6 +282,15 @@ func TestEngine(t *testing.T) {
 	want(t, got, "pool_serves", map[string]float64{"pool=pods": 1})
 	want(t, got, "assign_failures_total", map[string]float64{"reason=cooling": 1, "reason=other": 1})
 	sums(t, got)
+}
+
+// A wait between two tries ends with the caller's context.
+func TestWaitEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := metrics.NewStore("pods", store.NewMemory()).Retry(ipset.Retry{}).Sleep(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
 }
 
 func must2claim(t *testing.T) func([]netip.Prefix, []alloc.ClaimFailure, error) {

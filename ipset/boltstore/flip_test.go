@@ -109,9 +109,9 @@ func readFlipped(t *testing.T, what, path string, data []byte, recs []store.Reco
 }
 
 // Two entries of a leaf that changed places have right checksums, and the count and the sum are right. bbolt's search would miss
-// them. The file is refused.
+// them. The file is refused, and a list of one that is not verified fails.
 func TestOrderInALeaf(t *testing.T) {
-	path, _, file, _, _ := sample(t, 150, true)
+	path, _, file, recs, _ := sample(t, 150, true)
 	e := binary.NativeEndian
 	size, refused, leaves := os.Getpagesize(), 0, 0
 	for page := 2; page < len(file)/size; page++ {
@@ -138,6 +138,17 @@ func TestOrderInALeaf(t *testing.T) {
 		if refused++; !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("page %d: %v", page, err)
 		}
+		s, err = boltstore.Open(t.Context(), path, boltstore.Options{Verify: boltstore.VerifyNever, NoSync: true})
+		if err != nil {
+			continue
+		}
+		for _, reverse := range []bool{false, true} {
+			all, _, err := s.List(t.Context(), store.Range{Reverse: reverse})
+			if damaged := errors.Is(err, ipalloc.ErrCorrupt); damaged != (len(all) == 0) || !damaged && len(all) != len(recs) {
+				t.Errorf("page %d, reverse %v: %d records, %v", page, reverse, len(all), err)
+			}
+		}
+		s.Close()
 	}
 	if t.Logf("%d of %d leaves refused", refused, leaves); refused < 3 {
 		t.Error("too few")

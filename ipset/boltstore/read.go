@@ -65,7 +65,6 @@ func (s *Store) neighbour(table string, key, raw []byte, ordered bool) error {
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	n := len(dst)
 	err := s.view(ctx, "get", func(tx *bbolt.Tx) error {
-		dst = dst[:n]
 		b := tx.Bucket([]byte(recordsBucket))
 		for _, k := range keys {
 			key := []byte(k)

@@ -128,7 +128,7 @@ func (c *copying) look() (seen bool, err error) {
 	if c.last != nil {
 		c.dirty = append(c.dirty, make([]bool, max(0, len(free)-len(c.dirty)))...)
 		for id := range c.dirty {
-			c.dirty[id] = c.dirty[id] || uint64(id) >= c.last.meta.high || id < len(c.free) && c.free[id]
+			c.dirty[id] = c.dirty[id] || uint64(id) >= c.last.meta.high || c.free[id]
 		}
 	}
 	c.last, c.free = now, free

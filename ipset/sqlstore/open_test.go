@@ -37,6 +37,22 @@ func each(t *testing.T, test func(t *testing.T, reopen func() *sql.DB)) {
 	})
 }
 
+// Open waits for a connection of a full pool no longer than its context.
+func TestOpenEnds(t *testing.T) {
+	db := sqliteFile(t)
+	db.SetMaxOpenConns(1)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, db, Options{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
 func run(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, text := range statements {

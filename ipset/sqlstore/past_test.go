@@ -121,6 +121,11 @@ func TestEmptied(t *testing.T) {
 		s := openIn(t, db, Options{})
 		put(t, s, "a", "")
 		run(t, db, "DELETE FROM ipalloc_records")
+		for _, err := range s.Watch(t.Context(), 0, "") {
+			if !errors.Is(err, ipalloc.ErrReplaced) || !strings.Contains(err.Error(), "removed") {
+				t.Errorf("a watch: %v", err)
+			}
+		}
 		fails(t, s, ipalloc.ErrReplaced)
 		if err := firstRead(t, db); !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("opened anew: %v", err)

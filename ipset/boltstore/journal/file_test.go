@@ -171,6 +171,27 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
+// A log that hands out one child twice, or does not say where the cursor is, is damaged.
+func TestLogThatContradictsItself(t *testing.T) {
+	s, ctx := open(t, boltstore.Options{NoSync: true}), t.Context()
+	j := must[*cidrset.Set](t)(journal.OpenSet(ctx, s, "set", pool, 24))
+	for range 2 {
+		if _, err := journal.Do(ctx, j, (*cidrset.Set).AllocateNext); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Close()
+	first := "log" + strings.Repeat("\x00", 8)
+	put(t, s, "set", map[string]string{first[:len(first)-1] + "\x01": recordsOf(t, s, "set")[first]})
+	if _, err := journal.OpenSet(ctx, s, "set", pool, 24); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("%v", err)
+	}
+	put(t, s, "set", map[string]string{first[:len(first)-1] + "\x01": `{"version":2,"changes":[{"op":"allocate","prefixes":["10.0.1.0/24"]}]}`})
+	if _, err := journal.OpenSet(ctx, s, "set", pool, 24); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("without the cursor: %v", err)
+	}
+}
+
 // Owners are bytes: those that are not UTF-8, and one whose name is what JSON would make of them, stay apart.
 func TestOwnersOfAnyBytes(t *testing.T) {
 	s, ctx := open(t, boltstore.Options{NoSync: true}), t.Context()

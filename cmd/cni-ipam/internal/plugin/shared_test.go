@@ -17,8 +17,12 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/binaries"
 	"github.com/ipalloc/ipalloc/internal/test/servers"
+	"github.com/ipalloc/ipalloc/ipset/etcdstore"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 var buildShared = sync.OnceValues(func() (string, error) {
@@ -282,6 +286,37 @@ func TestDamagedMove(t *testing.T) {
 	}
 	n.first("b", shared)
 	n.says("net: ok, 1 attachments", "check", "-conf", n.confFile(shared))
+}
+
+// TestSharedDamage: a shared network whose records cannot be read is neither whole nor empty.
+func TestSharedDamage(t *testing.T) {
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
+	n := sharedNode(t)
+	shared := conf("net", one24+","+storeKeys(cluster, "a", nil))
+	n.first("a1", shared)
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	db, err := etcdstore.Open(t.Context(), client, "/cni/", etcdstore.Options{NoCreate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs, _, err := db.List(t.Context(), store.Range{})
+	if err != nil || len(recs) == 0 {
+		t.Fatal(len(recs), err)
+	}
+	for _, r := range recs {
+		if _, err := db.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: r.Key, Value: r.Value[:1], Expect: r.Rev}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, word := range []string{"check", "show", "export"} {
+		if got := n.shown(word, "-conf", n.confFile(shared)); !strings.Contains(got, "damaged") {
+			t.Errorf("%s: %s", word, got)
+		}
+	}
 }
 
 // sharedStorm is what the runtimes of three nodes know.
