@@ -1,11 +1,13 @@
 package ipset
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -119,5 +121,24 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 			t.Errorf("limit %d: %d blocks are due still", limit, due)
 		}
 		w.check()
+	}
+}
+
+// A damaged block among the idle ones ends a sweep, and a list of what its host holds, with an error; it is not passed over.
+func TestSweepOfADamagedBlock(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	al := w.assign(want("h", 1, "p")).V4[0]
+	w.releaseHandle("p")
+	w.clock.add(time.Hour)
+	key := record.BlockKey(record.KindBlock, al.Block)
+	if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key, Value: "\x01", Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine(w.store)
+	if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute}); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if als, err := e.IPsByHost(bg, alloc.HostOwner("h")); !errors.Is(err, ipalloc.ErrCorrupt) {
+		t.Errorf("%v, %v", als, err)
 	}
 }

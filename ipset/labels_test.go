@@ -76,6 +76,26 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	w.check()
 }
 
+// An empty block of a size that its pool no longer has, or of no pool, is one that no pool selects for its owner.
+func TestSweepReturnsBlocksOfFormerPools(t *testing.T) {
+	for name, change := range map[string]func(*world) error{
+		"another size": func(w *world) error { return w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)) },
+		"removed":      func(w *world) error { return w.RemovePool(bg, "a") },
+	} {
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+		if _, err := w.EnsureBlock(bg, want("h", 1, "")); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(w); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{Unselected: true}); err != nil || len(s.Returned) != 1 {
+			t.Errorf("%s: returned %v, %v", name, s.Returned, err)
+		}
+		w.check()
+	}
+}
+
 // AssignIP applies selectors only where it is asked to; that the pool is manual never stands in the way, and neither do
 // selectors of an address that the handle holds already.
 func TestAssignIPSelectors(t *testing.T) {

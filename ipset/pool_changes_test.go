@@ -372,3 +372,18 @@ func TestSeedsOfPools(t *testing.T) {
 		t.Errorf("a pool in order of release has seed %d", fifo.Seed)
 	}
 }
+
+// Within Together a change of pools asks the store that others see with the context of the caller.
+func TestChangesTogether(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+	err := store.Together(bg, heeded{w.store, t}, func(tx store.Store) error {
+		e, err := New(tx, Options{Now: w.clock.now})
+		if err != nil {
+			return err
+		}
+		return e.AddPool(bg, poolOf("b", "10.1.0.0/24", 26))
+	})
+	if ps, perr := w.Pools(bg); err != nil || perr != nil || len(ps) != 2 {
+		t.Errorf("%v, %v, %v", ps, err, perr)
+	}
+}
