@@ -344,3 +344,29 @@ func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
 		w.check()
 	}
 }
+
+// A lease that ended gets the cooldown of the pool as it is now, also from the engine that saw the end under the former one and had
+// nothing to write.
+func TestCooldownOfTheEndIsThatOfThePool(t *testing.T) {
+	p := poolOf("p", "10.0.0.0/30", 31)
+	p.Cooldown, p.Order = time.Hour, alloc.Lowest
+	w := newWorld(t, alloc.Config{}, p)
+	for i := range 4 {
+		a := want("a", 1, fmt.Sprint("p", i))
+		if i < 3 {
+			a.TTL = time.Duration(1+60*i) * time.Minute
+		} else {
+			w.clock.add(2 * time.Minute)
+		}
+		if got := w.assign(a); got.V4[0].Address != ip(fmt.Sprint("10.0.0.", i)) { // the last passes over the first, which cools
+			t.Fatal(got)
+		}
+	}
+	p.Cooldown = 0
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := w.Assign(bg, alloc.HostOwner("a"), "x"); err != nil || a.Address != ip("10.0.0.0") {
+		t.Errorf("%v, %v", a, err)
+	}
+}

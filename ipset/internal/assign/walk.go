@@ -380,6 +380,7 @@ func (p *AssignPlan) noteRagged(t *txn.Txn, s *Search, i int) error {
 		if err != nil {
 			return err
 		}
+		t.Sure(&be.Cell)
 		if be.Owner() != p.Owner && p.hasOne(be.Block, i) {
 			if s.ragged = append(s.ragged, i); s.reasons[i] != alloc.ReasonLimitReached {
 				s.because(i, alloc.ReasonFragmented)
@@ -389,7 +390,6 @@ func (p *AssignPlan) noteRagged(t *txn.Txn, s *Search, i int) error {
 		if free, _ := be.Free(); free > 0 {
 			p.reason(s, i, alloc.ReasonReservedLeft)
 		}
-		t.Sure(&be.Cell)
 	}
 	return nil
 }
@@ -403,11 +403,14 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 		if err != nil {
 			return err
 		}
-		if be.Owner() != p.Owner && be.Owner().Kind != alloc.Nobody {
+		t.Sure(&be.Cell)
+		if be.Owner() != p.Owner && be.Owner().Kind != alloc.Nobody && p.hasOne(be.Block, i) {
 			s.because(i, alloc.ReasonForeignLeft)
 			return nil
 		}
-		t.Sure(&be.Cell)
+		if free, _ := be.Free(); free > 0 {
+			p.reason(s, i, alloc.ReasonReservedLeft)
+		}
 	}
 	return nil
 }

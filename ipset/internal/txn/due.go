@@ -79,7 +79,7 @@ func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 	drops.Begin(t, cat)
 	p.rest, p.ended = slices.Clone(p.blocks[n:]), nil
 	for _, b := range p.blocks[:n] {
-		be, err := t.entry(b)
+		be, err := t.entry(cat, b)
 		if err != nil {
 			return err
 		}
@@ -155,6 +155,7 @@ func (t *Txn) advanceSome(cat *CatalogEntry, be *BlockEntry, most int) (all bool
 			return false, err
 		}
 		be.AdvanceTo(t.Past, cat.Cooldown(be.At), most)
+		be.by = cat.Catalog
 	}
 	return !be.IsDue(t.Past), nil
 }

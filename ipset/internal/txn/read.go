@@ -34,10 +34,12 @@ func (t *Txn) Block(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	return be, err
 }
 
-// entry returns a block as it was read or last written, with what has ended since in part.
-func (t *Txn) entry(p netip.Prefix) (*BlockEntry, error) {
+// entry returns a block as it was read or last written, with what has ended since in part. One in which leases have ended by another
+// catalog is read again, because that may have had another cooldown.
+func (t *Txn) entry(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	be := t.Blocks.Get(p)
-	if be == nil {
+	if be == nil || be.by != cat.Catalog && len(be.Changes.List) > 0 && !t.Changed(&be.Cell) {
+		t.Forget(record.BlockKey(record.KindBlock, p))
 		if err := t.Load(record.BlockKey(record.KindBlock, p)); err != nil {
 			return nil, err
 		}
@@ -48,7 +50,7 @@ func (t *Txn) entry(p netip.Prefix) (*BlockEntry, error) {
 
 // Peek is Block for callers that meet many: they guard what they pick, and make sure of what they pass over.
 func (t *Txn) Peek(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
-	be, err := t.entry(p)
+	be, err := t.entry(cat, p)
 	if err != nil {
 		return nil, err
 	}
