@@ -31,7 +31,7 @@ func (a *Allocator) Allocate(ctx context.Context, r Request, also ...store.Op) (
 // Assign returns a prefix of the requested length that the owner holds from the pool, the
 // lowest of several; if the owner holds none it allocates one as Allocate does. Concurrent
 // calls of several processes return the same prefix. It is idempotent: repeat it after an
-// error. It does not change Children and Attributes of a holding that exists, and does not
+// error. It does not change Children, Attributes and the end of a holding that exists, and does not
 // carry out also then. The errors are those of Allocate, and with Request.New ErrExists for
 // such a holding, which InTheWay names.
 func (a *Allocator) Assign(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
@@ -80,7 +80,9 @@ func (r *allocation) Plan(t *txn) error {
 	if ok, err := tr.put(at); err != nil || !ok {
 		return cmp.Or(err, damaged(r.Pool))
 	}
-	r.got = r.record(at, above)
+	if r.got, err = t.record(&r.Request, at, above); err != nil {
+		return err
+	}
 	return t.give(&r.got)
 }
 
@@ -92,8 +94,9 @@ func held(r *record) error {
 }
 
 // record returns what is held if the request is granted with a prefix.
-func (r *Request) record(at netip.Prefix, above string) record {
-	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes}, above}
+func (t *txn) record(r *Request, at netip.Prefix, above string) (record, error) {
+	until, err := t.end(r.TTL)
+	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes, until}, above}, err
 }
 
 // Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool
@@ -125,8 +128,11 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request, also
 			return none, err
 		}
 		if ok {
-			got := r.record(at, above)
-			return got.Holding, t.give(&got)
+			got, err := t.record(&r, at, above)
+			if err == nil {
+				err = t.give(&got)
+			}
+			return got.Holding, err
 		}
 		got, ok, err := t.holding(at)
 		if err == nil && (!ok || got.Owner != r.Owner || got.Pool != r.Pool) {
@@ -139,33 +145,48 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request, also
 }
 
 // open returns the lengths of the pools down to the given one, which must hand out
-// prefixes of the given length; -1 is any.
+// prefixes of the given length. The leases that have ended must be written.
 func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
-	sizes := Sizes{}
-	roots, err := t.roots()
-	if err != nil {
+	if err := t.due(); err != nil {
 		return "", err
 	}
-	if root, ok := roots.sizes[pool]; ok {
-		sizes = root
-	} else {
-		r, ok, err := t.holding(pool)
+	above, sizes, err := t.sizes(pool)
+	if err == nil {
+		err = sizes.refuse(bits)
+	}
+	return above, err
+}
+
+// refuse returns the error for a length that a pool does not hand out.
+func (s Sizes) refuse(bits int) error {
+	if bits < s.Shortest || bits > s.Longest {
+		return fail(ipalloc.ErrOutOfRange, fmt.Sprintf("the pool hands out /%d to /%d", s.Shortest, s.Longest))
+	}
+	return nil
+}
+
+// sizes returns the lengths of the pools down to the given one, and those that it hands out.
+func (t *txn) sizes(pool netip.Prefix) (above string, sizes Sizes, err error) {
+	roots, err := t.roots()
+	if err != nil {
+		return "", sizes, err
+	}
+	sizes, ok := roots.sizes[pool]
+	if !ok {
+		r, held, err := t.holding(pool)
 		switch {
 		case err != nil:
-			return "", err
-		case !ok:
-			return "", fail(ipalloc.ErrNotFound, "no such pool")
+			return "", sizes, err
+		case !held:
+			return "", sizes, fail(ipalloc.ErrNotFound, "no such pool")
 		case r.Children == (Sizes{}):
 			err := fail(ipalloc.ErrNotFound, "the prefix is no pool")
 			err.Holder = r.Owner
-			return "", err
+			return "", sizes, err
 		}
 		above, sizes = r.above, r.Children
 	}
-	if bits >= 0 && (bits < sizes.Shortest || bits > sizes.Longest) {
-		return "", fail(ipalloc.ErrOutOfRange, fmt.Sprintf("the pool hands out /%d to /%d", sizes.Shortest, sizes.Longest))
-	}
-	return above + lengths[pool.Bits():pool.Bits()+1], nil
+	return above + lengths[pool.Bits():pool.Bits()+1], sizes, nil
 }
 
 // lengths is the bytes 0 to 128.

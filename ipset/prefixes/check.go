@@ -68,12 +68,17 @@ func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
 type checker struct {
 	Report
 	pools    map[netip.Prefix]bool // that exist
+	leases   bool                  // that the root pools say that there are
 	holdings []record
 	have     map[string]store.Record // index entries and pages
 	want     map[string]string
 	from     map[string]string // the holding behind an index entry
 	pages    map[pageID]page
 	fixes    []string // keys of records to restore; of pages the deepest first
+}
+
+func newChecker() *checker {
+	return &checker{pools: map[netip.Prefix]bool{}, have: map[string]store.Record{}, want: map[string]string{}, from: map[string]string{}, pages: map[pageID]page{}}
 }
 
 func (a *Allocator) check(ctx context.Context) (*checker, error) {
@@ -84,7 +89,7 @@ func (a *Allocator) check(ctx context.Context) (*checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{pools: map[netip.Prefix]bool{}, have: map[string]store.Record{}, want: map[string]string{}, from: map[string]string{}, pages: map[pageID]page{}}
+	c := newChecker()
 	for _, rec := range recs {
 		c.read(rec)
 	}
@@ -106,10 +111,10 @@ func (c *checker) read(rec store.Record) {
 		if err != nil {
 			c.add(audit.Damaged, rec.Key, netip.Prefix{})
 		}
-		for _, r := range roots {
+		for _, r := range roots.pools {
 			c.pools[r.Prefix] = true
 		}
-		c.Pools = len(roots)
+		c.Pools, c.leases = len(roots.pools), roots.leases
 	case strings.HasPrefix(rec.Key, kindHolding):
 		r, err := decodeRecord(rec)
 		if err != nil {
@@ -118,7 +123,7 @@ func (c *checker) read(rec store.Record) {
 			return
 		}
 		c.holdings = append(c.holdings, r)
-	case strings.HasPrefix(rec.Key, kindOwner), strings.HasPrefix(rec.Key, kindPage):
+	case strings.HasPrefix(rec.Key, kindOwner), strings.HasPrefix(rec.Key, kindDue), strings.HasPrefix(rec.Key, kindPage):
 		c.have[rec.Key] = rec
 	default:
 		c.add(audit.Damaged, rec.Key, netip.Prefix{})
@@ -144,6 +149,9 @@ func (c *checker) tree() {
 				continue
 			}
 		}
+		if !r.Until.IsZero() && !c.leases {
+			c.add(audit.Damaged, keyRoots, r.Prefix) // no call would see the lease end
+		}
 		if !c.pools[r.Pool] || above != r.above[:r.Level-1] {
 			c.add(audit.NoPool, key, r.Prefix)
 		}
@@ -158,8 +166,9 @@ func (c *checker) tree() {
 func (c *checker) derive() {
 	for i := range c.holdings {
 		r := &c.holdings[i]
-		key := ownerKey(r.Owner, r.Prefix)
-		c.want[key], c.from[key] = lengths[r.Pool.Bits():r.Pool.Bits()+1], holdingKey(r.Prefix)
+		for _, key := range r.entries() {
+			c.want[key], c.from[key] = r.entry(), holdingKey(r.Prefix)
+		}
 		tr := tree{pool: r.Pool}
 		base, n := addr.FromAddr(r.Prefix.Addr()), r.Prefix.Bits()-r.Pool.Bits()
 		for id := tr.root(); ; {
@@ -209,7 +218,10 @@ func (c *checker) compare() {
 		if c.from[key] != "" {
 			kind = audit.MissingIndex
 		}
-		_, p, _ := parseOwnerKey(key)
+		_, p, ok := parseOwnerKey(key)
+		if !ok {
+			_, p, _ = parseDueKey(key)
+		}
 		c.add(kind, key, p)
 		c.fixes = append(c.fixes, key)
 	}
@@ -254,7 +266,7 @@ func (c *checker) apply(ctx context.Context, a *Allocator, key string) error {
 		if err != nil {
 			return err
 		}
-		if r, err := decodeRecord(recs[0]); err != nil || ownerKey(r.Owner, r.Prefix) != key {
+		if r, err := decodeRecord(recs[0]); err != nil || !slices.Contains(r.entries(), key) {
 			return store.Conflict(pkg, from)
 		}
 		ops = append(ops, store.Op{Key: from, Expect: recs[0].Rev})

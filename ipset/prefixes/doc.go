@@ -29,6 +29,17 @@
 // handed out from now on, and holdings stay as they are. [Allocator.ReleaseTree] releases a holding
 // with everything that is held from it.
 //
+// # Leases
+//
+// With [Request].TTL a prefix is a lease, as in DHCPv6 prefix delegation: it ends by itself unless [Allocator.Renew] moves its end, or
+// makes it permanent with a TTL of 0. From its end on every call takes the prefix for free, whatever has been written by then:
+//
+//	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "DUID 00:01:0a", Bits: 56, TTL: time.Hour})
+//	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour) // ErrNotHeld after the end: Assign again
+//
+// A lease has no Children. Call [Allocator.Sweep] every minute if you follow Changes: an end is told when it is written. On a store
+// with leases a call that looks for free prefixes reads what has ended, which is one round trip more.
+//
 // # Your own records
 //
 // A call that changes a holding can change records of yours in the same commit. This enforces rules
@@ -75,6 +86,7 @@
 //	Xr                              the root pools with their sizes; none without a root pool
 //	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes
 //	Xo<owner>\0<prefix>             the owner has that holding
+//	Xd<end><prefix>                 the holding is a lease that ends then
 //	Xf<pool><depth><address>        a page of a pool: which of 64 parts are free, held, or divided further
 //
 // Holdings are authoritative. Index entries and pages are derived from them and change in
@@ -116,6 +128,9 @@
 //	Levels, ReleaseTree                 every record below the pool
 //	State                               every holding, in memory
 //	Check, Repair                       every record
+//	Sweep                               the leases that have ended
+//
+// Where leases have ended that are not written, Utilization and Levels read every holding of the pool.
 //
 // Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing
 // outside the store.

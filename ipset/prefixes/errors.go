@@ -117,5 +117,5 @@ func (r *Request) check(field string, bits int) error {
 	if r.Children != (Sizes{}) && bits == r.Pool.Bits() {
 		return invalid("Children", "the prefix is the whole pool")
 	}
-	return checkAttributes(r.Attributes)
+	return r.checkLease()
 }

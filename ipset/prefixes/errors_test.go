@@ -55,7 +55,8 @@ func badRequests() []Request {
 	for _, o := range badOwners {
 		bad = append(bad, Request{Pool: aPool, Owner: o, Bits: 24})
 	}
-	bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 8, Children: Sizes{16, 24}})
+	bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 8, Children: Sizes{16, 24}}, Request{Pool: aPool, Owner: "o", Bits: 24, TTL: -1})
+	bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 16, TTL: 1, Children: Sizes{20, 24}})
 	for _, s := range []Sizes{{28, 26}, {24, 28}, {28, 33}, {-1, 28}} {
 		bad = append(bad, Request{Pool: aPool, Owner: "o", Bits: 24, Children: s})
 	}
@@ -159,7 +160,7 @@ func refusedOwners(call func(context.Context, *Allocator, string) ([]Holding, er
 // rows are the methods of an Allocator; nil is one without an argument to refuse.
 var rows = map[string]row{
 	"AddPool": refusedAddPool, "SetSizes": refusedSetSizes, "Occupy": refusedOccupy, "Fits": refusedFits, "All": refusedAll, "State": refusedState,
-	"Pools": nil, "Check": nil, "Repair": nil, "Changes": nil,
+	"Pools": nil, "Check": nil, "Repair": nil, "Changes": nil, "Sweep": nil,
 	"Allocate":       ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Allocate(ctx, r) }),
 	"Assign":         ofRequest(func(ctx context.Context, a *Allocator, r Request) (Holding, error) { return a.Assign(ctx, r) }),
 	"Owned":          refusedOwners(func(ctx context.Context, a *Allocator, o string) ([]Holding, error) { return a.Owned(ctx, o) }),
@@ -189,6 +190,12 @@ var rows = map[string]row{
 			refuse(second(a.Transfer(ctx, aPool, "o", to)))
 		}
 	},
+	"Renew": func(ctx context.Context, a *Allocator, refuse func(error)) {
+		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
+			return second(a.Renew(ctx, o, p, 1))
+		})(ctx, a, refuse)
+		refuse(second(a.Renew(ctx, "o", aPool, -1)))
+	},
 	"SetAttributes": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
 			return second(a.SetAttributes(ctx, o, p, ""))
@@ -211,6 +218,7 @@ func TestImpossibleArguments(t *testing.T) {
 		}
 	}
 	keeps(t, "New", second(New(s, Options{Attempts: -1})), ipalloc.ErrInvalid)
+	keeps(t, "New", second(New(s, Options{Skew: -1})), ipalloc.ErrInvalid)
 	keeps(t, "New", second(New(nil, Options{})), ipalloc.ErrInvalid)
 }
 

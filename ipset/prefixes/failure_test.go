@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -57,6 +58,11 @@ var calls = map[string]struct {
 		_, err := a.SetAttributes(ctx, "owner1", prefix("10.0.0.0/20"), "b")
 		return err
 	}, nil},
+	"Renew": {func(ctx context.Context, a *Allocator) error {
+		_, err := a.Renew(ctx, "owner2", prefix("10.0.0.0/32"), time.Hour)
+		return err
+	}, nil},
+	"Sweep": {func(ctx context.Context, a *Allocator) error { _, err := a.Sweep(ctx); return err }, nil},
 	"SetSizes": {func(ctx context.Context, a *Allocator) error {
 		return a.SetSizes(ctx, prefix("10.0.0.0/8"), Sizes{9, 30})
 	}, nil},

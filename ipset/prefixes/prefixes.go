@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
@@ -36,6 +37,8 @@ type Holding struct {
 	Children Sizes
 	// Attributes is the caller's data, at most MaxAttributes bytes.
 	Attributes string
+	// Until is when the lease ends, in UTC; the zero time means never.
+	Until time.Time
 }
 
 // Request says what a call asks for.
@@ -50,6 +53,9 @@ type Request struct {
 	Children Sizes
 	// Attributes are kept with the holding.
 	Attributes string
+	// TTL makes the prefix a lease, which ends by itself after that time unless Renew moves its end; 0 is no lease. A lease
+	// has no Children.
+	TTL time.Duration
 	// New makes Assign and Occupy fail with ErrExists in place of returning what the owner holds already.
 	New bool
 }
@@ -59,6 +65,10 @@ type Options struct {
 	// Attempts bounds the commits that a call tries when other writers are faster; 0 is 16.
 	// The call waits before the third and each later one, at most 100 ms.
 	Attempts int
+	// Now is the time source of leases; nil is time.Now. Calls that meet no lease do not use it.
+	Now func() time.Time
+	// Skew is how far the clocks of allocators on one store may differ: every lease ends later by that time.
+	Skew time.Duration
 }
 
 // Allocator hands out prefixes from pools whose state is in a store. Any number of
@@ -67,6 +77,8 @@ type Options struct {
 type Allocator struct {
 	store store.Store
 	tries int
+	now   func() time.Time
+	skew  int64
 	run   *occ.Runner[*txn]
 }
 
@@ -79,7 +91,13 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	if o.Attempts < 0 {
 		return nil, explain(invalid("Attempts", "negative"), ipalloc.Error{Op: "new"})
 	}
-	a := &Allocator{store: db, tries: cmp.Or(o.Attempts, 16)}
+	if o.Skew < 0 {
+		return nil, explain(invalid("Skew", "negative"), ipalloc.Error{Op: "new"})
+	}
+	a := &Allocator{store: db, tries: cmp.Or(o.Attempts, 16), now: o.Now, skew: int64(o.Skew)}
+	if a.now == nil {
+		a.now = time.Now
+	}
 	a.run = newRunner(a, db, a.tries)
 	return a, nil
 }
@@ -124,7 +142,7 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 				return err
 			}
 		}
-		t.setRoots(append(slices.Clip(roots.pools), pool))
+		t.setRoots(append(slices.Clip(roots.pools), pool), roots.leases)
 		return nil
 	}
 	for try := 1; ; try++ {
@@ -154,7 +172,7 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 			err = t.mustBeEmpty(pool)
 		}
 		if err == nil {
-			t.setRoots(slices.Delete(roots, i, i+1))
+			t.setRoots(slices.Delete(roots.pools, i, i+1), roots.leases)
 		}
 		return err
 	}))
@@ -172,22 +190,23 @@ func (a *Allocator) SetSizes(ctx context.Context, pool netip.Prefix, sizes Sizes
 	}
 	return a.do(ctx, call, bad, occ.Func[*txn](func(t *txn) error {
 		roots, i, err := t.root(pool)
-		if err == nil && roots[i].Sizes != sizes {
-			roots[i].Sizes = sizes
-			t.setRoots(roots)
+		if err == nil && roots.pools[i].Sizes != sizes {
+			roots.pools[i].Sizes = sizes
+			t.setRoots(roots.pools, roots.leases)
 		}
 		return err
 	}))
 }
 
 // root returns a copy of the root pools, and which one has that prefix.
-func (t *txn) root(pool netip.Prefix) ([]Pool, int, error) {
+func (t *txn) root(pool netip.Prefix) (roots, int, error) {
 	roots, err := t.roots()
 	i := slices.IndexFunc(roots.pools, func(r Pool) bool { return r.Prefix == pool })
 	if err == nil && i < 0 {
 		err = fail(ipalloc.ErrNotFound, "")
 	}
-	return slices.Clone(roots.pools), i, err
+	roots.pools = slices.Clone(roots.pools)
+	return roots, i, err
 }
 
 // Pools returns the root pools in the order in which they were added.

@@ -20,7 +20,21 @@ func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (neti
 	call := ipalloc.Error{Op: "fits", Pool: pool, Bits: bits}
 	bad := cmp.Or(checkPrefix("pool", pool), checkBits("bits", pool, bits))
 	return answer(ctx, a, call, bad, func(t *txn) (at netip.Prefix, err error) {
-		if _, err := t.open(pool, bits); err != nil {
+		_, sizes, err := t.sizes(pool)
+		if err == nil {
+			err = sizes.refuse(bits)
+		}
+		ended := false
+		if err == nil {
+			ended, err = t.hasEnded()
+		}
+		if ended { // as if their ends were written
+			defer t.Rollback()
+			if part, bad := t.releaseEnded(); bad != nil || part.more {
+				return at, cmp.Or(bad, errDue)
+			}
+		}
+		if err != nil {
 			return at, err
 		}
 		tr := t.tree(pool)
@@ -85,7 +99,11 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 			if err != nil {
 				return nil, explain(err, call)
 			}
-			if r.Prefix.Bits() <= at.Bits() && r.Prefix.Contains(at.Addr()) {
+			live, err := a.live(&r)
+			if err != nil {
+				return nil, explain(err, call)
+			}
+			if live && r.Prefix.Bits() <= at.Bits() && r.Prefix.Contains(at.Addr()) {
 				path = append(path, r.Holding)
 			}
 		}
@@ -127,7 +145,11 @@ func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) 
 			if err != nil {
 				return held, explain(err, call)
 			}
-			if r.Owner == owner {
+			live, err := a.live(&r)
+			if err != nil {
+				return held, explain(err, call)
+			}
+			if live && r.Owner == owner {
 				held = append(held, r.Holding)
 			}
 		}
@@ -158,7 +180,11 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 			if err == nil {
 				r, err = decodeRecord(rec)
 			}
-			if !yield(r.Holding, explain(err, call)) || err != nil {
+			live := true
+			if err == nil {
+				live, err = a.live(&r)
+			}
+			if live && !yield(r.Holding, explain(err, call)) || err != nil {
 				return
 			}
 		}
@@ -182,10 +208,16 @@ func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Hold
 	recs, rev, err := a.store.List(ctx, insideRange(within))
 	for _, rec := range recs {
 		r, err := decodeRecord(rec)
+		live := false
+		if err == nil {
+			live, err = a.live(&r)
+		}
 		if err != nil {
 			return nil, 0, explain(err, call)
 		}
-		held = append(held, r.Holding)
+		if live {
+			held = append(held, r.Holding)
+		}
 	}
 	return held, rev, explain(err, call)
 }
@@ -238,7 +270,8 @@ type Change struct {
 
 // Changes yields the changes of holdings after a revision of the store, in their order,
 // until ctx ends or the caller breaks the loop. A change has a Holding if the prefix was handed
-// out, or got another owner, other attributes or other children. With after 0 the present state
+// out, or got another owner, other attributes, other children or another end. The end of a lease is a release when it is written,
+// by Sweep at the latest. With after 0 the present state
 // comes first, as State returns it. An error ends the loop. ipalloc.ErrOutOfRange means that the
 // store no longer has all commits after that revision: begin again with 0, and drop each holding
 // that is not in the state.

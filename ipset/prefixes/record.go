@@ -29,7 +29,10 @@ const (
 )
 
 // recordVersion begins every value. A form that changes gets another one.
-const recordVersion = 2
+const (
+	recordVersion = 2
+	leaseVersion  = 3 // of a lease, and of the root pools once there is one
+)
 
 func codeHoldingKey(c *wire.Coder, p *netip.Prefix) {
 	c.Literal(kindHolding)
@@ -148,9 +151,13 @@ type record struct {
 
 // code codes the value of a holding's record.
 func (r *record) code(c *wire.Coder) {
-	c.Version(recordVersion)
+	lease := !r.Until.IsZero()
+	codeVersion(c, &lease)
 	wire.String(c, &r.above)
 	r.Children.code(c)
+	if lease {
+		r.codeUntil(c)
+	}
 	wire.String(c, &r.Owner)
 	wire.Rest(c, &r.Attributes)
 }
@@ -192,10 +199,10 @@ func (r *record) poolAt(level int) netip.Prefix {
 	return netip.PrefixFrom(r.Prefix.Addr(), int(r.above[level])).Masked()
 }
 
-// codeRoots codes the record of the root pools.
-func codeRoots(c *wire.Coder, pools *[]Pool) {
-	c.Version(recordVersion)
-	wire.List(c, pools, func(c *wire.Coder, p *Pool) {
+// code codes the record of the root pools.
+func (r *roots) code(c *wire.Coder) {
+	codeVersion(c, &r.leases)
+	wire.List(c, &r.pools, func(c *wire.Coder, p *Pool) {
 		c.Prefix(&p.Prefix)
 		if p.Sizes.code(c); !c.Writes && p.Sizes.check(p.Prefix, true) != "" {
 			c.Fail("sizes")
@@ -203,12 +210,12 @@ func codeRoots(c *wire.Coder, pools *[]Pool) {
 	})
 }
 
-func decodeRoots(value string) (pools []Pool, err error) {
+func decodeRoots(value string) (r roots, err error) {
 	c := wire.Read(value)
-	if codeRoots(c, &pools); c.End() != nil {
-		return nil, unreadable(netip.Prefix{}, "the root pools", c.Err)
+	if r.code(c); c.End() != nil {
+		return roots{}, unreadable(netip.Prefix{}, "the root pools", c.Err)
 	}
-	return pools, nil
+	return newRoots(r.pools, r.leases), nil
 }
 
 // unreadable returns the error for a record that cannot be decoded: ErrCorrupt, or ErrVersion for that of another version.

@@ -33,6 +33,9 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, 
 func (a *Allocator) ReleaseTree(ctx context.Context, owner string, at netip.Prefix) ([]Holding, error) {
 	call := ipalloc.Error{Op: "release tree", Owner: owner, Prefix: at}
 	return a.releaseParts(ctx, call, checkHeld(owner, at), func(t *txn) (part, error) {
+		if err := t.due(); err != nil {
+			return part{}, err
+		}
 		if _, err := t.held(owner, at); err != nil {
 			return part{}, err
 		}
@@ -77,6 +80,9 @@ func (t *txn) release(r *record) error {
 
 // mustBeEmpty returns the error for a pool from which a prefix is held.
 func (t *txn) mustBeEmpty(pool netip.Prefix) error {
+	if err := t.due(); err != nil {
+		return err
+	}
 	root, err := t.page(tree{pool: pool}.root())
 	if err != nil || root.content().empty() {
 		return err
@@ -109,6 +115,9 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
 	return a.releaseParts(ctx, call, checkOwner("owner", owner), func(t *txn) (part, error) {
+		if err := t.due(); err != nil {
+			return part{}, err
+		}
 		return t.releasePart(ownerRange(owner, netip.Prefix{}), func(rec store.Record) (netip.Prefix, error) {
 			at, _, err := parseEntry(rec)
 			return at, err
@@ -152,8 +161,8 @@ func (t *txn) releasePart(entries store.Range, parse func(store.Record) (netip.P
 		if p.more = !t.fits(len(p.released)); p.more {
 			return p, nil
 		}
-		r, ok, err := t.holding(at)
-		if err == nil && (!ok || owner != "" && r.Owner != owner) {
+		r, err := t.stored(at)
+		if err == nil && (r.Owner == "" || owner != "" && r.Owner != owner) {
 			continue
 		}
 		if err == nil {
@@ -202,12 +211,15 @@ func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Pr
 // you hand out from becoming a pool.
 //
 // It fails with ErrNotHeld as Transfer does; with ErrInvalid for lengths that are not longer than the prefix, or if that is a
-// whole root pool; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and Holder name.
+// whole root pool or a lease; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and Holder name.
 func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Prefix, children Sizes, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set children", Owner: owner, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkHeld(owner, at), children.checkOf(at)), also, func(t *txn, r *record) error {
-		if children != (Sizes{}) && r.Pool == at {
+		switch {
+		case children != (Sizes{}) && r.Pool == at:
 			return invalid("Children", "the prefix is the whole pool")
+		case children != (Sizes{}) && !r.Until.IsZero():
+			return errLeasedPool("Children")
 		}
 		if children == (Sizes{}) && r.Children != children {
 			if err := t.mustBeEmpty(at); err != nil {

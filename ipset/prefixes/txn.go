@@ -2,6 +2,7 @@ package prefixes
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -25,17 +26,19 @@ type txn struct {
 	holdings  *occ.Cache[netip.Prefix, *holdingCell]
 	pages     *occ.Cache[pageID, *pageCell]
 	given     []netip.Prefix // holdings that the transaction has written, or has meant to
+	now       int64          // by the clock, 0 before the first use
 	way       path
 }
 
 // roots is the root pools in the order in which they were added, and their sizes by prefix.
 type roots struct {
-	pools []Pool
-	sizes map[netip.Prefix]Sizes
+	pools  []Pool
+	sizes  map[netip.Prefix]Sizes
+	leases bool // there may be leases
 }
 
-func newRoots(pools []Pool) roots {
-	r := roots{pools, make(map[netip.Prefix]Sizes, len(pools))}
+func newRoots(pools []Pool, leases bool) roots {
+	r := roots{pools, make(map[netip.Prefix]Sizes, len(pools)), leases}
 	for _, p := range pools {
 		r.sizes[p.Prefix] = p.Sizes
 	}
@@ -46,14 +49,14 @@ type rootsCell struct{ occ.Var[roots] }
 
 // Write implements occ.Entry.
 func (c *rootsCell) Write(o *occ.Ops) {
-	pools := c.Get().pools
-	if len(pools) == 0 {
+	roots := c.Get()
+	if len(roots.pools) == 0 {
 		remove(o, &c.Cell)
 		return
 	}
 	o.Put(&c.Cell)
 	w := wire.Write(o.Buf)
-	codeRoots(w, &pools)
+	roots.code(w)
 	o.Buf = w.B
 	o.Value()
 }
@@ -63,7 +66,7 @@ func (c *rootsCell) Write(o *occ.Ops) {
 type holdingCell struct {
 	occ.Var[record]
 	at      netip.Prefix
-	indexed string // the owner whose index entry the store has
+	indexed Holding // the one whose index entries the store has
 }
 
 // Write implements occ.Entry.
@@ -78,14 +81,23 @@ func (c *holdingCell) Write(o *occ.Ops) {
 		o.Buf = w.B
 		o.Value()
 	}
-	if r.Owner == c.indexed {
+	was := &c.indexed
+	if r.Owner != was.Owner || r.Pool != was.Pool {
+		if was.Owner != "" && r.Owner != was.Owner {
+			c.index(o, store.Op{Kind: store.Delete, Expect: store.AnyRevision}, was.Owner)
+		}
+		if r.Owner != "" {
+			c.index(o, store.Op{Kind: store.Put, Expect: store.AnyRevision, Value: r.entry()}, r.Owner)
+		}
+	}
+	if r.Until.Equal(was.Until) && r.Pool == was.Pool {
 		return
 	}
-	if c.indexed != "" {
-		c.index(o, store.Op{Kind: store.Delete, Expect: store.AnyRevision}, c.indexed)
+	if !was.Until.IsZero() {
+		o.Add(store.Op{Kind: store.Delete, Key: dueKey(was.Until, c.at), Expect: store.AnyRevision})
 	}
-	if r.Owner != "" {
-		c.index(o, store.Op{Kind: store.Put, Expect: store.AnyRevision, Value: lengths[r.Pool.Bits() : r.Pool.Bits()+1]}, r.Owner)
+	if !r.Until.IsZero() {
+		o.Add(store.Op{Kind: store.Put, Key: dueKey(r.Until, c.at), Expect: store.AnyRevision, Value: r.entry()})
 	}
 }
 
@@ -98,8 +110,11 @@ func (c *holdingCell) index(o *occ.Ops, op store.Op, owner string) {
 	o.Key()
 }
 
+// entry returns the value of the holding's index entries: the length of its pool.
+func (r *record) entry() string { return lengths[r.Pool.Bits() : r.Pool.Bits()+1] }
+
 // Settle implements occ.Entry.
-func (c *holdingCell) Settle() { c.indexed = c.Get().Owner }
+func (c *holdingCell) Settle() { c.indexed = c.Get().Holding }
 
 // pageCell is a page; an empty one has no record.
 type pageCell struct {
@@ -139,15 +154,15 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 		if r.Rev == 0 {
 			return &rootsCell{occ.NewVar(r, roots{})}, nil
 		}
-		pools, err := decodeRoots(r.Value)
-		return &rootsCell{occ.NewVar(r, newRoots(pools))}, err
+		roots, err := decodeRoots(r.Value)
+		return &rootsCell{occ.NewVar(r, roots)}, err
 	})
 	t.holdings = occ.NewCache(keptCells, parseHoldingKey, func(at netip.Prefix, r store.Record) (*holdingCell, error) {
 		if r.Rev == 0 {
 			return &holdingCell{Var: occ.NewVar(r, record{}), at: at}, nil
 		}
 		h, err := decodeHolding(at, r.Value)
-		return &holdingCell{occ.NewVar(r, h), at, h.Owner}, err
+		return &holdingCell{occ.NewVar(r, h), at, h.Holding}, err
 	})
 	t.pages = occ.NewCache(keptCells, parsePageKey, func(id pageID, r store.Record) (*pageCell, error) {
 		if r.Rev == 0 {
@@ -165,7 +180,7 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 // noRoots is the record of the root pools without one.
 var noRoots = func() string {
 	c := wire.Write(nil)
-	codeRoots(c, new([]Pool))
+	new(roots).code(c)
 	return string(c.B)
 }()
 
@@ -185,7 +200,7 @@ func fence(op store.Op) (rank int, value string) {
 
 // Begin implements occ.Transaction.
 func (t *txn) Begin() error {
-	t.given = t.given[:0]
+	t.given, t.now = t.given[:0], 0
 	return nil
 }
 
@@ -226,7 +241,11 @@ func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan 
 		plan, bad = a.join(plan, also)
 	}
 	if bad == nil {
-		bad = a.run.Do(ctx, plan)
+		for bad = a.run.Do(ctx, plan); errors.Is(bad, errDue); bad = a.run.Do(ctx, plan) {
+			if _, err := a.Sweep(ctx); err != nil {
+				return explain(err, call)
+			}
+		}
 	}
 	return explain(bad, call)
 }
@@ -261,20 +280,32 @@ func (t *txn) roots() (roots, error) {
 }
 
 // setRoots replaces the root pools, which have been read.
-func (t *txn) setRoots(pools []Pool) { occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), newRoots(pools)) }
+func (t *txn) setRoots(pools []Pool, leases bool) {
+	occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), newRoots(pools, leases))
+}
 
 // holding returns what is held under exactly this prefix; ok is false for nothing.
 func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
+	if r, err = t.stored(at); err == nil && !r.Until.IsZero() {
+		var past int64
+		if past, err = t.past(); r.ended(past) {
+			r = record{}
+		}
+	}
+	return r, r.Owner != "", err
+}
+
+// stored returns the record of a prefix, which may be that of a lease that has ended; the zero record if there is none.
+func (t *txn) stored(at netip.Prefix) (record, error) {
 	c := t.holdings.Get(at)
 	if c == nil {
 		if err := t.Load(holdingKey(at)); err != nil {
-			return r, false, err
+			return record{}, err
 		}
 		c = t.holdings.Get(at)
 	}
 	t.Guard(&c.Cell)
-	r = c.Get()
-	return r, r.Owner != "", nil
+	return c.Get(), nil
 }
 
 // give writes a holding that does not exist by the pages of its pool. It is not read:

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -95,7 +94,13 @@ func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilizati
 }
 
 func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool netip.Prefix, deep bool) ([]*Utilization, error) {
-	if err := a.do(ctx, call, checkPrefix("pool", pool), occ.Func[*txn](func(t *txn) error { _, err := t.open(pool, -1); return err })); err != nil {
+	ended, err := answer(ctx, a, call, checkPrefix("pool", pool), func(t *txn) (bool, error) {
+		if _, _, err := t.sizes(pool); err != nil {
+			return false, err
+		}
+		return t.hasEnded()
+	})
+	if err != nil {
 		return nil, err
 	}
 	var levels []*Utilization
@@ -123,7 +128,7 @@ func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool ne
 			}
 		}
 	}
-	return levels, explain(a.eachPage(ctx, within, deep, func(id pageID, p page) {
+	visit := func(id pageID, p page) {
 		u := at[id.of()]
 		if u == nil {
 			return // a pool since a moment ago
@@ -132,7 +137,40 @@ func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool ne
 			u.Free[id.of().Bits()]--
 		}
 		u.add(id, p)
-	}), call)
+	}
+	if ended {
+		err = a.eachPageNow(ctx, pool, visit)
+	} else {
+		err = a.eachPage(ctx, within, deep, visit)
+	}
+	return levels, explain(err, call)
+}
+
+// eachPageNow calls f for the pages of a pool, and of those in it, as they will be when the ends of leases are written. It makes them
+// from the holdings.
+func (a *Allocator) eachPageNow(ctx context.Context, pool netip.Prefix, f func(pageID, page)) error {
+	c := newChecker()
+	for rec, err := range a.list(ctx, insideRange(pool), listPart) {
+		var r record
+		live := false
+		if err == nil {
+			r, err = decodeRecord(rec)
+		}
+		if err == nil {
+			live, err = a.live(&r)
+		}
+		if err != nil {
+			return err
+		}
+		if live {
+			c.holdings = append(c.holdings, r)
+		}
+	}
+	c.derive()
+	for id, p := range c.pages {
+		f(id, p)
+	}
+	return nil
 }
 
 // eachPage calls f for every page of a range. It reads all at one moment, or in parts.

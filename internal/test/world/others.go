@@ -2,8 +2,10 @@ package world
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -21,7 +23,7 @@ func at4(s ...string) (as []netip.Addr) {
 
 // prefixes makes two trees of prefixes, one with three levels.
 func (f *filler) prefixes() {
-	a, err := prefixes.New(f.db, prefixes.Options{})
+	a, err := prefixes.New(f.db, prefixes.Options{Now: f.w.Clock.Now})
 	f.must(err)
 	root := prefixes.Pool{Prefix: prefix("172.16.0.0/12"), Sizes: prefixes.Sizes{Shortest: 14, Longest: 18}}
 	f.must(a.AddPool(f.Context(), use(f, root)))
@@ -37,6 +39,11 @@ func (f *filler) prefixes() {
 	}
 	_, err = a.Occupy(f.Context(), prefix("172.20.0.0/16"), prefixes.Request{Pool: root.Prefix, Owner: "named", Attributes: "by hand"})
 	f.must(err)
+	for i, ttl := range []time.Duration{time.Minute, 24 * time.Hour} { // the first ends, and no call meets that
+		lease, err := a.Assign(f.Context(), use(f, prefixes.Request{Pool: prefix("fd02::/32"), Owner: fmt.Sprint("client-", i), Bits: 60, TTL: ttl}))
+		f.must(err)
+		use(f, lease)
+	}
 	use := use(f, prefixes.Request{Pool: prefix("fd02::/32"), Owner: "region", Bits: 56, New: true})
 	_, err = a.Assign(f.Context(), use, store.Op{Kind: store.Put, Key: "Machine/4", Value: "prefix", Expect: store.AnyRevision})
 	f.must(err)

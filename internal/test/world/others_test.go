@@ -3,6 +3,7 @@ package world
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -20,7 +21,7 @@ type changeOfOthers struct {
 func changesOfOthers(t *testing.T) map[string]changeOfOthers {
 	plan := func(do func(a *prefixes.Allocator) error) func(store.Store) error {
 		return func(db store.Store) error {
-			a, err := prefixes.New(db, prefixes.Options{})
+			a, err := prefixes.New(db, prefixes.Options{Now: func() time.Time { return start.Add(10 * time.Minute) }})
 			must(t, err)
 			return do(a)
 		}

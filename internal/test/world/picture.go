@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -32,7 +33,7 @@ func (w *World) Look(tb testing.TB, db store.Store, spaces ...string) Picture {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		v := view{TB: tb, ctx: context.Background(), p: p, space: space, db: in, e: w.Engine(tb, db, space, 0)}
+		v := view{TB: tb, ctx: context.Background(), p: p, now: w.Clock.Now, space: space, db: in, e: w.Engine(tb, db, space, 0)}
 		v.settings()
 		v.blocks()
 		v.records()
@@ -47,6 +48,7 @@ type view struct {
 	testing.TB
 	ctx   context.Context
 	p     Picture
+	now   func() time.Time
 	space string
 	db    store.Store
 	e     *ipset.Engine
@@ -145,7 +147,7 @@ func (v *view) records() {
 }
 
 func (v *view) prefixes() {
-	a, err := prefixes.New(v.db, prefixes.Options{})
+	a, err := prefixes.New(v.db, prefixes.Options{Now: v.now})
 	v.must(err)
 	pools, err := a.Pools(v.ctx)
 	v.must(err)

@@ -1,0 +1,216 @@
+package prefixes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Time ends leases without a commit. What is asked about a prefix is answered by its record, which says when it ends. The pages of a
+// pool say nothing of time, so a call that rests on them has the ends written first, and gives what it would give after a Sweep. The
+// record of the root pools says whether there are leases at all: without any, no call asks for them.
+
+// errDue is the answer of a plan that found leases which have ended and are not written.
+var errDue = errors.New("prefixes: leases have ended, and are written first")
+
+// Sweep writes the ends of leases that are over, and returns them. Every call takes them for ended before that; after it Changes
+// tells them, and their records are gone. It needs a commit for each part that fits one; an error ends it, and repeating it continues.
+func (a *Allocator) Sweep(ctx context.Context) (ended []Holding, err error) {
+	return a.releaseParts(ctx, ipalloc.Error{Op: "sweep"}, nil, (*txn).releaseEnded)
+}
+
+// releaseEnded releases leases that have ended, as many as one commit has room for.
+func (t *txn) releaseEnded() (part, error) {
+	past, err := t.past()
+	if err != nil {
+		return part{}, err
+	}
+	return t.releasePart(dueBy(past), func(rec store.Record) (netip.Prefix, error) {
+		_, at, err := parseDueKey(rec.Key)
+		return at, err
+	}, "")
+}
+
+// Renew moves the end of a lease to ttl from now; 0 makes the holding permanent, and a permanent holding becomes a lease. It fails
+// with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a negative ttl and for one of a holding
+// with Children, which is no lease. also is as in Allocate. Repeat it after an unknown outcome.
+func (a *Allocator) Renew(ctx context.Context, owner string, at netip.Prefix, ttl time.Duration, also ...store.Op) (Holding, error) {
+	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
+	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {
+		if ttl > 0 && r.Children != (Sizes{}) {
+			return errLeasedPool("ttl")
+		}
+		r.Until, err = t.end(ttl)
+		return err
+	})
+}
+
+func checkTTL(field string, ttl time.Duration) error {
+	if ttl < 0 {
+		return invalid(field, fmt.Sprintf("%v is negative", ttl))
+	}
+	return nil
+}
+
+// errLeasedPool returns the error for a lease from which prefixes would be held.
+func errLeasedPool(field string) error { return invalid(field, "a lease has no children") }
+
+// past returns the moment that has passed by the clock of every allocator. It reads the clock once in a commit.
+func (t *txn) past() (past int64, err error) {
+	if t.now == 0 {
+		t.now, err = t.a.clock()
+	}
+	return t.now - t.a.skew, err
+}
+
+// clock reads the clock. A time that no record can keep would end nothing, or everything at once.
+func (a *Allocator) clock() (int64, error) {
+	now := a.now()
+	if now.Before(time.Unix(0, 1)) || now.Year() > 2261 {
+		return 0, invalid("Options.Now", now.UTC().Format(time.RFC3339Nano)+" is not from 1970 to 2261")
+	}
+	return wire.Stamp(now), nil
+}
+
+// end returns when a lease that begins now ends, the zero time if ttl is 0. The record of the root pools says from now on that there
+// are leases.
+func (t *txn) end(ttl time.Duration) (until time.Time, err error) {
+	if ttl == 0 {
+		return until, nil
+	}
+	roots, err := t.roots()
+	if err != nil {
+		return until, err
+	}
+	if _, err = t.past(); err != nil {
+		return until, err
+	}
+	if !roots.leases {
+		t.setRoots(roots.pools, true)
+	}
+	return wire.Unstamp(t.now + min(int64(ttl), math.MaxInt64-t.now)), nil
+}
+
+// ended reports whether a holding is a lease that ended at a moment or before.
+func (r *record) ended(past int64) bool { return !r.Until.IsZero() && wire.Stamp(r.Until) <= past }
+
+// live reports whether a holding that was read is held now.
+func (a *Allocator) live(r *record) (bool, error) {
+	if r.Until.IsZero() {
+		return true, nil
+	}
+	now, err := a.clock()
+	return !r.ended(now - a.skew), err
+}
+
+// due returns errDue if a lease has ended that is not written.
+func (t *txn) due() error {
+	if ended, err := t.hasEnded(); err != nil || !ended {
+		return err
+	}
+	return errDue
+}
+
+// hasEnded reports whether a lease has ended that is not written. What the transaction has changed already has another end.
+func (t *txn) hasEnded() (bool, error) {
+	roots, err := t.roots()
+	if err != nil || !roots.leases {
+		return false, err
+	}
+	past, err := t.past()
+	if err != nil {
+		return false, err
+	}
+	for rec, err := range t.a.list(t.Ctx, dueBy(past), ownedPart) {
+		var at netip.Prefix
+		var r record
+		if err == nil {
+			_, at, err = parseDueKey(rec.Key)
+		}
+		if err == nil {
+			r, err = t.stored(at)
+		}
+		if err != nil || r.ended(past) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// kindDue is the kind of the index of leases by their end: <end, 8 bytes><prefix>.
+const kindDue = kindOf + "d"
+
+func codeDueKey(c *wire.Coder, end *uint64, p *netip.Prefix) {
+	c.Literal(kindDue)
+	wire.Word(c, end)
+	c.Prefix(p)
+}
+
+func dueKey(until time.Time, p netip.Prefix) string {
+	c, end := wire.Write(nil), uint64(wire.Stamp(until))
+	codeDueKey(c, &end, &p)
+	return string(c.B)
+}
+
+func parseDueKey(key string) (end uint64, p netip.Prefix, err error) {
+	c := wire.Read(key)
+	if codeDueKey(c, &end, &p); c.End() != nil {
+		err = corrupt(netip.Prefix{}, fmt.Sprintf("index entry %q", key))
+	}
+	return end, p, err
+}
+
+// dueBy returns the index entries of the leases that ended at a moment or before.
+func dueBy(past int64) store.Range {
+	c, end := wire.Write([]byte(kindDue)), uint64(max(past, 0)+1)
+	wire.Word(c, &end)
+	return store.Range{From: kindDue, To: string(c.B)}
+}
+
+// entries returns the keys of the index entries of a holding.
+func (r *record) entries() []string {
+	keys := []string{ownerKey(r.Owner, r.Prefix)}
+	if !r.Until.IsZero() {
+		keys = append(keys, dueKey(r.Until, r.Prefix))
+	}
+	return keys
+}
+
+// codeVersion codes the version of a record. One that has to do with leases has another, so that a program that knows none refuses it.
+func codeVersion(c *wire.Coder, leases *bool) {
+	if !c.Writes {
+		*leases = len(c.S) > 0 && c.S[0] == leaseVersion
+	}
+	v := byte(recordVersion)
+	if *leases {
+		v = leaseVersion
+	}
+	c.Version(v)
+}
+
+// codeUntil codes the end of a lease.
+func (r *record) codeUntil(c *wire.Coder) {
+	end := uint64(wire.Stamp(r.Until))
+	if wire.Word(c, &end); c.Writes {
+		return
+	}
+	if r.Until = wire.Unstamp(int64(end)); end == 0 || end > math.MaxInt64 || r.Children != (Sizes{}) {
+		c.Fail("end of a lease")
+	}
+}
+
+// checkLease returns the error for a lease that no state of the store could grant.
+func (r *Request) checkLease() error {
+	if r.TTL > 0 && r.Children != (Sizes{}) {
+		return errLeasedPool("Children")
+	}
+	return cmp.Or(checkTTL("TTL", r.TTL), checkAttributes(r.Attributes))
+}
