@@ -218,6 +218,18 @@ func TestRangesOfEveryOrderDoNotAllocate(t *testing.T) {
 	}
 }
 
+// Nodes below a root of 2^24, whose children lie in one array, come and go.
+func TestNodesInPagesDoNotAllocate(t *testing.T) {
+	for _, order := range []int{19, 21, 24} {
+		b := bitmap.NewPow2(order)
+		zeroAlloc(t, "ranges below a root of 2^24", func() {
+			b.SetRange(4096*3+7, 1<<17)
+			b.SetRange(1<<18+4096*3+7, 1<<18+1<<17)
+			b.ClearRange(0, 1<<19-1)
+		})
+	}
+}
+
 // Blocks of several sizes out of one set at 90 %: one is given back, one
 // of the same size is taken where it fits best.
 func TestBestFitDoesNotAllocate(t *testing.T) {

@@ -38,6 +38,13 @@ type Bitmap struct {
 	// Bitmap because that saves a load on the way to a word.
 	root node
 
+	// pages[i] is the page of the ordinals from i*pageSize on, as far as it is the child of
+	// a node of shift pageBits: a flip reads one word to find its page, without the loads of
+	// a walk, each of which waits for the one before. In a root of that shift it is the root's
+	// own array of children. The next larger root has the arrays of its children laid end
+	// to end; see gather. It is nil for other sets, whose pages the walk finds.
+	pages []*node
+
 	pool *pool // unused nodes; nil until there is one
 }
 
@@ -203,6 +210,7 @@ func (b *Bitmap) Clone() *Bitmap {
 	c := &Bitmap{last: b.last, some: b.some, count: b.count}
 	if b.touched {
 		c.root, c.touched = *b.root.clone(), true
+		c.gather(0)
 	}
 	return c
 }

@@ -32,6 +32,9 @@ func (b *Bitmap) contradiction() error {
 	if got := rootShift(b.last); b.root.shift != got || b.root.base != 0 {
 		return fmt.Errorf("root has shift %d and base %d, want %d and 0", b.root.shift, b.root.base, got)
 	}
+	if err := b.checkPages(); err != nil {
+		return err
+	}
 	spares := 0
 	count, err := b.checkNode(&b.root, &spares)
 	if err != nil {
@@ -41,6 +44,27 @@ func (b *Bitmap) contradiction() error {
 		return fmt.Errorf("count is %d, nodes have %d", b.count, count)
 	}
 	return b.checkPool(spares)
+}
+
+func (b *Bitmap) checkPages() error {
+	want := uint64(0)
+	if b.root.shift == pageBits {
+		want = fan
+	} else if b.gathers() && b.pages != nil {
+		want = (b.root.slot(b.last) + 1) * fan
+	}
+	if uint64(len(b.pages)) != want {
+		return fmt.Errorf("pages has %d places, want %d", len(b.pages), want)
+	}
+	for i, page := range b.pages {
+		if page == nil {
+			continue
+		}
+		if _, nd := b.parents(page); nd == nil || page.base>>pageBits != uint64(i) {
+			return fmt.Errorf("place %d of pages has a page that is not there", i)
+		}
+	}
+	return nil
 }
 
 func (b *Bitmap) checkPool(spares int) error {
@@ -61,10 +85,8 @@ func (b *Bitmap) checkPool(spares int) error {
 		}
 	}
 	for _, nd := range p.inner {
-		for c, kid := range nd.kid {
-			if kid != nil {
-				return fmt.Errorf("inner node in reserve has a child in slot %d", c)
-			}
+		if nd.kid != nil && *nd.kid != [fan]*node{} {
+			return errors.New("inner node in reserve has a child")
 		}
 	}
 	return nil
@@ -76,6 +98,12 @@ func (b *Bitmap) checkNode(nd *node, spares *int) (count uint64, err error) {
 	}
 	if nd.room|nd.some != ^uint64(0) {
 		return 0, where("slots %x have neither room nor some", ^(nd.room | nd.some))
+	}
+	if nd.kid != nil && nd.shift == pageBits && b.pages != nil && nd.kid != b.section(nd.base) {
+		return 0, where("its children are not in pages")
+	}
+	if nd.order != nil && b.root.order == nil {
+		return 0, where("an order summary, and none in the root")
 	}
 	if nd.base&(1<<(nd.shift+fanBits)-1) != 0 {
 		return 0, where("not aligned")

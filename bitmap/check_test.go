@@ -1,6 +1,7 @@
 package bitmap
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -105,6 +106,74 @@ func TestCheckFindsEveryDamage(t *testing.T) {
 			t.Errorf("%s: Check finds nothing", name)
 		} else if !strings.HasPrefix(err.Error(), "bitmap: ") {
 			t.Errorf("%s: error %q does not say whose it is", name, err)
+		}
+	}
+}
+
+// Sets of two and of three levels find pages by an array, which Check compares with the tree.
+func TestCheckFindsEveryDamageToPages(t *testing.T) {
+	for _, n := range []uint64{1 << 13, 1 << 18, 1 << 20, 3<<22 - 77, 1 << 24} {
+		for name, damage := range map[string]func(b *Bitmap){
+			"none":      func(b *Bitmap) { b.pages = nil },
+			"one short": func(b *Bitmap) { b.pages = b.pages[:len(b.pages)-1] },
+			"a copy":    func(b *Bitmap) { b.pages = slices.Clone(b.pages) },
+			"of another node": func(b *Bitmap) {
+				up, _, _ := first(&b.root, isMixedPage)
+				up.kid = new([fan]*node)
+				*up.kid = [fan]*node(b.pages)
+			},
+			"without a parent": func(b *Bitmap) { b.pages[len(b.pages)-1] = &node{} },
+		} {
+			b := New(n)
+			for lo := uint64(0); lo < n; lo += 1 << 13 { // every other page
+				b.Set(lo)
+			}
+			if b.gathers() {
+				b.ClearRange((n-1)>>18<<18, n-1) // the last slot has no node
+			}
+			if err := b.Check(); err != nil || b.pages == nil {
+				t.Fatalf("n=%d: an intact set: %v, %d places", n, err, len(b.pages))
+			}
+			if damage(b); b.Check() == nil && !(name == "none" && b.gathers()) {
+				t.Errorf("n=%d: %s: Check finds nothing", n, name)
+			}
+		}
+	}
+}
+
+// The array over three levels is there once a third of the slots has a node, and goes
+// with the last of them. A copy has one of its own.
+func TestPagesFollowTheNodes(t *testing.T) {
+	b := NewPow2(24)
+	fork := func(c uint64) { b.Set(c << 18); b.Set(c<<18 + 1<<17) } // two pages far apart: a node
+	for c := range uint64(21) {
+		fork(c)
+	}
+	if b.pages != nil {
+		t.Errorf("pages after 21 nodes")
+	}
+	fork(40)
+	if b.pages == nil {
+		t.Fatalf("no pages after 22 nodes")
+	}
+	c := b.Clone()
+	if c.pages == nil || c.near(40<<18) == b.near(40<<18) {
+		t.Errorf("a clone without pages, or with those of its original")
+	}
+	for c := uint64(1); c < 64; c++ {
+		b.ClearRange(c<<18, c<<18|(1<<18-1))
+	}
+	if b.near(0) == nil || b.near(40<<18) != nil {
+		t.Errorf("pages have what is gone, or not what is left")
+	}
+	b.SetRange(0, 1<<18-1)
+	if b.pages != nil {
+		t.Errorf("pages without a node")
+	}
+	fork(3) // a node from the reserve
+	for _, b := range []*Bitmap{b, c} {
+		if err := b.Check(); err != nil {
+			t.Error(err)
 		}
 	}
 }

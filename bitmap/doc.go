@@ -29,7 +29,8 @@
 // wholly clear or wholly set is two bits in its parent, so memory follows what is touched
 // and not n. Paths are compressed: a child may be smaller than its slot, and records
 // whether the rest of the slot is clear or set. A space of at most 4,096 ordinals is one
-// page.
+// page. Up to 2^24 ordinals, the children of all nodes above pages lie in one array, so a flip
+// reads one word to find its page.
 //
 // # Cost
 //
@@ -56,8 +57,9 @@
 // set takes at most 1.3 bits an ordinal plus 1 KiB; one of two to eight pages, n from
 // 4,097 to about 40,000, up to 0.9 KiB more, because its first node has a whole array of
 // children. An isolated ordinal in a sparse set takes one page and at most one inner
-// node. A set whose n is not a power of two also keeps the path to n once it is touched:
-// at most one inner node for each 6 bits of n.
+// node; where the array begins to be of use a node takes up to 1 KiB more. A set whose n
+// is not a power of two also keeps the path to n once it is touched: at most one inner
+// node for each 6 bits of n.
 //
 // # Errors and concurrency
 //

@@ -27,51 +27,42 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 // is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
-	nd := &b.root
-	c := nd.slot(x)
-	for nd.kid != nil {
-		step(1)
-		kid := nd.kid[c]
-		if kid == nil || !kid.holds(x) {
-			return b.setNextSlow(nd, x)
+	page, near := b.near(x), b.root.order == nil
+	if page == nil {
+		if page, near = b.find(x), false; page == nil {
+			return b.setNextSlow(x)
 		}
-		nd.words[c]++ // assumes that the page has a clear ordinal at or after x
-		nd.stale(1 << c)
-		nd = kid
-		c = nd.slot(x)
 	}
 	step(1)
-	w := ^nd.words[c] & (^uint64(0) << (x % 64))
+	c := x / 64 % fan
+	w := ^page.words[c] & (^uint64(0) << (x % 64))
 	if w == 0 {
-		m := nd.room & from(c+1)
+		m := page.room & from(c+1)
 		if m == 0 {
-			return b.setNextSlow(nd, x)
+			return b.setNextSlow(x)
 		}
 		step(1)
 		c = lowest(m)
-		w = ^nd.words[c]
+		w = ^page.words[c]
 	}
-	next = nd.base + c*64 + lowest(w)
+	next = page.base + c*64 + lowest(w)
 	b.count++
-	now := nd.words[c] | w&-w // from here on as in set, which is too large to inline
-	nd.words[c] = now
-	nd.room = nd.room&^(1<<c) | nonzero(^now)<<c
-	nd.stale(1 << c)
-	if now&(now-1) == 0 || nd.room == 0 {
-		b.setEdge(nd, c, next)
+	if near {
+		b.tally(next, 1)
+	} else {
+		b.account(next, 1)
+	}
+	now := page.words[c] | w&-w // from here on as in set, which is too large to inline
+	page.words[c] = now
+	page.room = page.room&^(1<<c) | nonzero(^now)<<c
+	if now&(now-1) == 0 || page.room == 0 {
+		b.setEdge(page, c, next)
 	}
 	return next, true
 }
 
-// setNextSlow is SetNextClear where the page of x, as far as there is one, has
-// nothing to set; nd is where that was seen, the counts above it are one up.
-func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
-	b.takeBack(nd, x, ^uint64(0))
-	if nd.kid == nil { // the page has been searched to its end
-		if x = nd.end() + 1; x > b.last {
-			x = 0
-		}
-	}
+// setNextSlow is SetNextClear where the page of x, if there is one, has nothing to set.
+func (b *Bitmap) setNextSlow(x uint64) (next uint64, ok bool) {
 	page, next, ok := b.seek(x, false)
 	if !ok && x != 0 {
 		page, next, ok = b.seek(0, false)
@@ -80,7 +71,7 @@ func (b *Bitmap) setNextSlow(nd *node, x uint64) (next uint64, ok bool) {
 		return 0, false
 	}
 	if page == nil {
-		page = b.claim(next)
+		page = b.reach(next, true) // a spare, if there is one
 	}
 	b.count++
 	b.account(next, 1)
@@ -106,7 +97,7 @@ func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 			return n
 		}
 		if page == nil {
-			page = b.claim(at)
+			page = b.reach(at, true) // a spare, if there is one
 		}
 		c := at / 64 % fan
 		left := ^page.words[c] & (^uint64(0) << (at % 64))
@@ -126,15 +117,6 @@ func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 		x++
 	}
 	return n
-}
-
-// claim returns the page of x, which is clear although no mixed slot holds it: the page
-// may be a spare.
-func (b *Bitmap) claim(x uint64) *node {
-	if page := b.find(x); page != nil {
-		return page
-	}
-	return b.open(x, true)
 }
 
 // seek returns the lowest ordinal of the given state at or after x and the page that

@@ -7,11 +7,9 @@ import "math/bits"
 // spare page is left.
 func (b *Bitmap) Set(x uint64) bool {
 	b.ready(x)
-	page := b.find(x)
+	page := b.reach(x, true)
 	if page == nil {
-		if page = b.open(x, true); page == nil {
-			return false
-		}
+		return false
 	}
 	c := x / 64 % fan
 	if page.words[c]>>(x%64)&1 != 0 {
@@ -27,55 +25,56 @@ func (b *Bitmap) Set(x uint64) bool {
 // O(log64 n); it allocates as [Bitmap.Set] does.
 func (b *Bitmap) Clear(x uint64) bool {
 	b.ready(x)
-	nd := &b.root
-	c := nd.slot(x)
-	for nd.kid != nil {
-		step(1)
-		kid := nd.kid[c]
-		if kid == nil || !kid.holds(x) {
-			return b.clearSlow(nd, x)
+	page, near := b.near(x), b.root.order == nil
+	if page == nil {
+		if page, near = b.reach(x, false), false; page == nil {
+			return false
 		}
-		nd.words[c]-- // assumes that x is set
-		nd.stale(1 << c)
-		nd = kid
-		c = nd.slot(x)
+	}
+	if near { // here and below, assumes that x is set
+		b.tally(x, ^uint64(0))
+	} else {
+		b.account(x, ^uint64(0))
 	}
 	step(1)
-	old := nd.words[c]
+	c := x / 64 % fan
+	old := page.words[c]
 	now := old &^ (1 << (x % 64))
 	if now == old {
 		b.account(x, 1)
 		return false
 	}
-	was := nd.room
-	nd.words[c] = now
-	nd.room = was | 1<<c // written whether it changes or not; see set
-	nd.stale(1 << c)
+	was := page.room
+	page.words[c] = now
+	page.room = was | 1<<c // written whether it changes or not; see set
 	b.count--
 	if now == 0 || was == 0 {
 		if now == 0 {
-			nd.some &^= 1 << c
+			page.some &^= 1 << c
 		}
-		if was == 0 || nd.some == 0 {
-			b.settle(nd, x)
+		if was == 0 || page.some == 0 {
+			b.settle(page, x)
 		}
 	}
 	return true
 }
 
-// clearSlow is Clear of an x that no page holds. The search ended at nd; the counts
-// above it are one too low.
-func (b *Bitmap) clearSlow(nd *node, x uint64) bool {
-	b.takeBack(nd, x, 1)
-	return b.open(x, false) != nil && b.Clear(x)
+// near returns the page of x if pages has it.
+func (b *Bitmap) near(x uint64) *node {
+	if i := x >> pageBits; i < uint64(len(b.pages)) {
+		return b.pages[i]
+	}
+	return nil
 }
 
-// takeBack adds diff to the counts above nd on the way to x, to undo an assumption.
-func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
-	for up := &b.root; up != nd; {
-		c := up.slot(x)
-		up.words[c] += diff
-		up = up.kid[c]
+// tally is account where near returns the page and there are no order summaries.
+func (b *Bitmap) tally(x, diff uint64) {
+	step(2)
+	nd := &b.root
+	c := nd.slot(x)
+	nd.words[c] += diff
+	if nd.shift != pageBits {
+		nd.kid[c].words[x>>pageBits%fan] += diff
 	}
 }
 
@@ -90,7 +89,6 @@ func (b *Bitmap) set(page *node, c, mask, x uint64) {
 	now := old | mask
 	page.words[c%fan] = now
 	page.room = page.room&^(1<<c) | nonzero(^now)<<c
-	page.stale(1 << c)
 	if old == 0 || page.room == 0 {
 		b.setEdge(page, c, x)
 	}
@@ -110,6 +108,10 @@ func nonzero(w uint64) uint64 { return (w | -w) >> 63 }
 
 // find returns the page that holds x, nil if there is none.
 func (b *Bitmap) find(x uint64) *node {
+	if page := b.near(x); page != nil {
+		step(1)
+		return page
+	}
 	nd := &b.root
 	for {
 		step(1)
@@ -123,17 +125,27 @@ func (b *Bitmap) find(x uint64) *node {
 	}
 }
 
-// account adds diff to every count above the page of x, which exists.
+// reach returns the page of x and makes it if there is none. It returns nil if x has the
+// given state without one.
+func (b *Bitmap) reach(x uint64, state bool) *node {
+	if page := b.find(x); page != nil {
+		return page
+	}
+	return b.open(x, state)
+}
+
+// account adds diff to every count above the page of x, which exists, and marks the order
+// summaries of its word as out of date.
 func (b *Bitmap) account(x, diff uint64) {
 	nd := &b.root
 	for {
 		step(1)
+		c := nd.slot(x)
+		nd.stale(1 << c)
 		if nd.kid == nil {
 			return
 		}
-		c := nd.slot(x)
 		nd.words[c] += diff
-		nd.stale(1 << c)
 		nd = nd.kid[c]
 	}
 }
@@ -182,7 +194,7 @@ func (b *Bitmap) split(nd *node, c, lo, hi uint64) *node {
 	kid := nd.kid[c]
 	taken, size := nd.words[c], b.size(nd, c)
 	rest := kid.outer
-	mid := b.put(nd, c, b.takeNode(coverShift(min(lo, kid.base), max(hi, kid.end()))), lo, rest)
+	mid := b.put(nd, c, b.takeNode(coverShift(min(lo, kid.base), max(hi, kid.end())), lo), lo, rest)
 	k := mid.slot(kid.base)
 	mid.kid[k] = kid
 	kid.reported = unreported

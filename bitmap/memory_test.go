@@ -109,35 +109,50 @@ func stride(n, by uint64) (out []uint64) {
 	return out
 }
 
+// sparser are ways to scatter them over 2^24, where an array finds pages: two pages in
+// as many slots of 2^18 as make the array worth its memory, and in all of them.
+var sparser = map[string]func() []uint64{
+	"pairs in a third of 2^24": func() []uint64 { return stride(44, 1<<17) },
+	"pairs in 2^24":            func() []uint64 { return stride(128, 1<<17) },
+	"one in 2^20":              func() []uint64 { return stride(16, 1<<20) },
+}
+
 // Isolated ordinals, at most 2 KiB each, set in an empty space or clear in a
 // full one, order summaries included.
 func TestIsolatedOrdinalsCost(t *testing.T) {
 	for name, ordinals := range sparse {
-		xs := ordinals()
-		for _, holes := range []bool{false, true} {
-			for _, fit := range []bool{false, true} {
-				got := weigh(1, func() *bitmap.Bitmap {
-					b := bitmap.NewPow2(64)
-					if holes {
-						b.SetRange(0, top)
-					}
-					for _, x := range xs {
-						if holes {
-							b.Clear(x)
-						} else {
-							b.Set(x)
-						}
-					}
-					if fit {
-						b.BestFit(0)
-					}
-					return b
-				})
-				each := got / float64(len(xs))
-				t.Logf("%s, holes %v, summaries %v: %.0f bytes each", name, holes, fit, each)
-				if got > 2048*float64(len(xs))+4096 {
-					t.Errorf("%s, holes %v, summaries %v: %.0f bytes each, want at most 2 KiB", name, holes, fit, each)
+		isolated(t, name, 64, ordinals())
+	}
+	for name, ordinals := range sparser {
+		isolated(t, name, 24, ordinals())
+	}
+}
+
+func isolated(t *testing.T, name string, order int, xs []uint64) {
+	for _, holes := range []bool{false, true} {
+		for _, fit := range []bool{false, true} {
+			got := weigh(max(1, 2000/len(xs)), func() *bitmap.Bitmap {
+				b := bitmap.NewPow2(order)
+				if holes {
+					last, _ := b.Last()
+					b.SetRange(0, last)
 				}
+				for _, x := range xs {
+					if holes {
+						b.Clear(x)
+					} else {
+						b.Set(x)
+					}
+				}
+				if fit {
+					b.BestFit(0)
+				}
+				return b
+			})
+			each := got / float64(len(xs))
+			t.Logf("%s, holes %v, summaries %v: %.0f bytes each", name, holes, fit, each)
+			if got > 2048*float64(len(xs))+4096 {
+				t.Errorf("%s, holes %v, summaries %v: %.0f bytes each, want at most 2 KiB", name, holes, fit, each)
 			}
 		}
 	}
@@ -217,7 +232,7 @@ func TestAlignedRunsCost(t *testing.T) {
 
 // The memory of a churn is that of its fill, not of its history.
 func TestChurnDoesNotGrow(t *testing.T) {
-	for _, last := range []uint64{1<<20 - 1, top} {
+	for _, last := range []uint64{1<<20 - 1, 1<<24 - 1, top} {
 		rng := rand.New(rand.NewPCG(14, 14))
 		got := weigh(1, func() *bitmap.Bitmap {
 			b := newSet(last)

@@ -204,6 +204,7 @@ func rootShift(last uint64) uint8 {
 func (b *Bitmap) plant() {
 	b.root.plant(rootShift(b.last), b.last)
 	b.touched = true
+	b.gather(0)
 }
 
 func (nd *node) plant(shift uint8, last uint64) {

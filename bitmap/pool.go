@@ -1,6 +1,7 @@
 package bitmap
 
-// Limits of the unused nodes that a set keeps: 64 pages, or 36 KiB.
+// Limits of the unused nodes that a set keeps: 64 pages, or 36 KiB; and of places for pages
+// when there is no node left to need them, 4 KiB.
 //
 // A page that has just become wholly clear or set stays in its slot, so that the next
 // flip finds it: in a set of 16 pages all of them may. In a larger set the next flip is
@@ -11,6 +12,7 @@ const (
 	maxSpares = 16
 	maxPages  = 48
 	maxInners = 8
+	maxPlaces = 512
 )
 
 // A pool holds what a set keeps so that steady state does not allocate: pages that became
@@ -95,6 +97,12 @@ func (b *Bitmap) discard(nd *node) {
 			b.discard(kid)
 		}
 	}
+	if b.gathers() && b.pages != nil {
+		nd.kid = nil // it is a part of pages
+		if len(b.pages) > maxPlaces && b.inners() == 0 {
+			b.pages = nil
+		}
+	}
 	if len(p.inner) < maxInners {
 		p.inner = append(p.inner, nd)
 	}
@@ -112,21 +120,66 @@ func (b *Bitmap) takePage() *node {
 	return nd
 }
 
-// takeNode returns an unused node of the given shift, a page or an inner node.
-func (b *Bitmap) takeNode(shift uint8) *node {
+// takeNode returns an unused node of the given shift for ordinal x, a page or an inner
+// node.
+func (b *Bitmap) takeNode(shift uint8, x uint64) (nd *node) {
 	if shift == pageShift {
 		return b.takePage()
 	}
-	if b.pool == nil || len(b.pool.inner) == 0 {
-		return &node{shift: shift, kid: new([fan]*node)}
+	if p := b.pool; p == nil || len(p.inner) == 0 {
+		nd = &node{}
+	} else {
+		nd = p.inner[len(p.inner)-1]
+		p.inner[len(p.inner)-1] = nil
+		p.inner = p.inner[:len(p.inner)-1]
 	}
-	p := b.pool
-	nd := p.inner[len(p.inner)-1]
-	p.inner[len(p.inner)-1] = nil
-	p.inner = p.inner[:len(p.inner)-1]
 	nd.shift = shift
 	nd.order.extend(shift)
+	b.gather(1)
+	if b.gathers() && b.pages != nil {
+		nd.kid = b.section(x)
+	} else if nd.kid == nil {
+		nd.kid = new([fan]*node)
+	}
 	return nd
+}
+
+// gather moves the arrays of children of all nodes below the root to pages once a third of
+// the slots has such a node, more nodes that are about to be made included: the array then
+// costs a node at most 1 KiB more than its own. It stays while there is a node, and if it is
+// small (maxPlaces) for the next one.
+func (b *Bitmap) gather(more uint64) {
+	if b.root.shift == pageBits {
+		b.pages = b.root.kid[:]
+	}
+	slots := b.root.slot(b.last) + 1
+	if !b.gathers() || b.pages != nil || 3*(b.inners()+more) < slots {
+		return
+	}
+	b.pages = make([]*node, slots*fan)
+	for _, kid := range b.root.kid {
+		if kid != nil && kid.kid != nil {
+			kids := b.section(kid.base)
+			*kids = *kid.kid
+			kid.kid = kids
+		}
+	}
+}
+
+// gathers reports whether the children of the root are the parents of pages.
+func (b *Bitmap) gathers() bool { return b.root.shift == pageBits+fanBits }
+
+// section returns the part of pages that belongs to the parent of the page of x.
+func (b *Bitmap) section(x uint64) *[fan]*node { return (*[fan]*node)(b.pages[x>>pageBits&^(fan-1):]) }
+
+// inners returns how many children of the root are inner nodes.
+func (b *Bitmap) inners() (n uint64) {
+	for _, kid := range b.root.kid {
+		if kid != nil && kid.kid != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // splice removes nd from between up and nd's only mixed child, if the rest of up's slot

@@ -54,11 +54,9 @@ func (b *Bitmap) fill(lo, hi uint64, state bool) uint64 {
 
 // fillPage is fill for a range within one page; it works as a single flip does.
 func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
-	page := b.find(lo)
+	page := b.reach(lo, state)
 	if page == nil {
-		if page = b.open(lo, state); page == nil {
-			return 0
-		}
+		return 0
 	}
 	room, some := page.room, page.some
 	diff := page.fillWords(lo, hi, state)
@@ -187,7 +185,7 @@ func (b *Bitmap) fillPart(nd *node, c, lo, hi uint64, state bool, e *edges) (dif
 			if kid != nil {
 				b.drop(nd, c)
 			}
-			kid = b.put(nd, c, b.takeNode(coverShift(lo, hi)), lo, was)
+			kid = b.put(nd, c, b.takeNode(coverShift(lo, hi), lo), lo, was)
 		}
 	case kid.holds(lo) && kid.holds(hi):
 	case kid.outer == state && (hi < kid.base || lo > kid.end()):

@@ -59,7 +59,7 @@ func pointBounds(last uint64) map[string]uint64 {
 // stepSets are sets of several sizes and fills, the clear ordinals of the fuller
 // ones so rare that what lies between must not be looked at.
 func stepSets(t *testing.T, visit func(name string, b *bitmap.Bitmap, x func() uint64)) {
-	for _, last := range []uint64{1<<12 - 1, 1<<18 - 1, 1<<20 - 1, 1<<24 + 77, 1<<32 - 1, top} {
+	for _, last := range []uint64{1<<12 - 1, 1<<18 - 1, 1<<20 - 1, 1<<24 - 1, 1<<24 + 77, 1<<32 - 1, top} {
 		rng := rand.New(rand.NewPCG(last, 15))
 		x := func() uint64 {
 			if rng.UintN(2) == 0 {
