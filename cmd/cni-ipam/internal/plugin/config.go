@@ -115,6 +115,18 @@ func (c *ipamConf) options() (o options, err error) {
 	return o, err
 }
 
+// readBootID reads what identifies the present boot.
+func readBootID(path string) (string, error) {
+	f, err := openRead(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b := make([]byte, 1024)
+	n, err := f.Read(b)
+	return strings.TrimSpace(string(b[:n])), err
+}
+
 // runtimeConf is the part that the runtime fills in.
 type runtimeConf struct {
 	IPRanges [][]rangeConf `json:"ipRanges"`

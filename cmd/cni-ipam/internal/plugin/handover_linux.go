@@ -15,12 +15,20 @@ func exchange(path, temp string) bool {
 
 // syncAll writes to the disk what was changed on the file system of a directory: once, however many files that are.
 func syncAll(dir string) error {
-	d, err := openDir(dir)
+	d, err := openRead(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	return os.NewSyscallError("syncfs", unix.Syncfs(int(d.Fd())))
+}
+
+// mayWrite returns an error if names in a directory cannot be made.
+func mayWrite(dir string) error {
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return &os.PathError{Op: "write", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // unopened reports whether no other process has the file open, which is the condition on

@@ -244,7 +244,11 @@ func (n *node) files(network string) hostlocal.State {
 func (n *node) write(network string, s hostlocal.State) {
 	n.Helper()
 	dir := filepath.Join(n.dir, network)
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755), writeLegacy(dir, s)); err != nil {
+	err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755))
+	if err == nil {
+		_, err = writeLegacy(dir, s)
+	}
+	if err != nil {
 		n.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -74,6 +75,13 @@ func (w *word) install(args []string) error {
 	return err
 }
 
+// tempName returns the name of a file that is about to get the name at dest. One of a call that was
+// killed goes: in a container, the next call has the same process id.
+func tempName(dest, what string) (string, error) {
+	temp := fmt.Sprintf("%s.%s-%d", dest, what, os.Getpid())
+	return temp, place{}.remove(temp)
+}
+
 // keepOther keeps the program at dest if it is to be replaced and is not this plugin: also if
 // another one was kept before, because an update of the package is what is wanted later.
 func (w *word) keepOther(self, dest string) error {
@@ -96,12 +104,15 @@ func (w *word) keepOther(self, dest string) error {
 		return fmt.Errorf("%s: %w", dest, errSwappedBack)
 	}
 	if theirs {
-		temp := fmt.Sprintf("%s.kept-%d", dest, os.Getpid())
+		temp, err := tempName(dest, "kept")
 		defer os.Remove(temp)
-		if err := os.Link(dest, temp); err != nil {
-			return err
+		if err == nil {
+			err = os.Link(dest, temp)
 		}
-		if err := os.Rename(temp, dest+originalSuffix); err != nil {
+		if err == nil {
+			err = os.Rename(temp, dest+originalSuffix)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -109,7 +120,20 @@ func (w *word) keepOther(self, dest string) error {
 	if kept || theirs || original {
 		line = keptLine + "\n"
 	}
-	return os.WriteFile(dest+recordSuffix, []byte(line), 0o644)
+	return writeRecord(dest, line)
+}
+
+// writeRecord writes a record in one step: on a full disk, the one that is there stays.
+func writeRecord(dest, line string) error {
+	temp, err := tempName(dest+recordSuffix, "new")
+	defer os.Remove(temp)
+	if err == nil {
+		err = writeNew(temp, line)
+	}
+	if err == nil {
+		err = os.Rename(temp, dest+recordSuffix)
+	}
+	return err
 }
 
 // replace replaces a program in one step, so that every call finds one or the other.
@@ -117,16 +141,18 @@ func (w *word) replace(self, dest string, put func(from, to string) error) error
 	if same, err := sameContent(self, dest); err != nil || same {
 		return err
 	}
-	temp := fmt.Sprintf("%s.new-%d", dest, os.Getpid())
+	temp, err := tempName(dest, "new")
 	defer os.Remove(temp)
-	if err := copyFile(self, temp); err != nil {
-		return err
+	if err == nil {
+		err = copyFile(self, temp)
 	}
-	if err := put(temp, dest); err != nil {
-		return err
+	if err == nil {
+		err = put(temp, dest)
 	}
-	fmt.Fprintf(w.stdout, "%s: installed\n", dest)
-	return nil
+	if err == nil {
+		fmt.Fprintf(w.stdout, "%s: installed\n", dest)
+	}
+	return err
 }
 
 // supplant puts the program at from in the place of the one at dest. It fails with fs.ErrExist, and
@@ -158,8 +184,8 @@ func supplant(from, dest string) error {
 
 // uninstall gives all networks back to host-local and puts the original in its place again. It
 // looks at everything before it changes anything, and takes back what it gave if it cannot go on.
-// A call of this plugin may make a network before the original is back, so it looks at the
-// networks once more.
+// A call of this plugin that began before the original was back may make a network, so it waits
+// until these calls have ended and looks at the networks once more.
 func (w *word) uninstall(args []string) error {
 	if len(args) != 1 {
 		return errors.New("uninstall needs the directory of the plugins")
@@ -174,7 +200,14 @@ func (w *word) uninstall(args []string) error {
 	if look.dryRun = true; !w.dryRun {
 		look.stdout = io.Discard
 	}
-	err = look.eachDir((*word).giveBack)
+	found := false
+	err = look.eachDir(func(w *word, name string) error {
+		found = found || w.hasNetwork(name)
+		return w.giveBack(name)
+	})
+	if err == nil && !found {
+		fmt.Fprintf(w.stdout, "there is no network of this plugin in %s\n", strings.Join(w.dirs(), ", "))
+	}
 	if w.dryRun {
 		if err == nil && change != nil {
 			fmt.Fprintf(w.stdout, "%s: would put the original back\n", dest)
@@ -187,6 +220,11 @@ func (w *word) uninstall(args []string) error {
 	if change == nil {
 		return err
 	}
+	var replaced *os.File
+	if err == nil {
+		replaced, err = os.Open(dest)
+	}
+	defer replaced.Close() // a nil file returns an error, which is no news
 	if err == nil {
 		if err = change(); errors.Is(err, fs.ErrExist) { // an update of the package came meanwhile: it stays
 			err = nil
@@ -199,7 +237,21 @@ func (w *word) uninstall(args []string) error {
 		return fmt.Errorf("%w; this plugin goes on with every network", err)
 	}
 	fmt.Fprintf(w.stdout, "%s: the original is back\n", dest)
-	return errors.Join(syncAll(args[0]), w.eachDir((*word).giveBack), place{dir: args[0]}.remove(helperName))
+	return errors.Join(syncAll(args[0]), outlastCalls(replaced), w.eachDir((*word).giveBack), place{dir: args[0]}.remove(helperName))
+}
+
+// outlastCalls waits until no process runs the program that was replaced. This one may.
+func outlastCalls(program *os.File) error {
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	info, err := program.Stat()
+	if mine, e := os.Stat(own); err != nil || e == nil && os.SameFile(info, mine) {
+		return err
+	}
+	_, err = disused(program, lockWait)
+	return err
 }
 
 // original returns what puts the original in the place of the program at dest, nil if that was
@@ -219,6 +271,9 @@ func (w *word) original(dest string) (change func() error, err error) {
 	}
 	_, missing := os.Stat(dest)
 	_, left := os.Lstat(dest + originalSuffix)
+	if err := mayWrite(filepath.Dir(dest)); missing == nil && err != nil {
+		return nil, err
+	}
 	switch {
 	case theirs && known && left == nil && !original: // this plugin, of an uninstall that was killed after the exchange
 		return func() error { return os.Remove(dest + originalSuffix) }, nil
@@ -228,7 +283,7 @@ func (w *word) original(dest string) (change func() error, err error) {
 		return nil, fmt.Errorf("%s is another program, and nothing says that it was replaced", dest)
 	case original && (known || missing == nil):
 		return func() error {
-			if err := os.WriteFile(dest+recordSuffix, []byte(keptLine+"\n"), 0o644); err != nil { // for a repetition
+			if err := writeRecord(dest, keptLine+"\n"); err != nil { // for a repetition
 				return err
 			}
 			return supplant(dest+originalSuffix, dest)
@@ -246,13 +301,17 @@ func (w *word) original(dest string) (change func() error, err error) {
 	return nil, fmt.Errorf("%s is this plugin, and %s is gone: put the program of that name there from its package", dest, dest+originalSuffix)
 }
 
-// eachDir does something for each network of each data directory that is there.
-func (w *word) eachDir(do func(*word, string) error) (err error) {
-	dirs := w.dataDirs
-	if _, none := os.Stat(w.dataDir); len(dirs) == 0 && none == nil {
-		dirs = []string{w.dataDir}
+// dirs returns the data directories that are there.
+func (w *word) dirs() []string {
+	if _, none := os.Stat(w.dataDir); len(w.dataDirs) == 0 && none == nil {
+		return []string{w.dataDir}
 	}
-	for _, dir := range dirs {
+	return w.dataDirs
+}
+
+// eachDir does something for each network of each data directory.
+func (w *word) eachDir(do func(*word, string) error) (err error) {
+	for _, dir := range w.dirs() {
 		in := *w
 		in.dataDir = dir
 		err = errors.Join(err, each(do)(&in, nil))
@@ -336,34 +395,30 @@ func copyFile(from, to string) error {
 // sameContent reports whether two files are alike; a missing second one is not. It reads them
 // in small pieces: a DaemonSet looks every minute with little memory.
 func sameContent(a, b string) (bool, error) {
-	x, err := os.Open(a)
+	f, err := os.Open(a)
 	if err != nil {
 		return false, err
 	}
-	defer x.Close()
-	y, err := os.Open(b)
+	defer f.Close()
+	g, err := os.Open(b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer y.Close()
-	left, right := make([]byte, 32<<10), make([]byte, 32<<10)
+	defer g.Close()
+	x, y := bufio.NewReader(f), bufio.NewReader(g)
 	for {
-		n, err := io.ReadFull(x, left)
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-			return false, err
-		}
-		m, other := io.ReadFull(y, right)
-		if other != nil && other != io.EOF && other != io.ErrUnexpectedEOF {
-			return false, other
-		}
-		if !bytes.Equal(left[:n], right[:m]) {
+		left, err := x.ReadByte()
+		right, other := y.ReadByte()
+		switch {
+		case err != nil && err != io.EOF, other != nil && other != io.EOF:
+			return false, errors.Join(err, other)
+		case left != right, err != other:
 			return false, nil
-		}
-		if err != nil { // both end here, because they are equal to the last byte
-			return other != nil, nil
+		case err == io.EOF:
+			return true, nil
 		}
 	}
 }

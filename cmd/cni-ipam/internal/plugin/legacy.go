@@ -20,7 +20,7 @@ import (
 const (
 	cursorPrefix = "last_reserved_ip."
 	lineBreak    = "\r\n"
-	maxContent   = 1024 // of a file; what is longer was not written by host-local
+	maxContent   = 4096 // of a file, more than two names of the longest kind; what is longer was not written by host-local
 )
 
 // legacy is what host-local left in a directory.
@@ -51,7 +51,7 @@ func parseFileName(name string) (netip.Addr, bool) {
 
 // readLegacy reads what host-local left in a directory. What is not its own is left out.
 func readLegacy(dir string) (*legacy, error) {
-	d, err := openDir(dir)
+	d, err := openRead(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -196,17 +196,17 @@ func (p place) releaseFiles(who hostlocal.Attachment, release func(*state) error
 	return p.releasing(release)
 }
 
-// inTheWay returns an error if a file is there with another content, and whether it is there
-// with this one. An empty file is from a call that was killed.
+// inTheWay reports whether a file is there with a content, and returns an error if something else
+// is at its path. An empty file is from a call that was killed.
 func inTheWay(path, content string) (done bool, err error) {
-	have, err := os.ReadFile(path)
+	have, err := readShort(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case err == nil && len(have) > 0 && string(have) != content:
+	case err == nil && (have == nil || len(have) > 0 && string(have) != content):
 		return false, fmt.Errorf("%s is there with another content: see \"the file stays where it is\" in the log, and remove the one that is wrong", path)
 	}
-	return err == nil && len(have) > 0, err
+	return len(have) > 0, err
 }
 
 // checkLegacy returns an error if a file that writeLegacy would write is there with another content.
@@ -217,12 +217,35 @@ func checkLegacy(dir string, state hostlocal.State) error {
 	})
 }
 
-// writeLegacy writes a state as host-local would have it. Files that are there with the same content stay.
-func writeLegacy(dir string, state hostlocal.State) error {
-	return legacyFiles(state, func(name, content string) error {
-		if done, err := inTheWay(dir+"/"+name, content); err != nil || done {
+// writeLegacy writes a state as host-local would have it. Files that are there with the same content
+// stay. undo removes what was written.
+func writeLegacy(dir string, state hostlocal.State) (undo func(), err error) {
+	var made []string
+	err = legacyFiles(state, func(name, content string) error {
+		path := dir + "/" + name
+		if done, err := inTheWay(path, content); err != nil || done {
 			return err
 		}
-		return os.WriteFile(dir+"/"+name, []byte(content), 0o600)
+		made = append(made, path)
+		return writeNew(path, content)
 	})
+	return func() {
+		for _, path := range made {
+			os.Remove(path)
+		}
+	}, err
+}
+
+// writeNew makes a small file, also in the place of another one. It never writes to what a link
+// at its path names.
+func writeNew(path, content string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
 }

@@ -16,4 +16,4 @@ func lockFile(path string, _, create bool, _ time.Duration) (*os.File, error) {
 	return os.Open(path)
 }
 
-func openDir(path string) (*os.File, error) { return os.Open(path) }
+func openRead(path string) (*os.File, error) { return os.Open(path) }

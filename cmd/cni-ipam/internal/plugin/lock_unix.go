@@ -46,10 +46,8 @@ func removed(f *os.File) bool {
 	return syscall.Fstat(int(f.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// openDir opens a directory.
-func openDir(path string) (*os.File, error) {
-	return open(path, syscall.O_RDONLY|syscall.O_DIRECTORY)
-}
+// openRead opens a file or a directory.
+func openRead(path string) (*os.File, error) { return open(path, syscall.O_RDONLY) }
 
 // open opens a path without the runtime's poller, which a call of a millisecond would notice.
 func open(path string, flag int) (*os.File, error) {

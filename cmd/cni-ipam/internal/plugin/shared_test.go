@@ -108,7 +108,7 @@ func TestSharedNetwork(t *testing.T) {
 
 	file := b.confFile(confB)
 	b.says("net: ok, 4 attachments", "check", "-conf", file)
-	b.says(`"scope": "b/net"`, "show", "-conf", file, "-o", "json", "-container", "b1")
+	b.says(`"scope": "b/net"`, "show", "-conf", file, "-o", "json")
 	b.says("t1  eth0  cni-ipam  b/twin", "show", "-conf", file)
 
 	// A GC of node b for net leaves node a, and the other network of the space, alone.

@@ -381,7 +381,7 @@ func (s *state) tidy(quiet bool) error {
 
 // makeSpare makes the spare, or nothing where there is no space.
 func (p place) makeSpare() error {
-	err := os.WriteFile(p.file(spareName), make([]byte, spareSize), 0o600)
+	err := writeNew(p.file(spareName), string(make([]byte, spareSize)))
 	if err != nil {
 		os.Remove(p.file(spareName))
 	}

@@ -98,24 +98,36 @@ func outlast(path string, wait time.Duration) error {
 		return err
 	}
 	defer f.Close()
+	known, err := disused(f, wait)
+	if err == nil && !known {
+		time.Sleep(patience)
+		var last *os.File
+		if last, err = lockFile(path, false, false, wait); err == nil {
+			err = last.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// disused waits until no other process has a file open or runs it. known is false where the
+// system does not say who does.
+func disused(f *os.File, wait time.Duration) (known bool, err error) {
 	for began, idle := time.Now(), 0; idle < 2; time.Sleep(lookAgain) {
 		switch free, known := unopened(f); {
 		case !known:
-			time.Sleep(patience)
-			last, err := lockFile(path, false, false, wait)
-			if err != nil {
-				return err
-			}
-			return errors.Join(last.Close(), os.Remove(path))
+			return false, nil
 		case free:
 			idle++
 		case time.Since(began) > wait:
-			return fmt.Errorf("a call of host-local has %s open: %w", path, errBusy)
+			return true, fmt.Errorf("a call that had begun has %s open: %w", f.Name(), errBusy)
 		default:
 			idle = 0
 		}
 	}
-	return os.Remove(path)
+	return true, nil
 }
 
 // importState imports what the files say. left are the files whose address another

@@ -20,7 +20,7 @@ A person calls it with one of these words. show, check and -n change nothing.
 Of a network that nodes share, -conf FILE names the configuration, of a plugin or a list.
 show, check, gc, free and export take it.
 
-  show   [-o json] [-container ID] [-address ADDR] [NETWORK...]
+  show   [-o json] [NETWORK...]
                    what each network holds, whichever plugin has it
   check  [NETWORK...]
                    read everything and compare it with itself
@@ -54,20 +54,18 @@ Each takes -data-dir DIR, by default %s. Without NETWORK, all networks in DIR.
 
 // word is one call by a person.
 type word struct {
-	name      string
-	dataDir   string
-	dataDirs  []string // of an uninstall
-	dryRun    bool
-	finish    bool
-	lost      bool
-	json      bool
-	container string
-	address   string
-	keep      string
-	most      string
-	conf      *netConf // of a shared network
-	every     time.Duration
-	program   string // the last line of the marker of what an uninstall gives back: where this program is
+	name     string
+	dataDir  string
+	dataDirs []string // of an uninstall
+	dryRun   bool
+	finish   bool
+	lost     bool
+	json     bool
+	keep     string
+	most     string
+	conf     *netConf // of a shared network
+	every    time.Duration
+	program  string // the last line of the marker of what an uninstall gives back: where this program is
 
 	stdin  io.Reader
 	stdout io.Writer
@@ -122,8 +120,6 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		flags.StringVar(&w.keep, "keep", "", "")
 		flags.StringVar(&w.most, "max", "5%", "")
 	case "show":
-		flags.StringVar(&w.container, "container", "", "")
-		flags.StringVar(&w.address, "address", "", "")
 		flags.Func("o", "", func(form string) error {
 			if w.json = form == "json"; !w.json {
 				return errors.New("the only form is json")
@@ -255,9 +251,9 @@ func (v view) String() string {
 	return fmt.Sprintf("%d attachments", len(v.state.Holdings))
 }
 
-// export writes a network back. The marker comes first: from then on no call of this plugin
-// changes anything. The state file goes when the files are on the disk, the guard last, and all
-// of it under the network's lock. If it is interrupted in between, repeating it continues.
+// export writes a network back: the files, then the marker, with which no call of this plugin
+// changes anything, and when that is on the disk the state goes, and the guard last, all of it
+// under the network's lock. If it is interrupted in between, repeating it continues.
 func (w *word) export(name string) error {
 	p := w.place(name)
 	if p.shared != nil {
@@ -315,26 +311,24 @@ func (w *word) leave(p place) error {
 	return err
 }
 
-// writeBack writes the files of host-local and removes the state. It looks for what would stop it
-// before the marker stops this plugin.
+// writeBack writes the files of host-local and removes the state. Until the marker stops this
+// plugin, nothing has changed: a write that fails is taken back, and after a kill the next call
+// finds files of attachments that it holds.
 func (s *state) writeBack(w *word) error {
 	all, err := s.engine.Export(s.ctx)
+	if err != nil {
+		return err
+	}
+	undo, err := writeLegacy(s.dir, all)
+	if err == nil {
+		err = syncAll(s.dir) // the files are to be there if the machine dies when the state is gone
+	}
 	if err == nil && !s.exists(exportedName) {
-		if err = checkLegacy(s.dir, all); err == nil {
-			err = syncAll(s.dir) // the state is to be there if the machine dies in between
-		}
-		if err == nil {
-			marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
-			err = os.WriteFile(s.file(exportedName), []byte(marker+w.program), 0o600)
-		}
-	}
-	if err == nil {
-		err = writeLegacy(s.dir, all)
-	}
-	if err == nil {
-		err = syncAll(s.dir)
+		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
+		err = writeNew(s.file(exportedName), marker+w.program)
 	}
 	if err != nil {
+		undo()
 		return err
 	}
 	s.forgetTaken()
@@ -364,8 +358,12 @@ func (w *word) takeOver(name string) error {
 		}
 		return err
 	}
-	p.create, p.adopt = true, true
+	p.adopt = true
 	s, err := p.open()
+	if errors.Is(err, errNothing) {
+		fmt.Fprintf(w.stdout, "%s: there is nothing to take over\n", name)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

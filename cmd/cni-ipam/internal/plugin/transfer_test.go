@@ -132,7 +132,7 @@ func TestFormsOfFiles(t *testing.T) {
 		"10.1.2.2": "c1\r\neth0", "10.1.2.3": "  c2\r\neth1\n", "10.1.2.4": "old", "10.1.2.5": "old2\n", "fd00::7": "c1\r\neth0",
 		"10.1.2.6": "", "10.1.2.7": " \r\n", "10.1.2.8": "nul\x00\r\neth0", "10.1.2.9": "\r\neth0", "10.1.2.10": "a\r\nb\r\nc",
 		"last_reserved_ip.0": "10.1.2.7", "last_reserved_ip.1": "damaged", "last_reserved_ip.01": "10.1.2.1", "last_reserved_ip.x": "10.1.2.1",
-		"lock": "", "README": "10.1.2.99", "10.1.2.099": "c9\r\neth0", "::ffff:10.1.2.98": "c9\r\neth0", "FD00::8": "c9\r\neth0", "10.1.2.97": strings.Repeat("long", 1000),
+		"lock": "", "README": "10.1.2.99", "10.1.2.099": "c9\r\neth0", "::ffff:10.1.2.98": "c9\r\neth0", "FD00::8": "c9\r\neth0", "10.1.2.97": strings.Repeat("long", 2000),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -160,11 +160,13 @@ func TestFormsOfFiles(t *testing.T) {
 	if got := heldOf(n.state("net")).owners; len(got) != 8 {
 		t.Fatal(got)
 	}
-	// And back: what it was, in host-local's form.
+	// And back: what it was, in host-local's form, and in again, with the longest name there may be.
+	longest := strings.Repeat("x", 1024)
+	n.must(add1(longest, c))
 	if a := n.word("export"); a.code != 0 {
 		t.Fatal(a)
 	}
-	for name, want := range map[string]string{"10.1.2.2": "c1\r\neth0", "10.1.2.5": "old2", "fd00::7": "c1\r\neth0", "last_reserved_ip.0": "10.1.2.11"} {
+	for name, want := range map[string]string{"10.1.2.2": "c1\r\neth0", "10.1.2.5": "old2", "fd00::7": "c1\r\neth0", "last_reserved_ip.0": "10.1.2.12"} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
 		}
@@ -172,6 +174,8 @@ func TestFormsOfFiles(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "10.1.2.2")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info.Mode(), err)
 	}
+	n.word("import")
+	n.must(invocation{verb: "CHECK", container: longest, ifname: "eth0", conf: c})
 }
 
 // sameSet compares two texts word by word.
@@ -258,7 +262,7 @@ func manyFiles(t testing.TB, dir string, n int) (want held) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeLegacy(dir, s); err != nil {
+	if _, err := writeLegacy(dir, s); err != nil {
 		t.Fatal(err)
 	}
 	return heldOf(s)

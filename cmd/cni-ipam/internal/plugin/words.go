@@ -48,7 +48,7 @@ func (w *word) show(names []string) error {
 	err := each(func(w *word, name string) error {
 		v, err := w.place(name).look(false)
 		if err == nil {
-			all = append(all, w.list(name, v))
+			all = append(all, list(name, v))
 		}
 		return err
 	})(w, names)
@@ -86,19 +86,15 @@ func printable(s string) string {
 	}, s)
 }
 
-// list returns the holdings of a network that are asked for.
-func (w *word) list(name string, v view) shown {
+// list returns the holdings of a network.
+func list(name string, v view) shown {
 	n := shown{Network: name, By: "host-local", Holdings: []shownEntry{}, Last: v.files.Cursors}
 	add := func(by string, hs []hostlocal.Holding) {
 		for _, h := range hs {
-			asked := (w.container == "" || h.Attachment.Container == w.container) &&
-				(w.address == "" || slices.ContainsFunc(h.Addresses, func(a netip.Addr) bool { return a.String() == w.address }))
-			if asked {
-				ifname, _, _ := strings.Cut(h.Attachment.Interface, "/") // the network is in the scope
-				n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, ifname, h.Addresses, by, h.Scope})
-				n.Attachments++
-				n.Addresses += len(h.Addresses)
-			}
+			ifname, _, _ := strings.Cut(h.Attachment.Interface, "/") // the network is in the scope
+			n.Holdings = append(n.Holdings, shownEntry{h.Attachment.Container, ifname, h.Addresses, by, h.Scope})
+			n.Attachments++
+			n.Addresses += len(h.Addresses)
 		}
 	}
 	if v.shared != "" {
