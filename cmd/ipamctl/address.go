@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -264,32 +265,7 @@ func (a *app) addressListCommand() *cobra.Command {
 			default:
 				return fail(exitUsage, "--as %s: in-use is needed", as)
 			}
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				l := &listing{columns: allocationColumns, empty: "no address is held"}
-				if sum != "" {
-					l.columns = []string{strings.ToUpper(sum), "HELD"}
-				}
-				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
-					all, err := e.Pools(ctx)
-					if err != nil {
-						return err
-					}
-					rows := l
-					if sum != "" {
-						rows = new(listing)
-					}
-					for b, err := range e.Operator().Blocks(ctx, p) {
-						if err != nil {
-							return err
-						}
-						addAllocations(rows, b, all, want)
-					}
-					if sum != "" {
-						addSums(l, rows, sum)
-					}
-					return nil
-				})
-			})
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.listAddresses(ctx, e, p, want, sum) })
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "only those in this `PREFIX`")
@@ -299,21 +275,53 @@ func (a *app) addressListCommand() *cobra.Command {
 	return c
 }
 
-// addSums adds how many addresses each host, each pool, or each value of an attribute has.
-func addSums(l, rows *listing, by string) {
-	held := map[string]int{}
-	for _, r := range rows.rows {
-		v := r.item.(addressView)
-		of, known := map[string]string{"host": v.Host, "pool": v.Pool}[by]
-		if !known {
-			of = v.Attributes[by]
+// listAddresses prints what want accepts as it comes, or with sum how much of it each host, each pool, or each value of an attribute has.
+func (a *app) listAddresses(ctx context.Context, e *ipset.Engine, p netip.Prefix, want func(alloc.Allocation) bool, sum string) error {
+	l := &listing{columns: allocationColumns, empty: "no address is held", long: true}
+	if sum != "" {
+		l.columns = []string{strings.ToUpper(sum), "HELD"}
+	}
+	if strings.HasPrefix(a.store, "bolt://") { // what is printed cannot be taken back: find damage before
+		err := a.eachSpace(ctx, e, func(e *ipset.Engine) error {
+			for _, err := range e.Operator().Blocks(ctx, p) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		held[of]++
 	}
-	names := slices.SortedFunc(maps.Keys(held), func(x, y string) int { return cmp.Or(held[y]-held[x], strings.Compare(x, y)) })
-	for _, name := range names {
-		l.add(name, map[string]any{by: name, "held": held[name]}, name, fmt.Sprint(held[name]))
-	}
+	return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+		all, err := e.Pools(ctx)
+		if err != nil {
+			return err
+		}
+		held := map[string]int{}
+		for b, err := range e.Operator().Blocks(ctx, p) {
+			if err != nil {
+				return err
+			}
+			for v := range viewsOf(b, all, want) {
+				if sum == "" {
+					l.add(v.Address, v, v.cells()...)
+					continue
+				}
+				of, known := map[string]string{"host": v.Host, "pool": v.Pool}[sum]
+				if !known {
+					of = v.Attributes[sum]
+				}
+				held[of]++
+			}
+		}
+		names := slices.SortedFunc(maps.Keys(held), func(x, y string) int { return cmp.Or(held[y]-held[x], strings.Compare(x, y)) })
+		for _, name := range names {
+			l.add(name, map[string]any{sum: name, "held": held[name]}, name, fmt.Sprint(held[name]))
+		}
+		return nil
+	})
 }
 
 // writeInUse writes what is held as a list of what is in use.
@@ -338,14 +346,15 @@ func (a *app) writeInUse(ctx context.Context, e *ipset.Engine, p netip.Prefix) e
 	return err
 }
 
-// addAllocations adds the allocations of a block that want accepts.
-func addAllocations(l *listing, b *block.Block, all []alloc.Pool, want func(alloc.Allocation) bool) {
-	pool := poolAt(all, b.Prefix().Addr())
-	for al := range b.All() {
-		for h := range al.Holders() {
-			if want(h) {
-				v := viewOf(h, b.Owner(), pool)
-				l.add(v.Address, v, v.cells()...)
+// viewsOf yields the allocations of a block that want accepts.
+func viewsOf(b *block.Block, all []alloc.Pool, want func(alloc.Allocation) bool) iter.Seq[addressView] {
+	return func(yield func(addressView) bool) {
+		pool := poolAt(all, b.Prefix().Addr())
+		for al := range b.All() {
+			for h := range al.Holders() {
+				if want(h) && !yield(viewOf(h, b.Owner(), pool)) {
+					return
+				}
 			}
 		}
 	}

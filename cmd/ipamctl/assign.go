@@ -34,7 +34,7 @@ func (a *app) assignCommand() *cobra.Command {
 			if err := need(cmd, "host", "handle"); err != nil {
 				return err
 			}
-			if err := a.loadLabels(cmd.Context()); err != nil {
+			if err := a.loadLabels(); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.assign(ctx, e, &f, args) })

@@ -135,9 +135,9 @@ func (a *app) root() *cobra.Command {
 
 // flagValues are the values of flags, by command and flag.
 var flagValues = map[string][]string{
-	"host list sort": {"name", "addresses", "blocks", "borrowed"}, "pool list sort": {"order", "use", "name"}, "map by": {"state", "host", "pool"}, "map order": {"hilbert", "rows"},
-	"map view": {"hilbert", "sizes"}, "pool add order": {"fifo", "lowest", "random"}, "pool set order": {"fifo", "lowest", "random"}, "export format": exportFormats, "import format": importFormats,
-	"diff format": append([]string{"in-use"}, importFormats...),
+	"host list sort": {"name", "addresses", "blocks", "borrowed"}, "pool list sort": {"order", "use", "name"}, "map by": {"state", "host"}, "map order": {"hilbert", "rows"},
+	"pool add order": {"fifo", "lowest", "random"}, "pool set order": {"fifo", "lowest", "random"}, "export format": exportFormats, "import format": importFormats,
+	"diff format": importFormats,
 }
 
 // completeFlags has a shell complete the values of a command's flags.
@@ -218,11 +218,6 @@ func isTerminal(stream any) bool {
 	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// colored reports whether standard output takes colour.
-func (a *app) colored() bool {
-	return isTerminal(a.stdout) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
 }
 
 // confirm asks for a name before something is destroyed. Without a terminal it refuses unless --yes. A signal ends the question.

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/ipalloc/ipalloc/ipset"
 )
 
 // CSV is read by programs that run what looks like a formula and pass control characters on to a terminal, and the names in it
@@ -51,11 +56,11 @@ func csvCells(cells []string) []string {
 // csvColumns are the columns of addresses in CSV. A file of the first four has no details.
 var csvColumns = []string{"address", "handle", "host", "attributes", "until", "alternate", "share", "shareKey", "cooling", "reason", "since"}
 
-func csvOf(inv *inventory) ([]byte, error) {
-	var out bytes.Buffer
-	w := csv.NewWriter(&out)
+// writeCSV writes each address as it is read.
+func writeCSV(ctx context.Context, e *ipset.Engine, to io.Writer, in netip.Prefix) error {
+	w := csv.NewWriter(to)
 	_ = w.Write(csvColumns)
-	for _, e := range inv.Addresses {
+	err := eachEntry(ctx, e, in, func(e addressEntry) error {
 		cells := []string{e.Address, e.Handle, e.Host, csvAttributes(e.Attributes), e.Until, csvAttributes(e.Alternate), "", "", "", e.Reason, e.Since}
 		if e.Share != nil {
 			cells[6], cells[7] = strconv.Itoa(e.Share.Max), e.Share.Key
@@ -63,10 +68,10 @@ func csvOf(inv *inventory) ([]byte, error) {
 		if e.Cooling {
 			cells[8] = "true"
 		}
-		_ = w.Write(csvCells(cells))
-	}
+		return w.Write(csvCells(cells))
+	}, func(blockEntry) {})
 	w.Flush()
-	return out.Bytes(), w.Error()
+	return cmp.Or(err, w.Error())
 }
 
 // csvAttributes writes attributes as k=v;k=v, or as JSON if one has a sign of that form in it.

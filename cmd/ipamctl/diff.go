@@ -17,13 +17,13 @@ func (a *app) diffCommand() *cobra.Command {
 	var format, in string
 	c := &cobra.Command{
 		Use: "diff OTHER", Args: cobra.ExactArgs(1),
-		Short: "Compare the store with another store, with a file to import, or with a list of what is in use",
+		Short: "Compare the store with another store, or with a file to import",
 		Long: "diff compares settings, pools, owners of blocks, and holders of addresses. OTHER is the name of a store, or a file or directory in the\n" +
-			"--format of import, or with --format in-use a list. Added is what only OTHER has, removed is what only the store has. It\n" +
-			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp + "\n\n" + inUseHelp,
+			"--format of import. Added is what only OTHER has, removed is what only the store has. It\n" +
+			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "in-use" && !slices.Contains(importFormats, format) {
-				return fail(exitUsage, "--format %s: the formats are in-use, %s", format, strings.Join(importFormats, ", "))
+			if !slices.Contains(importFormats, format) {
+				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(importFormats, ", "))
 			}
 			within, err := flagPrefix(in)
 			if err != nil {
@@ -47,7 +47,7 @@ func (a *app) diffCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "compare only what lies in this `PREFIX`")
-	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: in-use, "+strings.Join(importFormats, ", "))
+	c.Flags().StringVar(&format, "format", "json", "the `FORMAT` of a file: "+strings.Join(importFormats, ", "))
 	return c
 }
 
@@ -64,14 +64,6 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 			return nil, err
 		}
 		return take(ctx, e)
-	}
-	if format == "in-use" {
-		uses, _, err := a.readInUse(name)
-		inv := &inventory{lacks: lacks{true, true, true, false}}
-		for _, u := range uses {
-			inv.Addresses = append(inv.Addresses, addressEntry{Address: u.Address.String(), Handle: u.Handle})
-		}
-		return inv, err
 	}
 	inv, err := a.readInventory(format, name)
 	if err != nil || len(inv.calico) == 0 {

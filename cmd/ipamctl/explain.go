@@ -41,7 +41,7 @@ func (a *app) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.loadLabels(cmd.Context()); err != nil {
+			if err := a.loadLabels(); err != nil {
 				return err
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {

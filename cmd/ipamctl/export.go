@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -56,50 +59,99 @@ func (a *app) exportCommand() *cobra.Command {
 }
 
 func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string, in netip.Prefix) error {
-	inv, err := take(ctx, e)
-	if err != nil {
-		return err
+	write := func(w io.Writer) error {
+		switch format {
+		case "json":
+			return writeJSON(ctx, e, w, in)
+		case "csv":
+			return writeCSV(ctx, e, w, in)
+		}
+		return writeCalico(ctx, e, w)
 	}
-	inv.keep(in)
-	var text []byte
-	switch format {
-	case "host-local":
+	switch {
+	case format == "host-local":
+		inv, err := take(ctx, e)
+		if err != nil {
+			return err
+		}
+		inv.keep(in)
 		return writeHostLocal(to, inv)
-	case "json":
-		text, err = indented(inv)
-	case "csv":
-		text, err = csvOf(inv)
-	case "calico":
-		text, err = calicoOf(ctx, e)
-	case "nodes":
-		text, err = nodesOf(inv)
+	case to == "":
+		out := bufio.NewWriter(a.stdout)
+		return errors.Join(write(out), out.Flush())
 	}
-	if err != nil {
-		return err
-	}
-	if to == "" {
-		_, err = a.stdout.Write(text)
-		return err
-	}
-	return create(to, text)
+	return create(to, write)
 }
 
 // create writes a file that does not exist yet. One that cannot be written to its end does not stay.
-func create(name string, text []byte) error {
+func create(name string, write func(w io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil {
+	out := bufio.NewWriter(f)
+	if err = errors.Join(write(out), out.Flush(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(name))
 	}
 	return nil
 }
 
-func indented(v any) ([]byte, error) {
-	text, err := json.MarshalIndent(v, "", "  ")
-	return append(text, '\n'), err
+// writeJSON writes an inventory, and each address as it is read.
+func writeJSON(ctx context.Context, e *ipset.Engine, w io.Writer, in netip.Prefix) error {
+	inv, err := takeSettings(ctx, e)
+	if err != nil {
+		return err
+	}
+	inv.keep(in)
+	head, err := json.MarshalIndent(inv, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s", bytes.TrimSuffix(head, []byte("[]\n}")))
+	before, end := "[\n    ", "[]"
+	err = eachEntry(ctx, e, in, func(entry addressEntry) error {
+		text, err := json.MarshalIndent(entry, "    ", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s%s", before, text)
+		before, end = ",\n    ", "\n  ]"
+		return err
+	}, func(b blockEntry) { inv.Blocks = append(inv.Blocks, b) })
+	if err != nil {
+		return err
+	}
+	if len(inv.Blocks) > 0 {
+		blocks, err := json.MarshalIndent(inv.Blocks, "  ", "  ")
+		if err != nil {
+			return err
+		}
+		end += fmt.Sprintf(",\n  \"blocks\": %s", blocks)
+	}
+	_, err = fmt.Fprintf(w, "%s\n}\n", end)
+	return err
+}
+
+// eachEntry calls f with each address in a prefix that is held or cools, and g with the blocks there.
+func eachEntry(ctx context.Context, e *ipset.Engine, in netip.Prefix, f func(addressEntry) error, g func(blockEntry)) error {
+	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
+		if err != nil {
+			return err
+		}
+		if in.IsValid() && !in.Overlaps(b.Prefix()) {
+			continue
+		}
+		g(blockEntry{b.Prefix().String(), b.Owner().String()})
+		for entry := range entriesOf(b) {
+			if outside(in, entry.Address) {
+				continue
+			}
+			if err := f(entry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // writeHostLocal writes a file for each address that is held into a directory that must be new or empty. A file has one holder, so
@@ -130,7 +182,10 @@ func writeHostLocal(dir string, inv *inventory) error {
 		if iface == "" {
 			iface = "eth0"
 		}
-		if err := create(filepath.Join(dir, e.Address), []byte(e.Handle+"\r\n"+iface)); err != nil {
+		if err := create(filepath.Join(dir, e.Address), func(w io.Writer) error {
+			_, err := io.WriteString(w, e.Handle+"\r\n"+iface)
+			return err
+		}); err != nil {
 			return err
 		}
 	}
@@ -145,36 +200,32 @@ type manifest struct {
 	Spec       any            `json:"spec"`
 }
 
-// manifests writes objects as YAML documents.
-func manifests(all []manifest) ([]byte, error) {
-	var out bytes.Buffer
-	for i, m := range all {
-		if i > 0 {
-			out.WriteString("---\n")
-		}
-		text, err := yaml.Marshal(m)
-		if err != nil {
-			return nil, err
-		}
-		out.Write(text)
-	}
-	return out.Bytes(), nil
-}
-
 // objectName makes the name of an object of a prefix, as Calico does.
 func objectName(p string) string { return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(p) }
 
 const calicoVersion = "crd.projectcalico.org/v1"
 
-func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
+func writeCalico(ctx context.Context, e *ipset.Engine, w io.Writer) error {
 	pools, err := e.Pools(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []manifest
+	first := true
+	write := func(kind, name string, spec any) error {
+		text, err := yaml.Marshal(manifest{calicoVersion, kind, map[string]any{"name": name}, spec})
+		if err != nil {
+			return err
+		}
+		if !first {
+			text = slices.Concat([]byte("---\n"), text)
+		}
+		first = false
+		_, err = w.Write(text)
+		return err
+	}
 	for _, p := range pools {
 		if len(p.Nodes) > 0 {
-			return nil, fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be rewritten", p.Name, selectorText(p.Nodes))
+			return fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be rewritten", p.Name, selectorText(p.Nodes))
 		}
 		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled, NodeSelector: "all()"}
 		for _, use := range []struct {
@@ -185,38 +236,21 @@ func calicoOf(ctx context.Context, e *ipset.Engine) ([]byte, error) {
 				spec.AllowedUses = append(spec.AllowedUses, use.name)
 			}
 		}
-		all = append(all, manifest{calicoVersion, "IPPool", map[string]any{"name": p.Name}, spec})
+		if err := write("IPPool", p.Name, spec); err != nil {
+			return err
+		}
 	}
 	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		raw, err := calico.Export(b, 0)
+		if err == nil {
+			err = write("IPAMBlock", objectName(b.Prefix().String()), json.RawMessage(raw))
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, manifest{calicoVersion, "IPAMBlock", map[string]any{"name": objectName(b.Prefix().String())}, json.RawMessage(raw)})
 	}
-	return manifests(all)
-}
-
-func nodesOf(inv *inventory) ([]byte, error) {
-	cidrs := map[string][]string{}
-	var names []string
-	for _, b := range inv.Blocks {
-		o, err := alloc.ParseOwner(b.Owner)
-		if err != nil || o.Kind != alloc.Host {
-			continue
-		}
-		if cidrs[o.Name] == nil {
-			names = append(names, o.Name)
-		}
-		cidrs[o.Name] = append(cidrs[o.Name], b.Block)
-	}
-	slices.Sort(names)
-	items := []manifest{}
-	for _, name := range names {
-		items = append(items, manifest{"v1", "Node", map[string]any{"name": name}, nodeSpec{PodCIDR: cidrs[name][0], PodCIDRs: cidrs[name]}})
-	}
-	return indented(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 
 // typedRows has a line for each command, with files of DIR. One that calls no store, or another one, has none.
 var typedRows = map[string]string{
-	"pool list": "", "pool tree": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
+	"pool list": "", "pool tree": "", "pool free": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
 	"pool drain": "pods", "pool remove": "lb --yes", "pool split": "lb 1", "pool merge": "whole left right",
 	"address list": "", "address show": "10.1.0.48", "handle show": "web-0", "host list": "", "host show": "a", "host remove": "a --yes",
 	"block list": "", "block show": "10.1.0.48", "assign": "--host z --handle new", "release": "--handle web-0 --yes",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,7 +24,10 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := t.TempDir() + "/export"
-	err := create(name, make([]byte, 1<<20))
+	err := create(name, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, 1<<20))
+		return err
+	})
 	status, _, stderr := call(t, env, "pool", "list")
 	if back := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); back != nil {
 		t.Fatal(back)

@@ -121,7 +121,7 @@ func (a *app) hostListCommand() *cobra.Command {
 				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
 			}
 			if a.labels.from = notIn; notIn != "" {
-				if err := a.loadLabels(cmd.Context()); err != nil {
+				if err := a.loadLabels(); err != nil {
 					return err
 				}
 				if a.labels.cut {
@@ -145,7 +145,7 @@ func (a *app) hostListCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&notIn, "not-in", "", "only hosts that this `FILE` lacks, or kube for the API server's nodes")
+	c.Flags().StringVar(&notIn, "not-in", "", "only hosts that this `FILE` lacks, - for standard input")
 	c.Flags().StringVar(&sort, "sort", "name", "`BY` name, addresses, blocks or borrowed")
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,8 +24,8 @@ type inventory struct {
 	Config       *configView    `json:"config,omitempty"`
 	Reservations []string       `json:"reservations,omitempty"`
 	Pools        []poolEntry    `json:"pools"`
-	Blocks       []blockEntry   `json:"blocks,omitempty"`
 	Addresses    []addressEntry `json:"addresses"`
+	Blocks       []blockEntry   `json:"blocks,omitempty"`
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
@@ -98,6 +99,19 @@ func addressEntryOf(al alloc.Allocation) addressEntry {
 
 // take reads the inventory of a store.
 func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
+	inv, err := takeSettings(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	err = eachEntry(ctx, e, netip.Prefix{}, func(entry addressEntry) error {
+		inv.Addresses = append(inv.Addresses, entry)
+		return nil
+	}, func(b blockEntry) { inv.Blocks = append(inv.Blocks, b) })
+	return inv, err
+}
+
+// takeSettings is take without blocks and addresses.
+func takeSettings(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 	all, err := e.Pools(ctx)
 	if err != nil {
 		return nil, err
@@ -117,22 +131,35 @@ func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 	for _, p := range all {
 		inv.Pools = append(inv.Pools, entryOf(p))
 	}
-	for b, err := range e.Operator().Blocks(ctx, netip.Prefix{}) {
-		if err != nil {
-			return nil, err
-		}
-		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
+	return inv, nil
+}
+
+// entriesOf yields the holders of the addresses of a block, and what cools.
+func entriesOf(b *block.Block) iter.Seq[addressEntry] {
+	return func(yield func(addressEntry) bool) {
 		for al := range b.All() {
 			if al.Cooling {
-				inv.Addresses = append(inv.Addresses, addressEntryOf(al))
+				if !yield(addressEntryOf(al)) {
+					return
+				}
 				continue
 			}
 			for h := range al.Holders() {
-				inv.Addresses = append(inv.Addresses, addressEntryOf(h))
+				if !yield(addressEntryOf(h)) {
+					return
+				}
 			}
 		}
 	}
-	return inv, nil
+}
+
+// outside reports whether an address or a prefix lies outside of another one; the zero prefix has all inside.
+func outside(in netip.Prefix, text string) bool {
+	if !in.IsValid() {
+		return false
+	}
+	p, err := parsePrefix(text)
+	return err == nil && !p.Overlaps(in)
 }
 
 // keep leaves what overlaps a prefix; the zero prefix leaves all.
@@ -140,13 +167,9 @@ func (inv *inventory) keep(in netip.Prefix) {
 	if !in.IsValid() {
 		return
 	}
-	outside := func(text string) bool {
-		p, err := parsePrefix(text)
-		return err == nil && !p.Overlaps(in)
-	}
-	inv.Pools = slices.DeleteFunc(inv.Pools, func(p poolEntry) bool { return outside(p.Prefix) })
-	inv.Blocks = slices.DeleteFunc(inv.Blocks, func(b blockEntry) bool { return outside(b.Block) })
-	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return outside(e.Address) })
+	inv.Pools = slices.DeleteFunc(inv.Pools, func(p poolEntry) bool { return outside(in, p.Prefix) })
+	inv.Blocks = slices.DeleteFunc(inv.Blocks, func(b blockEntry) bool { return outside(in, b.Block) })
+	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return outside(in, e.Address) })
 	inv.Reservations = slices.DeleteFunc(inv.Reservations, func(text string) bool {
 		r, err := parseRange(text)
 		return err == nil && !r.Overlaps(netipx.RangeOfPrefix(in))

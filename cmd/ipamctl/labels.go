@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -25,26 +20,21 @@ type hostLabels struct {
 	of   map[string]map[string]string // by host
 }
 
-const labelsHelp = `Pools may select hosts by labels, which the store does not keep. --labels names them: kube for the nodes of the API server that the
-kubeconfig names, the output of kubectl get nodes -o json or -o yaml in a file, or a file with a host and its labels on each line, as
-in "worker-1 zone=a,disk=ssd". sweep --unselected needs "# end" as
-the last line of such a file.`
+const labelsHelp = `Pools may select hosts by labels, which the store does not keep. --labels names a file with the output
+of kubectl get nodes -o json or -o yaml, or with a host and its labels on each line, as in "worker-1 zone=a,disk=ssd"; - is standard
+input. sweep --unselected needs "# end" as the last line of such a file.`
 
 // labelsFlag gives a command --labels.
 func (a *app) labelsFlag(c *cobra.Command) *cobra.Command {
 	c.Long = strings.TrimSpace(c.Long + "\n\n" + labelsHelp)
-	c.Flags().StringVar(&a.labels.from, "labels", "", "the labels of hosts: a `FILE`, or kube for the API server's nodes")
+	c.Flags().StringVar(&a.labels.from, "labels", "", "the labels of hosts: a `FILE`, - for standard input")
 	return c
 }
 
 // loadLabels reads what --labels names.
-func (a *app) loadLabels(ctx context.Context) (err error) {
-	switch a.labels.from {
-	case "":
+func (a *app) loadLabels() (err error) {
+	if a.labels.from == "" {
 		return nil
-	case "kube":
-		a.labels.of, err = nodeLabels(ctx)
-		return err
 	}
 	text, err := a.readFile(a.labels.from)
 	if err != nil {
@@ -100,31 +90,6 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 		return nil, fail(exitRefused, "%s: the list of hosts is empty", file)
 	}
 	return of, nil
-}
-
-// nodeLabels asks the API server.
-func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
-	if err != nil {
-		return nil, fail(exitUnavailable, "--labels kube: no cluster: %v", err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	of := map[string]map[string]string{}
-	for next := ""; ; {
-		list, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
-		if err != nil {
-			return nil, fmt.Errorf("--labels kube: %w", err)
-		}
-		for i := range list.Items {
-			of[list.Items[i].GetName()] = list.Items[i].GetLabels()
-		}
-		if next = list.GetContinue(); next == "" {
-			return of, nil
-		}
-	}
 }
 
 // labelsOf is the function of that name that an engine gets; nil without --labels.

@@ -12,19 +12,13 @@ import (
 	"time"
 )
 
-// Each change of another program is printed once, on every store. A file is looked at from time to time; other stores deliver every
-// commit.
+// Each change of another program is printed once, on every store that delivers its commits.
 func TestWatch(t *testing.T) {
-	t.Run("bolt", func(t *testing.T) { testWatch(t, newBolt(t, cluster(t)), false) })
-	t.Run("sqlite", func(t *testing.T) { testWatch(t, newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite"), true) })
-	t.Run("etcd", func(t *testing.T) { testWatch(t, newEtcd(t), true) })
+	t.Run("sqlite", func(t *testing.T) { testWatch(t, newStore(t, "sqlite://"+t.TempDir()+"/ipam.sqlite")) })
+	t.Run("etcd", func(t *testing.T) { testWatch(t, newEtcd(t)) })
 }
 
-func testWatch(t *testing.T, name string, delivered bool) {
-	count, removal := "6", []string{"pool removed         192.0.2.0/27  lb", "block returned       192.0.2.16/29  host:a"}
-	if delivered {
-		count, removal = "7", []string{"pool changed         192.0.2.0/27  lb disabled=false -> lb disabled=true", removal[1], removal[0]}
-	}
+func testWatch(t *testing.T, name string) {
 	r, w := io.Pipe()
 	errs, errw := io.Pipe()
 	a := &app{stdin: strings.NewReader(""), stdout: w, stderr: errw, getenv: func(k string) string { return map[string]string{"IPAMCTL_STORE": name}[k] }, now: func() time.Time { return noon }}
@@ -32,7 +26,7 @@ func testWatch(t *testing.T, name string, delivered bool) {
 	defer cancel()
 	status := make(chan int, 1)
 	go func() {
-		status <- a.run(ctx, []string{"watch", "-n", count, "--interval", "10ms"})
+		status <- a.run(ctx, []string{"watch", "-n", "7"})
 		w.Close()
 		errw.Close()
 	}()
@@ -51,7 +45,8 @@ func testWatch(t *testing.T, name string, delivered bool) {
 		{"pool add more 10.3.0.0/24", []string{"pool added           10.3.0.0/24  more"}},
 		{"release --handle x --yes", []string{"released             192.0.2.16  x on host:a"}},
 		{"host remove a --yes --dry-run", nil},
-		{"pool remove lb --yes", removal},
+		{"pool remove lb --yes", []string{"pool changed         192.0.2.0/27  lb disabled=false -> lb disabled=true", "block returned       192.0.2.16/29  host:a",
+			"pool removed         192.0.2.0/27  lb"}},
 	} {
 		if s, _, stderr := call(t, env, strings.Fields(c.change)...); s != exitOK {
 			t.Fatal(stderr)
@@ -62,10 +57,6 @@ func testWatch(t *testing.T, name string, delivered bool) {
 				t.Fatalf("%s: %q, want %q", c.change, got, c.want)
 			}
 			got = append(got, strings.TrimPrefix(lines.Text(), "2026-03-01T12:00:00Z  "))
-		}
-		if !delivered { // a look may come between two commits
-			slices.Sort(got)
-			slices.Sort(c.want)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Fatalf("%s: %q, want %q", c.change, got, c.want)
@@ -95,7 +86,7 @@ func TestManual(t *testing.T) {
 	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
 		t.Error(out)
 	}
-	for line, want := range map[string]string{"host list --sort": "borrowed\n", "map --view": "sizes\n", "block list --pool": "pods6\t", "diff --format": "in-use\n"} {
+	for line, want := range map[string]string{"host list --sort": "borrowed\n", "block list --pool": "pods6\t", "diff --format": "whereabouts\n"} {
 		if _, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, append(append([]string{"__complete"}, strings.Fields(line)...), "")...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", line, out)
 		}

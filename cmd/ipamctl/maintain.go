@@ -129,7 +129,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		Long: "sweep writes what time has ended: leases and cooldowns. It forgets old request keys and sticky handles, and with --idle-after\n" +
 			"or --unselected it gives back blocks. It is not needed beside a service that calls Operator.Sweep every minute.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.loadLabels(cmd.Context()); err != nil {
+			if err := a.loadLabels(); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {

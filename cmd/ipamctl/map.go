@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -18,9 +17,7 @@ import (
 
 // mapFlags are those of map.
 type mapFlags struct {
-	by, host, order, view, in, svg, diff, candidates string
-	fit, cells                                       int
-	ascii                                            bool
+	by, host, order, in, svg, diff, candidates string
 }
 
 func (a *app) mapCommand() *cobra.Command {
@@ -28,10 +25,10 @@ func (a *app) mapCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "map [POOL...]", Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completePools,
 		Short: "Draw pools: what is free, used, reserved, cooling, borrowed, without owner, leaked",
-		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, with --order rows in rows, or with --view\n" +
-			"sizes a row for each prefix length with where such a prefix is free. On a terminal it draws with colours; with --svg it writes\n" +
-			"a picture whose cells tell prefix, state, holder and count under the pointer; -o json prints the cells. Of a pool with more\n" +
-			"blocks than can be drawn, such as one of IPv6, it draws those in which something is, in rows.",
+		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, or with --order rows in rows. With --svg it\n" +
+			"writes a picture whose cells tell prefix, state, holder and count under the pointer. Of a pool with more blocks than can be\n" +
+			"drawn, such as one of IPv6, it draws those in which something is, in rows. pool free, block list and address list print the same\n" +
+			"as rows.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -40,44 +37,28 @@ func (a *app) mapCommand() *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.by, "by", "state", "colour by `WHAT`: state, host or pool")
-	flags.StringVar(&f.host, "host", "", "colour only what this `HOST` has")
+	flags.StringVar(&f.by, "by", "state", "draw by `WHAT`: state or host")
+	flags.StringVar(&f.host, "host", "", "draw only what this `HOST` has")
 	flags.StringVar(&f.order, "order", "hilbert", "the `ORDER` of the cells: hilbert or rows")
-	flags.StringVar(&f.view, "view", "hilbert", "the `VIEW`: hilbert or sizes")
-	flags.IntVar(&f.fit, "fit", 0, "show where a prefix of this `LENGTH` is free")
 	flags.StringVar(&f.in, "in", "", "draw only this `PREFIX`")
-	flags.IntVar(&f.cells, "cells", 4096, "the most cells of a picture in -o json, yaml and csv")
 	flags.StringVar(&f.svg, "svg", "", "write a picture to this `FILE`, - for standard output")
 	flags.StringVar(&f.diff, "diff", "", "show what changed since the state of this other `STORE`, such as a backup")
 	flags.StringVar(&f.candidates, "candidates", "", "mark the leak candidates in this `FILE` of gc")
-	flags.BoolVar(&f.ascii, "ascii", false, "draw in plain ASCII")
 	return c
 }
 
 func (f *mapFlags) check() error {
-	if !slices.Contains([]string{"state", "host", "pool"}, f.by) {
-		return fail(exitUsage, "--by %s: state, host or pool is needed", f.by)
-	}
-	if !slices.Contains([]string{"hilbert", "sizes"}, f.view) {
-		return fail(exitUsage, "--view %s: hilbert or sizes is needed", f.view)
+	if f.by != "state" && f.by != "host" {
+		return fail(exitUsage, "--by %s: state or host is needed", f.by)
 	}
 	if f.order != "hilbert" && f.order != "rows" {
 		return fail(exitUsage, "--order %s: hilbert or rows is needed", f.order)
-	}
-	if f.host != "" && f.by != "state" && f.by != "host" {
-		return fail(exitUsage, "--host colours a host; --by %s does not go with it", f.by)
 	}
 	if f.host != "" {
 		f.by = "host"
 	}
 	if f.diff != "" && f.by != "state" {
 		return fail(exitUsage, "--diff shows states; --by %s does not go with it", f.by)
-	}
-	if f.cells == 0 || f.fit > 128 {
-		return fail(exitUsage, "--cells %d, --fit %d: a picture has a cell, and no prefix is longer than /128", f.cells, f.fit)
-	}
-	if f.fit != 0 {
-		f.view = "sizes"
 	}
 	if f.svg != "-" && f.svg != "" && exists(f.svg) {
 		return fail(exitConflict, "%s exists", f.svg)
@@ -100,9 +81,9 @@ func (a *app) drawMap(ctx context.Context, e *ipset.Engine, f *mapFlags, names [
 	case f.svg != "":
 		return a.writeSVG(f, pictures)
 	case a.format != "table":
-		return a.print(cellListing(pictures, f))
+		return fail(exitUsage, "-o %s: a map is a picture; pool free, block list and address list print rows", a.format)
 	}
-	return a.writeText(f, pictures)
+	return a.writeText(pictures)
 }
 
 // pictures reads what is drawn.
@@ -144,17 +125,9 @@ func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names 
 		if in.IsValid() && !in.Overlaps(space.Pool) {
 			continue
 		}
-		if f.fit > space.Pool.Addr().BitLen() {
-			return nil, fail(exitUsage, "--fit %d: pool %s is of IPv4, whose longest prefix is /32", f.fit, space.Name)
-		}
-		p := addrmap.Picture{Space: space, ByLabel: f.by != "state", Rows: f.order == "rows", Bits: f.fit}
+		p := addrmap.Picture{Space: space, ByLabel: f.by != "state", Rows: f.order == "rows"}
 		if in.IsValid() && in.Bits() > space.Pool.Bits() {
 			p.Prefix = in
-		}
-		if f.by == "pool" {
-			for i := range space.Spans {
-				space.Spans[i].Label = space.Name
-			}
 		}
 		out = append(out, p)
 	}
@@ -192,25 +165,19 @@ func (a *app) compareWith(ctx context.Context, other string, s *surveyor, spaces
 }
 
 func (a *app) writeSVG(f *mapFlags, pictures []addrmap.Picture) error {
-	var out bytes.Buffer
-	if err := addrmap.SVG(&out, addrmap.SVGStyle{Sizes: f.view != "hilbert"}, pictures...); err != nil {
-		return err
-	}
+	write := func(w io.Writer) error { return addrmap.SVG(w, addrmap.SVGStyle{}, pictures...) }
 	if f.svg == "-" {
-		_, err := a.stdout.Write(out.Bytes())
-		return err
+		return write(a.stdout)
 	}
-	return create(f.svg, out.Bytes())
+	return create(f.svg, write)
 }
 
-func (a *app) writeText(f *mapFlags, pictures []addrmap.Picture) error {
-	views := map[string]addrmap.View{"hilbert": addrmap.Hilbert, "sizes": addrmap.Sizes}
-	style := addrmap.TextStyle{View: views[f.view], Color: a.colored(), ASCII: f.ascii, Columns: a.columns()}
+func (a *app) writeText(pictures []addrmap.Picture) error {
 	for i, p := range pictures {
 		if i > 0 {
 			fmt.Fprintln(a.stdout)
 		}
-		if err := addrmap.Text(a.stdout, p, style); err != nil {
+		if err := addrmap.Text(a.stdout, p, a.columns()); err != nil {
 			return err
 		}
 	}
@@ -227,73 +194,42 @@ func (a *app) columns() int {
 	return 0
 }
 
-// cellView is a cell in JSON.
-type cellView struct {
-	Pool   string           `json:"pool"`
-	Prefix string           `json:"prefix"`
-	State  string           `json:"state"`
-	Level  int              `json:"eighths"`
-	Label  string           `json:"label,omitempty"`
-	Labels int              `json:"labels,omitempty"`
-	Counts map[string]count `json:"addresses"`
-	X      int              `json:"x"`
-	Y      int              `json:"y"`
-	W      int              `json:"w"`
-	H      int              `json:"h"`
+// freeView is a free prefix in JSON.
+type freeView struct {
+	Pool      string `json:"pool"`
+	Prefix    string `json:"prefix"`
+	State     string `json:"state"`
+	Owner     string `json:"owner,omitempty"`
+	Addresses count  `json:"addresses"`
 }
 
-// fitView is a row of the view by size in JSON.
-type fitView struct {
-	Pool    string `json:"pool"`
-	Bits    int    `json:"bits"`
-	Count   count  `json:"count"`
-	First   string `json:"first,omitempty"`
-	InBlock bool   `json:"inBlock,omitempty"`
-}
-
-// cellListing lists the squares of pictures, or the rows of the view by size.
-func cellListing(pictures []addrmap.Picture, f *mapFlags) *listing {
-	if f.view == "sizes" {
-		return fitListing(pictures, f)
+func (a *app) poolFreeCommand() *cobra.Command {
+	var fit int
+	c := &cobra.Command{
+		Use: "free [POOL...]", Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completePools,
+		Short: "List the free prefixes of pools",
+		Long: "free prints the largest aligned prefixes in which nothing is held, cooling or reserved: those outside of every block are free, those\n" +
+			"in a block are idle, and only its owner takes of them. With --fit it prints those in which a prefix of that length has room.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+				l := &listing{columns: []string{"POOL", "PREFIX", "STATE", "OWNER", "ADDRESSES"}, empty: "no such prefix is free"}
+				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					s := surveyor{by: "state"}
+					spaces, err := s.spaces(ctx, e, args)
+					for _, space := range spaces {
+						for p, sp := range space.Gaps() {
+							if fit > 0 && p.Bits() > fit {
+								continue
+							}
+							v := freeView{space.Name, p.String(), sp.State.String(), sp.Label, count{alloc.Count(addrmap.SizeOf(p))}}
+							l.add(v.Prefix, v, v.Pool, v.Prefix, v.State, v.Owner, v.Addresses.String())
+						}
+					}
+					return err
+				})
+			})
+		},
 	}
-	order := 0
-	for 1<<(order+1) <= f.cells && order < 20 {
-		order++
-	}
-	l := &listing{columns: []string{"POOL", "PREFIX", "STATE", "EIGHTHS", "LABEL", "LABELS"}}
-	for _, p := range pictures {
-		in := p.Prefix
-		if !in.IsValid() {
-			in = p.Space.Pool
-		}
-		panel := p.Space.Panel(in, order, p.Rows)
-		for _, q := range panel.Squares(p.ByLabel) {
-			v := cellView{Pool: p.Space.Name, Prefix: q.Prefix.String(), State: q.State.String(), Level: q.Level, Label: q.Label, Labels: max(q.Labels, 0),
-				Counts: map[string]count{}, X: q.X, Y: q.Y, W: q.W, H: q.H}
-			for st, k := range q.Counts {
-				if !k.IsZero() {
-					v.Counts[addrmap.State(st).String()] = count{alloc.Count(k)}
-				}
-			}
-			l.add(v.Prefix, v, v.Pool, v.Prefix, v.State, fmt.Sprint(v.Level), v.Label, fmt.Sprint(v.Labels))
-		}
-	}
-	return l
-}
-
-func fitListing(pictures []addrmap.Picture, f *mapFlags) *listing {
-	l := &listing{columns: []string{"POOL", "BITS", "COUNT", "FIRST", "IN BLOCK"}}
-	for _, p := range pictures {
-		for _, fit := range p.Space.Sizes(0) {
-			if f.fit != 0 && fit.Bits != f.fit {
-				continue
-			}
-			v := fitView{Pool: p.Space.Name, Bits: fit.Bits, Count: count{alloc.Count(fit.Count)}, InBlock: fit.InBlock}
-			if fit.First.IsValid() {
-				v.First = fit.First.String()
-			}
-			l.add(v.First, v, v.Pool, fmt.Sprint(v.Bits), v.Count.String(), v.First, fmt.Sprint(v.InBlock))
-		}
-	}
-	return l
+	c.Flags().IntVar(&fit, "fit", 0, "only those with room for a prefix of this `LENGTH`")
+	return c
 }

@@ -39,13 +39,14 @@ func TestMap(t *testing.T) {
 		}
 	}
 	transcript(t, "map.txt", env,
-		"map", "map pods --by host", "map pods --by host --ascii", "map pods --order rows", "map pods --host b --order rows", "map pods6", "map --order x", "map --host b --by pool", "map --by pool --in 10.1.0.0/25", "map pods --view sizes", "map pods --fit 27",
-		"map pods --candidates "+dir+"/c.json", "map pods --diff bolt://"+old, "map pods -o csv", "map pods --cells 4 -o json", "map pods --fit 27 -o json",
-		"map none", "map --in 10.9.0.0/16", "map --by size", "map --view tree", "map --diff bolt://"+old+" --by host", "map --candidates "+dir+"/used.txt")
+		"map", "map pods --by host", "map pods --order rows", "map pods --host b --order rows", "map pods6", "map --order x", "map --by host --in 10.1.0.0/25",
+		"map pods --candidates "+dir+"/c.json", "map pods --diff bolt://"+old, "map pods -o csv",
+		"pool free", "pool free pods --fit 27", "pool free pods pods6 --fit 26 -o csv", "pool free lb -o json", "pool free none",
+		"map none", "map --in 10.9.0.0/16", "map --by size", "map --diff bolt://"+old+" --by host", "map --candidates "+dir+"/used.txt")
 }
 
 // Lists and maps agree about what is free, of nested pools, ranges, subnets and reservations: the largest free prefix of a list is the
-// largest of which the map has a place, and no place is in another pool or kept back.
+// largest of the list of free ones, and none of these is in another pool or kept back.
 func TestFreeSpaceHasOneTruth(t *testing.T) {
 	name := newBolt(t, func(e *ipset.Engine) {
 		for _, p := range []alloc.Pool{
@@ -71,30 +72,26 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	for _, p := range listed {
-		_, out, _ := call(t, env, "map", p.Name, "--view", "sizes", "-o", "json")
-		var fits []struct {
-			Bits    int
-			First   string
-			Count   json.Number
-			InBlock bool
-		}
-		if err := json.Unmarshal([]byte(out), &fits); err != nil {
+		_, out, _ := call(t, env, "pool", "free", p.Name, "-o", "json")
+		var free []struct{ Prefix, State string }
+		if err := json.Unmarshal([]byte(out), &free); err != nil {
 			t.Fatal(err, out)
 		}
 		largest := ""
-		for _, f := range fits {
-			if f.First != "" && !f.InBlock && largest == "" {
-				largest = f.First
+		bits := 129
+		for _, f := range free {
+			if n := netip.MustParsePrefix(f.Prefix).Bits(); f.State == "free" && n < bits {
+				largest, bits = f.Prefix, n
 			}
 		}
 		if p.Name == "claimed" && largest != "" {
 			t.Errorf("a pool of which every block is taken has %s", largest)
 		}
 		if largest != p.LargestFree {
-			t.Errorf("%s: the list says %q, the map %q", p.Name, p.LargestFree, largest)
+			t.Errorf("%s: the pool has %q, the list of what is free %q", p.Name, p.LargestFree, largest)
 		}
 	}
-	if status, out, _ := call(t, env, "map", "outer", "--fit", "28"); status != exitOK || strings.Contains(out, "10.0.0.1") {
+	if status, out, _ := call(t, env, "pool", "free", "outer", "--fit", "28"); status != exitOK || strings.Contains(out, "10.0.0.1") {
 		t.Error(out)
 	}
 }

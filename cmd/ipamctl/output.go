@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/ipalloc/ipalloc/internal/addr"
+	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -36,6 +35,14 @@ type listing struct {
 	detail *listing
 	// empty is what the table says if there is no row.
 	empty string
+	// long is a list that is printed as it comes, and never held as a whole; flush prints and forgets the rows there are.
+	long  bool
+	flush func() error
+	err   error // of flush
+
+	begun  bool   // rows have been printed
+	widths []int  // of the columns of a table
+	left   []bool // the columns of a table that are no numbers
 }
 
 // row is one thing: what -o name prints, what tables and CSV print, and what JSON and YAML print.
@@ -45,71 +52,112 @@ type row struct {
 	item  any
 }
 
+// mostHeld is how many rows of a list are held before they are printed.
+const mostHeld = 4096
+
 func (l *listing) add(name string, item any, cells ...string) {
 	l.rows = append(l.rows, row{name, cells, item})
+	if l.flush != nil && len(l.rows) == mostHeld && l.err == nil {
+		l.err = l.flush()
+	}
 }
 
 // print writes an answer in the format that was asked for.
 func (a *app) print(l *listing) error {
-	switch a.format {
-	case "json", "yaml":
-		return a.printItems(l)
-	case "name":
+	if err := a.printRows(l); err != nil {
+		return err
+	}
+	switch {
+	case a.format == "json" && l.begun && !l.single:
+		fmt.Fprintln(a.stdout, "\n]")
+	case (a.format == "json" || a.format == "yaml") && !l.begun:
+		fmt.Fprintln(a.stdout, "[]")
+	case a.format == "table" && !l.begun && l.empty != "":
+		a.note("%s", l.empty)
+	}
+	return l.err
+}
+
+// printRows writes the rows there are.
+func (a *app) printRows(l *listing) error {
+	write := map[string]func(*listing) error{"json": a.printJSON, "yaml": a.printYAML, "csv": a.printCSV}[a.format]
+	switch {
+	case a.format == "name":
 		for _, r := range l.rows {
 			fmt.Fprintln(a.stdout, printable(r.name))
 		}
+	case len(l.rows) == 0 && a.format != "csv":
 		return nil
-	case "csv":
-		w := csv.NewWriter(a.stdout)
-		header := make([]string, len(l.columns))
-		for i, c := range l.columns {
-			header[i] = strings.ToLower(c)
-		}
-		_ = w.Write(header)
-		for _, r := range l.rows {
-			_ = w.Write(csvCells(r.cells))
-		}
-		w.Flush()
-		return w.Error()
-	}
-	switch {
-	case len(l.rows) == 0:
-		if l.empty != "" {
-			a.note("%s", l.empty)
-		}
-		return nil
-	case l.single:
-		return a.printSingle(l)
-	default:
-		return writeTable(a.stdout, l.columns, l.rows)
-	}
-}
-
-// printItems writes JSON or YAML.
-func (a *app) printItems(l *listing) error {
-	var v any
-	if l.single && len(l.rows) == 1 {
-		v = l.rows[0].item
-	} else {
-		items := make([]any, len(l.rows))
-		for i, r := range l.rows {
-			items[i] = r.item
-		}
-		v = items
-	}
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	if a.format == "yaml" {
-		if text, err = yaml.JSONToYAML(text); err != nil {
+	case write != nil:
+		if err := write(l); err != nil {
 			return err
 		}
-		_, err = a.stdout.Write(text)
-		return err
+	case l.single:
+		if err := a.printSingle(l); err != nil {
+			return err
+		}
+	default:
+		if err := l.writeTable(a.stdout); err != nil {
+			return err
+		}
 	}
-	_, err = a.stdout.Write(append(text, '\n'))
+	l.begun = true
+	return nil
+}
+
+// printJSON writes an object, or the next elements of an array.
+func (a *app) printJSON(l *listing) error {
+	indent := "  "
+	if l.single = l.single && len(l.rows) == 1; l.single {
+		indent = ""
+	}
+	for i, r := range l.rows {
+		text, err := json.MarshalIndent(r.item, indent, "  ")
+		if err != nil {
+			return err
+		}
+		switch {
+		case l.single:
+			text = append(text, '\n')
+		case i > 0 || l.begun:
+			text = slices.Concat([]byte(",\n  "), text)
+		default:
+			text = slices.Concat([]byte("[\n  "), text)
+		}
+		if _, err := a.stdout.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printYAML writes an object, or the next elements of a sequence.
+func (a *app) printYAML(l *listing) error {
+	items := make([]any, len(l.rows))
+	for i, r := range l.rows {
+		items[i] = r.item
+	}
+	var v any = items
+	if l.single && len(items) == 1 {
+		v = items[0]
+	}
+	text, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = a.stdout.Write(text)
+	}
 	return err
+}
+
+func (a *app) printCSV(l *listing) error {
+	w := csv.NewWriter(a.stdout)
+	if !l.begun {
+		_ = w.Write(strings.Split(strings.ToLower(strings.Join(l.columns, "\n")), "\n"))
+	}
+	for _, r := range l.rows {
+		_ = w.Write(csvCells(r.cells))
+	}
+	w.Flush()
+	return w.Error()
 }
 
 // printSingle writes a line for each column that has a value, and the table that follows.
@@ -127,28 +175,29 @@ func (a *app) printSingle(l *listing) error {
 		return nil
 	}
 	fmt.Fprintln(a.stdout)
-	return writeTable(a.stdout, l.detail.columns, l.detail.rows)
+	return l.detail.writeTable(a.stdout)
 }
 
-// writeTable writes a table whose numbers are aligned on the right.
-func writeTable(w io.Writer, columns []string, rows []row) error {
-	widths, left := make([]int, len(columns)), make([]bool, len(columns))
-	for i, c := range columns {
-		widths[i] = utf8.RuneCountInString(c)
+// writeTable writes rows of a table whose numbers are aligned on the right. A later part has no head, and columns as wide or wider.
+func (l *listing) writeTable(w io.Writer) error {
+	rows := l.rows
+	if !l.begun {
+		rows = append([]row{{cells: l.columns}}, rows...)
+		l.widths, l.left = make([]int, len(l.columns)), make([]bool, len(l.columns))
 	}
-	for _, r := range rows {
+	for n, r := range rows {
 		for i, c := range r.cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(printable(c)))
-			left[i] = left[i] || c != "" && c != "-" && !isNumber(c)
+			l.widths[i] = max(l.widths[i], utf8.RuneCountInString(printable(c)))
+			l.left[i] = l.left[i] || c != "" && c != "-" && !isNumber(c) && (n > 0 || l.begun)
 		}
 	}
 	var out strings.Builder
-	line := func(cells []string) {
+	for _, r := range rows {
 		var s strings.Builder
-		for i, c := range cells {
+		for i, c := range r.cells {
 			c = printable(c)
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if left[i] {
+			pad := strings.Repeat(" ", l.widths[i]-utf8.RuneCountInString(c))
+			if l.left[i] {
 				s.WriteString(c + pad)
 			} else {
 				s.WriteString(pad + c)
@@ -156,10 +205,6 @@ func writeTable(w io.Writer, columns []string, rows []row) error {
 			s.WriteString("  ")
 		}
 		out.WriteString(strings.TrimRight(s.String(), " ") + "\n")
-	}
-	line(columns)
-	for _, r := range rows {
-		line(r.cells)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -170,36 +215,14 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789.<> %^~") == "" && strings.Count(s, ".") < 2
 }
 
-// printable replaces what is not printable, because names come from others: an escape sequence in
-// one must not reach the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// printable replaces what is not printable.
+func printable(s string) string { return addrmap.Printable(s) }
 
 // count is a number of addresses. In JSON it is a number below 2^53, which every reader of JSON keeps
 // exactly, and a string from there on.
 type count struct{ alloc.Count }
 
-// String returns the number; from 2^40 on, the next power of two, with ~ before one that is not exact.
-func (c count) String() string {
-	if c.Hi == 0 && c.Lo < 1<<40 {
-		return fmt.Sprint(c.Lo)
-	}
-	k := bits.Len64(c.Lo) - 1
-	if c.Hi != 0 {
-		k = 63 + bits.Len64(c.Hi)
-	}
-	if bits.OnesCount64(c.Hi)+bits.OnesCount64(c.Lo) == 1 {
-		return fmt.Sprintf("2^%d", k)
-	}
-	half := addr.U128(c.Count).Shr(uint(k-1)).Lo & 1 // whether it is nearer to the power above
-	return fmt.Sprintf("~2^%d", k+int(half))
-}
+func (c count) String() string { return addrmap.Number(addr.U128(c.Count)) }
 
 func (c count) MarshalJSON() ([]byte, error) {
 	if c.Hi == 0 && c.Lo < 1<<53 {
@@ -208,18 +231,5 @@ func (c count) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + c.Count.String() + `"`), nil
 }
 
-// percent returns the share of c in all. "0 %" and "100 %" are said only of none and of all.
-func percent(c, all alloc.Count) string {
-	switch part := 100 * c.Ratio(all); {
-	case c.IsZero() || all.IsZero():
-		return "0 %"
-	case c == all:
-		return "100 %"
-	case part < 0.1:
-		return "<0.1 %"
-	case part > 99.9:
-		return ">99.9 %"
-	default:
-		return fmt.Sprintf("%.1f %%", part)
-	}
-}
+// percent returns the share of c in all.
+func percent(c, all alloc.Count) string { return addrmap.Percent(addr.U128(c), addr.U128(all)) }

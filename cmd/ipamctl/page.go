@@ -109,14 +109,13 @@ type rows struct {
 	More bool  `json:"more,omitempty"` // there are more
 }
 
-func (r *rows) addAll(l *listing) bool {
+func (r *rows) addAll(l *listing) {
 	for _, x := range l.rows {
 		if r.More = len(r.Rows) >= mostRows; r.More {
-			return false
+			return
 		}
 		r.Rows = append(r.Rows, x.item)
 	}
-	return true
 }
 
 func (p *page) poolRows(ctx context.Context, e *ipset.Engine, _ *http.Request) (any, error) {
@@ -163,10 +162,11 @@ func (p *page) addressRows(ctx context.Context, e *ipset.Engine, r *http.Request
 		if err != nil {
 			return nil, err
 		}
-		l := &listing{}
-		addAllocations(l, b, all, func(al alloc.Allocation) bool { return in.Contains(al.Address) })
-		if !out.addAll(l) {
-			break
+		for v := range viewsOf(b, all, func(al alloc.Allocation) bool { return in.Contains(al.Address) }) {
+			if out.More = len(out.Rows) >= mostRows; out.More {
+				return out, nil
+			}
+			out.Rows = append(out.Rows, v)
 		}
 	}
 	return out, nil
@@ -247,8 +247,8 @@ func (p *page) changeRows(context.Context, *ipset.Engine, *http.Request) (any, e
 func (p *page) svg(w http.ResponseWriter, r *http.Request) {
 	p.reading.RLock()
 	defer p.reading.RUnlock()
-	f := mapFlags{by: cmp.Or(r.FormValue("by"), "state"), order: cmp.Or(r.FormValue("order"), "hilbert"), view: "hilbert", host: r.FormValue("host"),
-		in: r.FormValue("in"), cells: 1}
+	f := mapFlags{by: cmp.Or(r.FormValue("by"), "state"), order: cmp.Or(r.FormValue("order"), "hilbert"), host: r.FormValue("host"),
+		in: r.FormValue("in")}
 	width, _ := strconv.Atoi(r.FormValue("width")) // 0 is a width that is good to look at
 	var pictures []addrmap.Picture
 	err := f.check()

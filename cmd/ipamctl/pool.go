@@ -18,7 +18,7 @@ import (
 
 func (a *app) poolCommand() *cobra.Command {
 	c := &cobra.Command{Use: "pool", Short: "Show and change pools"}
-	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolTreeCommand(),
+	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolTreeCommand(), a.poolFreeCommand(),
 		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolDrainCommand(), a.poolSplitCommand(), a.poolMergeCommand(),
 		a.poolRemoveCommand())
 	return c

@@ -31,23 +31,16 @@ func (a *app) recordCommand() *cobra.Command {
 		Short: "Keep every change in a file, which history reads",
 		Long: "record writes the state that it finds, and then a line for every change; it syncs the file at the end of a commit. Started again, it goes on after the last\n" +
 			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. A recording is a\n" +
-			"reader beside the engines, which it costs nothing. It is for stores that deliver their commits; a bbolt file does so to its\n" +
-			"own process alone. It ends with Ctrl-C.",
+			"reader beside the engines, which it costs nothing. The commits of a bbolt file are seen by its\n" +
+			"owner alone: name the socket at which the service serves it. It ends with Ctrl-C.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := a.limit(cmd.Context())
 			defer cancel()
-			db, err := a.open(ctx, reading)
+			db, e, err := a.delivering(ctx)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			if db.location.Kind == "bolt" {
-				return fail(exitUsage, "record cannot follow a bbolt file, whose commits only the process that has it sees; watch compares its states")
-			}
-			e, err := a.engine(db)
-			if err != nil {
-				return err
-			}
 			r := recording{app: a, file: args[0], size: size, keep: keep, left: count}
 			err = r.run(ctx, e)
 			if errors.Is(err, errEnough) || errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
@@ -61,6 +54,9 @@ func (a *app) recordCommand() *cobra.Command {
 	c.Flags().IntVar(&keep, "keep", 10, "the `NUMBER` of old files that are kept")
 	return c
 }
+
+// errEnough ends a recording after as many changes as were asked for.
+var errEnough = errors.New("enough changes")
 
 // missingChanges is the change that says that the store has forgotten some.
 const missingChanges = "changes are missing"

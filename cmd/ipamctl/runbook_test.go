@@ -75,13 +75,18 @@ func typed(t *testing.T, line string) (status int, stderr string) {
 		t.Fatal(err)
 	}
 	line = strings.NewReplacer("SPACE", "blue", "POOL", "pods", "LIST", list, "FILE", dir+"/file", "HOST", "a", "HANDLE", "web-0", "ADDRESS", "10.1.0.0",
-		"NAME PREFIX", "new 10.77.0.0/24", "PREFIX", "10.1.0.240/30", "LARGER", "10.1.0.0/23", "--labels kube", "--labels "+labels).Replace(line)
-	if strings.Contains(line, "watch") {
+		"NAME PREFIX", "new 10.77.0.0/24", "PREFIX", "10.1.0.240/30", "LARGER", "10.1.0.0/23", "NODES", labels).Replace(line)
+	name := "bolt://" + dir + "/ipam.db"
+	if strings.Contains(line, "watch") { // which follows no bbolt file
 		line += " --timeout 100ms"
+		if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "copy", "sqlite://"+dir+"/ipam.sqlite"); status != exitOK {
+			t.Fatal(stderr)
+		}
+		name = "sqlite://" + dir + "/ipam.sqlite"
 	}
 	if strings.Contains(line, " gc ") || strings.HasPrefix(line, "gc ") {
 		line += " --yes"
 	}
-	status, _, stderr = call(t, map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/ipam.db"}, strings.Fields(line)...)
+	status, _, stderr = call(t, map[string]string{"IPAMCTL_STORE": name}, strings.Fields(line)...)
 	return status, stderr
 }

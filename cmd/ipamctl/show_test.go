@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 		"address show 10.1", "address show 10.9.9.9", "address show 10.1.0.1%eth0", "handle show nobody", "host show z", "block show 10.1.0.0/28",
 		"block show 10.1.0.0/33", "check --in-use "+env["dir"]+"/none", "pool list --store redis://x", "pool list --store bolt://"+env["dir"]+"/none.db",
 		"pool list --store etcd://127.0.0.1:1/x --timeout 100ms",
-		"map --fit 99 pods", "map --fit 129", "map --cells -5", "map --cells 0", "pool list --timeout -1s", "watch --interval -1s", "watch --interval 0",
+		"pool free --fit -5", "pool list --timeout -1s", "serve --interval -1s", "serve --interval 0", "watch", "record x",
 		"block list --pool nope", "block list --host nope", "assign --host z --handle y --pool pods6 --partial", "export --to "+env["dir"]+"/ipam.db",
 		"map --svg "+env["dir"]+"/ipam.db")
 	delete(env, "IPAMCTL_STORE")

@@ -54,31 +54,44 @@ func (a *app) eachSpace(ctx context.Context, e *ipset.Engine, f func(e *ipset.En
 // listSpaces has f add rows for each space that eachSpace visits. If there are several, each row says its space, but -o name
 // has only those of the space without a name, because its lines are arguments of other commands.
 func (a *app) listSpaces(ctx context.Context, e *ipset.Engine, l *listing, f func(e *ipset.Engine) error) error {
-	var of []string // the space of each row
-	spaces := 0
+	var all []*ipset.Engine
 	err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
-		if spaces++; spaces > 1 && a.format == "name" {
-			return nil
-		}
-		err := f(in)
-		for range len(l.rows) - len(of) {
-			of = append(of, in.Space())
-		}
-		return err
+		all = append(all, in)
+		return nil
 	})
-	switch {
-	case err != nil || spaces == 1:
-	case a.format == "name":
-		a.note("%s not listed: name one with --space", plural(spaces-1, "other space"))
-	default:
-		l.columns = append([]string{"SPACE"}, l.columns...)
-		for i := range l.rows {
-			r := &l.rows[i]
-			r.cells, r.item = append([]string{of[i]}, r.cells...), inSpace{of[i], r.item}
-		}
-	}
 	if err != nil {
 		return err
+	}
+	several := len(all) > 1 && a.format != "name"
+	if several {
+		l.columns = append([]string{"SPACE"}, l.columns...)
+	}
+	of := ""    // the space of the rows to come
+	marked := 0 // rows that say their space
+	mark := func() {
+		for ; several && marked < len(l.rows); marked++ {
+			r := &l.rows[marked]
+			r.cells, r.item = append([]string{of}, r.cells...), inSpace{of, r.item}
+		}
+	}
+	if l.long {
+		l.flush = func() error {
+			mark()
+			err := a.printRows(l)
+			l.rows, marked = l.rows[:0], 0
+			return err
+		}
+	}
+	for i, in := range all {
+		if i > 0 && a.format == "name" {
+			a.note("%s not listed: name one with --space", plural(len(all)-1, "other space"))
+			break
+		}
+		of = in.Space()
+		if err := f(in); err != nil {
+			return err
+		}
+		mark()
 	}
 	return a.print(l)
 }

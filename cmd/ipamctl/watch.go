@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
@@ -25,84 +23,52 @@ type changeView struct {
 	After  string `json:"after,omitempty"`
 }
 
-// changeWords name a difference of two states as a change.
-var changeWords = map[string]string{
-	"pool added": "pool added", "pool removed": "pool removed", "block added": "block claimed", "block removed": "block returned",
-	"block changed": "block claimed", "address added": "assigned", "address removed": "released", "address changed": "host changed",
-}
-
 func (a *app) watchCommand() *cobra.Command {
-	var interval time.Duration
 	var limit int
 	c := &cobra.Command{
 		Use: "watch", Args: cobra.NoArgs,
 		Short: "Print changes of pools, blocks and addresses as they come",
 		Long: "watch prints a line for every change: pools and settings, blocks claimed, orphaned and returned, addresses assigned, released,\n" +
-			"cooling and cooled, leases, hosts and attributes. The changes of a bbolt file are seen by its owner alone, so of a file watch compares\n" +
-			"the state at each interval with the one before: pools, blocks and holders; what is undone between two looks is not seen. With -o json\n" +
-			"it prints an object on each line. It ends with Ctrl-C.",
+			"cooling and cooled, leases, hosts and attributes. The changes of a bbolt file are seen by its owner alone: name the socket at which\n" +
+			"the service serves it. With -o json it prints an object on each line. It ends with Ctrl-C.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.limit(cmd.Context())
 			defer cancel()
-			err := a.watch(ctx, interval, limit)
+			err := a.watch(ctx, limit)
 			if errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
 				return nil // --timeout is how long to watch
 			}
 			return err
 		},
 	}
-	c.Flags().DurationVar(&interval, "interval", time.Second, "how often a bbolt file is looked at")
 	c.Flags().IntVarP(&limit, "count", "n", 0, "end after this many changes; 0 does not")
 	return c
 }
 
-// errEnough ends watching after as many changes as were asked for.
-var errEnough = errors.New("enough changes")
-
-func (a *app) watch(ctx context.Context, interval time.Duration, limit int) (err error) {
-	n := 0
-	tell := func(v changeView) error {
-		v.Time = timeText(a.now())
-		if err := a.printChange(v); err != nil {
-			return err
-		}
-		if n++; n == limit {
-			return errEnough
-		}
-		return nil
-	}
+// delivering opens a store that delivers its commits, and an engine on it.
+func (a *app) delivering(ctx context.Context) (*source, *ipset.Engine, error) {
 	db, err := a.open(ctx, reading)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := a.engine(db)
+	if err == nil && db.location.Kind == "bolt" {
+		err = fail(exitUsage, "the commits of a bbolt file are seen by its owner alone; beside a service name the socket at which it serves the file, as in --store unix:///var/lib/ipam.db.sock")
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, e, nil
+}
+
+// watch prints the changes that the store delivers.
+func (a *app) watch(ctx context.Context, limit int) error {
+	db, e, err := a.delivering(ctx)
 	if err != nil {
 		return err
 	}
-	e, err := a.engine(db)
-	var first *inventory
-	switch {
-	case err != nil:
-	case db.location.Kind == "bolt":
-		first, err = takeHeld(ctx, e)
-	default:
-		err = a.followChanges(ctx, e, tell)
-	}
-	if err = errors.Join(err, db.Close()); err == nil && first != nil {
-		err = a.compareStates(ctx, first, interval, tell)
-	}
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
-}
-
-// watching says what is there at the beginning.
-func (a *app) watching(blocks, addresses int) {
-	if !a.quiet {
-		fmt.Fprintf(a.stderr, "ipamctl: watching %s and %s\n", plural(blocks, "block"), plural(addresses, "address"))
-	}
-}
-
-// followChanges prints the changes that the store delivers.
-func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(changeView) error) error {
-	blocks, addresses := 0, 0
+	defer db.Close()
+	n, blocks, addresses := 0, 0, 0
 	for c, err := range e.Changes(ctx, 0) {
 		if err != nil {
 			return err
@@ -110,8 +76,13 @@ func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(chan
 		for _, ch := range c.Changes {
 			switch {
 			case !c.Present:
-				if err := tell(changeOf(c.Rev, ch)); err != nil {
+				v := changeOf(c.Rev, ch)
+				v.Time = timeText(a.now())
+				if err := a.printChange(v); err != nil {
 					return err
+				}
+				if n++; n == limit {
+					return nil
 				}
 			case ch.Kind == alloc.AddressAssigned:
 				addresses++
@@ -120,7 +91,7 @@ func (a *app) followChanges(ctx context.Context, e *ipset.Engine, tell func(chan
 			}
 		}
 		if c.Present && !c.More {
-			a.watching(blocks, addresses)
+			a.note("watching %s and %s", plural(blocks, "block"), plural(addresses, "address"))
 		}
 	}
 	return ctx.Err()
@@ -187,42 +158,6 @@ func changeOf(rev uint64, c alloc.Change) changeView {
 		v.Before, v.After = pool(c.FormerPool), pool(c.Pool)
 	}
 	return v
-}
-
-// takeHeld is take for watch: what is held, without what cools and without details.
-func takeHeld(ctx context.Context, e *ipset.Engine) (*inventory, error) {
-	inv, err := take(ctx, e)
-	if err != nil {
-		return nil, err
-	}
-	inv.noDetails = true
-	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(a addressEntry) bool { return a.Cooling })
-	return inv, nil
-}
-
-// compareStates prints how the state of a bbolt file differs from the one an interval before.
-func (a *app) compareStates(ctx context.Context, before *inventory, interval time.Duration, tell func(changeView) error) error {
-	a.watching(len(before.Blocks), len(before.Addresses))
-	a.quiet = true // what there is to say of the file has been said
-	for {
-		if err := wait(ctx, interval); err != nil {
-			return err
-		}
-		var after *inventory
-		err := a.read(ctx, func(ctx context.Context, e *ipset.Engine) (err error) {
-			after, err = takeHeld(ctx, e)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, d := range differences(before, after) {
-			if err := tell(changeView{Change: changeWords[d.Kind+" "+d.Change], What: d.What, Before: d.Mine, After: d.Other}); err != nil {
-				return err
-			}
-		}
-		before = after
-	}
 }
 
 func (a *app) printChange(v changeView) error {

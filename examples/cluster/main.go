@@ -23,8 +23,6 @@ import (
 	"io"
 	"os"
 	"time"
-
-	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -32,7 +30,6 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // config is what the flags say.
 type config struct {
 	nodes, pods string // files; empty: the traces that ship with the program
-	style       addrmap.TextStyle
 }
 
 // run is the whole program. Apart from the times, its output depends on its arguments alone.
@@ -64,8 +61,6 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	flags.StringVar(&cfg.nodes, "nodes", "", "trace of nodes: a CSV `file` with the columns sn and cpu_milli (default: 40 nodes that ship with the program)")
 	flags.StringVar(&cfg.pods, "pods", "", "trace of pods: a CSV `file` with the columns name, cpu_milli, creation_time and deletion_time, in seconds; "+
 		"a pod without deletion time stays (default: 163 pods that ship with the program)")
-	flags.BoolVar(&cfg.style.ASCII, "ascii", false, "draw the maps in plain ASCII")
-	flags.BoolVar(&cfg.style.Color, "color", false, "colour the maps (ANSI escape sequences)")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stderr, "Usage: cluster [flags]\n\nGives the nodes of a cluster their prefixes and its pods their addresses, and shows the result.\n\n")
@@ -90,7 +85,7 @@ func replay(ctx context.Context, cfg *config, nodes []node, pods []pod, stdout i
 		return err
 	}
 	took := time.Since(began)
-	if err := reportNodes(stdout, cfg.style, families, nodes, held, took); err != nil {
+	if err := reportNodes(stdout, families, nodes, held, took); err != nil {
 		return err
 	}
 
@@ -102,7 +97,7 @@ func replay(ctx context.Context, cfg *config, nodes []node, pods []pod, stdout i
 	if err := network.run(ctx, nodes, pods); err != nil {
 		return err
 	}
-	return network.report(ctx, stdout, cfg.style, time.Since(began))
+	return network.report(ctx, stdout, time.Since(began))
 }
 
 // count returns a number with its noun.

@@ -44,7 +44,7 @@ func TestHelp(t *testing.T) {
 // Traces of one's own may have other columns, any order, a byte order mark, spaces and quotes.
 func TestOwnTraces(t *testing.T) {
 	nodes, pods := write(t, "\ufeffcpu_milli, sn,rack\n64000,\"a\", 1\n 8000,b,2\n"), write(t, "name,cpu_milli,creation_time,deletion_time\np,1,5,5\nq,1,5,\nr,1,0,7200\n")
-	status, out, errs := runWith("-nodes", nodes, "-pods", pods, "-ascii")
+	status, out, errs := runWith("-nodes", nodes, "-pods", pods)
 	for _, want := range []string{"nodes: 2, ", "from 64 cores   1 node ", "pods: 3 created, 2 deleted, 3 at once", "IPv4   1 address held"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

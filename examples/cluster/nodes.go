@@ -127,7 +127,7 @@ func compare(families []family, held map[string][]netip.Prefix) error {
 
 // reportNodes prints how many nodes of each class were served, how full the pools are, and a map of
 // each pool.
-func reportNodes(w io.Writer, style addrmap.TextStyle, families []family, nodes []node, held map[string][]netip.Prefix, took time.Duration) error {
+func reportNodes(w io.Writer, families []family, nodes []node, held map[string][]netip.Prefix, took time.Duration) error {
 	prefixes := make([][][]netip.Prefix, len(classes)) // by class and family
 	for i := range nodes {
 		c := nodes[i].class()
@@ -162,7 +162,7 @@ func reportNodes(w io.Writer, style addrmap.TextStyle, families []family, nodes 
 		}
 		space.Sort()
 		fmt.Fprintln(w)
-		if err := addrmap.Text(w, addrmap.Picture{Space: space}, style); err != nil {
+		if err := addrmap.Text(w, addrmap.Picture{Space: space}, 0); err != nil {
 			return err
 		}
 	}

@@ -202,7 +202,7 @@ func (n *network) compare(ctx context.Context) error {
 }
 
 // report prints what happened, how full the pools are, and a map of the first one, by node.
-func (n *network) report(ctx context.Context, w io.Writer, style addrmap.TextStyle, took time.Duration) error {
+func (n *network) report(ctx context.Context, w io.Writer, took time.Duration) error {
 	c := n.counts
 	fmt.Fprintf(w, "\npods: %d created, %d deleted, %d at once at most\n\n", c.created, c.deleted, c.peak)
 	pools, err := n.engine.Utilization(ctx)
@@ -236,5 +236,5 @@ func (n *network) report(ctx context.Context, w io.Writer, style addrmap.TextSty
 			space.Add(addrmap.Span{Lo: free, Hi: end, State: addrmap.Idle, Label: b.Owner().Name})
 		}
 	}
-	return addrmap.Text(w, addrmap.Picture{Space: space, ByLabel: true}, style)
+	return addrmap.Text(w, addrmap.Picture{Space: space, ByLabel: true}, 0)
 }

@@ -141,9 +141,6 @@ func TestTouchedCoarsens(t *testing.T) {
 		lo := base.Add(addr.U128{Lo: i * i}.Shl(50))
 		s.Add(Span{lo, lo.Add(addr.Low(6)), Used, "h"})
 	}
-	if err := s.Check(); err != nil {
-		t.Fatal(err)
-	}
 	var used addr.U128
 	p := s.Panel(s.Pool, 12, false)
 	for _, c := range p.Cells {
@@ -151,55 +148,5 @@ func TestTouchedCoarsens(t *testing.T) {
 	}
 	if len(p.Cells) > 1<<12 || !p.Touched || used != (addr.U128{Lo: 640_000}) {
 		t.Errorf("%d cells, touched %v, %v used", len(p.Cells), p.Touched, used)
-	}
-}
-
-// What fits is what a search of every place finds.
-func TestSizes(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	for range 50 {
-		pool := netip.MustParsePrefix("10.0.0.0/24")
-		s, all := random(rng, pool)
-		for _, f := range s.Sizes(3) {
-			n := 1 << (32 - f.Bits)
-			var count uint64
-			first, outside := -1, -1
-			strip := make([]float64, 8)
-			for at := 0; at < len(all); at += n {
-				fits, out := true, true
-				for _, st := range all[at : at+n] {
-					fits = fits && !st.taken()
-					out = out && st == Free
-				}
-				if !fits {
-					continue
-				}
-				count++
-				if first < 0 {
-					first = at
-				}
-				if out && outside < 0 {
-					outside = at
-				}
-				for i := range n {
-					strip[(at+i)/32] += 1.0 / 32
-				}
-			}
-			if f.Count.Lo != count {
-				t.Fatalf("/%d: %d fit, want %d", f.Bits, f.Count.Lo, count)
-			}
-			want := outside
-			if outside < 0 {
-				want = first
-			}
-			if f.First.IsValid() != (want >= 0) || want >= 0 && (f.First.Addr().As4()[3] != byte(want) || f.InBlock != (outside < 0) || f.First.Bits() != f.Bits) {
-				t.Fatalf("/%d: first %v, in a block %v; want %d", f.Bits, f.First, f.InBlock, want)
-			}
-			for i := range strip {
-				if strip[i] != f.Strip[i] {
-					t.Fatalf("/%d: strip %v, want %v", f.Bits, f.Strip, strip)
-				}
-			}
-		}
 	}
 }

@@ -18,14 +18,6 @@ func (c rgb) fade(from rgb, share float64) (out rgb) {
 	return out
 }
 
-// contrast returns black or white, whichever is readable on c.
-func contrast(c rgb) rgb {
-	if 299*int(c[0])+587*int(c[1])+114*int(c[2]) > 128_000 {
-		return rgb{}
-	}
-	return rgb{255, 255, 255}
-}
-
 // The colours are those of Okabe and Ito, which people tell apart who do not see red or green. The eighths
 // of used cells are shades of one blue whose brightness falls, on a dark ground rises, with each step.
 var (
@@ -63,5 +55,3 @@ func stateColor(st State, level int, dark bool) rgb {
 
 // ink is how much of its colour a cell has of which some eighths are taken: what is painted of a picture is what is taken.
 func ink(level int) float64 { return float64(max(level, 2)) / 8 }
-
-func classColor(class int) rgb { return classColors[class] }

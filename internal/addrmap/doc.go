@@ -3,13 +3,11 @@
 //
 // There is one model. A [Space] is a pool and its spans, each in one [State]; what lies in no span
 // is free. [Space.Cells] cuts a prefix of it into equal cells with the addresses of each state,
-// [Space.Panel] leaves out the cells without anything in a space too large for that, and [Space.Sizes] says
-// where free prefixes of each length are.
+// [Space.Panel] leaves out the cells without anything in a space too large for that, and [Space.Gaps]
+// lists the free prefixes.
 //
-// There are two views of the model. In Hilbert order every aligned prefix is a square, or two
-// squares side by side, so the shape shows what is full and what is in pieces; in rows an address is
-// easily found. By size, there is a row for each prefix length with the places where such a prefix is
-// free, the first one named.
+// In Hilbert order every aligned prefix is a square, or two squares side by side, so the shape shows
+// what is full and what is in pieces; in rows an address is easily found.
 //
 // A cell is drawn in the state that most of its taken addresses are in, with two exceptions: one
 // leak candidate, or one held address in a block without owner, decides how a cell is drawn, so neither

@@ -20,8 +20,6 @@ type Picture struct {
 	ByLabel bool
 	// Rows draws the cells in rows, as text is read, instead of in Hilbert order.
 	Rows bool
-	// Bits, if not 0, is the only length that the view by size shows.
-	Bits int
 
 	classes []string // the labels with a colour
 	tallies []addr.U128
@@ -34,9 +32,6 @@ const maxClasses = 8
 
 // prepare fills in defaults.
 func (p *Picture) prepare() error {
-	if err := p.Space.Check(); err != nil {
-		return err
-	}
 	if !p.Prefix.IsValid() {
 		p.Prefix = p.Space.Pool
 	}
@@ -85,15 +80,15 @@ func (p *Picture) class(label string) int {
 func (s *Space) Headline() string {
 	c := s.Total()
 	size := sizeOf(s.width() - s.Pool.Bits())
-	head := strings.TrimSpace(printable(s.Name) + " " + s.Pool.String())
+	head := strings.TrimSpace(Printable(s.Name) + " " + s.Pool.String())
 	if d := c[Same].Add(c[Added]).Add(c[Removed]).Add(c[Changed]); !d.IsZero() {
-		return fmt.Sprintf("%s  %s added, %s removed, %s changed, %s unchanged", head, number(c[Added]), number(c[Removed]), number(c[Changed]), number(c[Same]))
+		return fmt.Sprintf("%s  %s added, %s removed, %s changed, %s unchanged", head, Number(c[Added]), Number(c[Removed]), Number(c[Changed]), Number(c[Same]))
 	}
 	used := c[Used].Add(c[Borrowed]).Add(c[Orphan]).Add(c[Leaked])
-	parts := []string{percent(used, size) + " used"}
+	parts := []string{Percent(used, size) + " used"}
 	for _, st := range []State{Cooling, Reserved} {
 		if !c[st].IsZero() {
-			parts = append(parts, percent(c[st], size)+" "+st.String())
+			parts = append(parts, Percent(c[st], size)+" "+st.String())
 		}
 	}
 	largest := "no free block"
@@ -103,10 +98,10 @@ func (s *Space) Headline() string {
 	return fmt.Sprintf("%s  %s, %s", head, strings.Join(parts, ", "), largest)
 }
 
-// percent returns n of all in per cent. "0 %" and "100 %" are said only of none and of all.
-func percent(n, all addr.U128) string {
+// Percent returns n of all in per cent. "0 %" and "100 %" are said only of none and of all.
+func Percent(n, all addr.U128) string {
 	switch part := 100 * float(n) / float(all); {
-	case n.IsZero():
+	case n.IsZero() || all.IsZero():
 		return "0 %"
 	case n == all:
 		return "100 %"
@@ -114,26 +109,21 @@ func percent(n, all addr.U128) string {
 		return "<0.1 %"
 	case part > 99.9:
 		return ">99.9 %"
-	case part < 10:
-		return fmt.Sprintf("%.1f %%", part)
 	default:
-		return fmt.Sprintf("%.0f %%", part)
+		return fmt.Sprintf("%.1f %%", part)
 	}
 }
 
-// number returns n, or the next power of two from 2^33 on.
-func number(n addr.U128) string {
-	if n.Hi == 0 && n.Lo < 1<<33 {
+// Number returns n; from 2^40 on, the nearest power of two, with ~ before one that is not exact.
+func Number(n addr.U128) string {
+	if n.Hi == 0 && n.Lo < 1<<40 {
 		return fmt.Sprint(n.Lo)
 	}
 	k := bitLen(n) - 1
 	if trailingZeros(n) == k {
 		return fmt.Sprintf("2^%d", k)
 	}
-	if k < 127 && n.Shr(uint(k-1)).Lo&1 == 1 {
-		k++
-	}
-	return fmt.Sprintf("~2^%d", k)
+	return fmt.Sprintf("~2^%d", k+int(n.Shr(uint(k-1)).Lo&1))
 }
 
 // scale says what the cells of a panel are.
@@ -141,10 +131,10 @@ func (p *Panel) scale(s *Space) string {
 	bits := p.Cells[0].Prefix.Bits()
 	text := fmt.Sprintf("one cell: a /%d", bits)
 	if finest := s.finest(); finest > bits {
-		text += fmt.Sprintf(", %s /%d", number(sizeOf(finest-bits)), finest)
+		text += fmt.Sprintf(", %s /%d", Number(sizeOf(finest-bits)), finest)
 	}
 	if p.Touched {
-		text += fmt.Sprintf("; only cells with something in them are drawn, %d of %s", len(p.Cells), number(p.All))
+		text += fmt.Sprintf("; only cells with something in them are drawn, %d of %s", len(p.Cells), Number(p.All))
 	}
 	return text
 }
@@ -154,7 +144,7 @@ func (c *Cell) title() string {
 	s := fmt.Sprintf("%v %s", c.Prefix, c.State)
 	if taken := c.Counts.Taken(); !taken.IsZero() {
 		size := sizeOf(c.Prefix.Addr().BitLen() - c.Prefix.Bits())
-		s += fmt.Sprintf(" %s of %s", number(taken), number(size))
+		s += fmt.Sprintf(" %s of %s", Number(taken), Number(size))
 	}
 	switch {
 	case c.Labels < 0 && c.Label == "":
@@ -166,12 +156,12 @@ func (c *Cell) title() string {
 	case c.Labels == 1:
 		s += ", " + c.Label
 	}
-	return printable(s)
+	return Printable(s)
 }
 
-// printable returns s with everything replaced that is not a printable character, because labels are
+// Printable returns s with everything replaced that is not a printable character, because labels are
 // names that others chose: an escape sequence in one must not reach a terminal.
-func printable(s string) string {
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
@@ -189,35 +179,4 @@ func (p *Picture) legend() (states []State, counts Counts) {
 		}
 	}
 	return states, counts
-}
-
-// rows returns the lengths that the view by size shows: the first that fits and the one before, the size of a
-// block, that of an address, and those whose first free prefix begins elsewhere than that of the length before. If
-// these are too many, only every second, fourth and so on of them.
-func (p *Picture) rows(order int) []Fit {
-	all := p.Space.Sizes(order)
-	if p.Bits != 0 {
-		i := p.Bits - p.Space.Pool.Bits()
-		if i < 0 || i >= len(all) {
-			return nil
-		}
-		return all[i : i+1]
-	}
-	const most = 24
-	for every := 1; ; every *= 2 {
-		var out []Fit
-		for i, f := range all {
-			last := i == len(all)-1
-			fits := f.First.IsValid()
-			changes := i == 0 || f.First.Addr() != all[i-1].First.Addr()
-			first := fits && (i == 0 || !all[i-1].First.IsValid())
-			none := !fits && (last || all[i+1].First.IsValid()) // the longest length that does not fit
-			if none || first || fits && (last || f.Bits == p.Space.finest() || changes && f.Bits%every == 0) {
-				out = append(out, f)
-			}
-		}
-		if len(out) <= most {
-			return out
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package addrmap
 
 import (
-	"fmt"
 	"iter"
 	"math/bits"
 	"net/netip"
@@ -106,27 +105,6 @@ func Of(p netip.Prefix) (lo, hi addr.U128) {
 	return lo, lo.Add(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
 }
 
-// Check returns an error unless the pool is masked, Finest is a length in it, and the spans are
-// ascending, disjoint and inside.
-func (s *Space) Check() error {
-	if err := addr.Check(s.Pool); err != nil {
-		return fmt.Errorf("addrmap: pool %v: %w", s.Pool, err)
-	}
-	if s.Finest != 0 && (s.Finest < s.Pool.Bits() || s.Finest > s.Pool.Addr().BitLen()) {
-		return fmt.Errorf("addrmap: blocks of /%d in the pool %v", s.Finest, s.Pool)
-	}
-	lo, hi := Of(s.Pool)
-	for i, sp := range s.Spans {
-		if sp.Lo.Cmp(lo) < 0 || sp.Hi.Cmp(hi) > 0 || sp.Lo.Cmp(sp.Hi) > 0 || sp.State >= states {
-			return fmt.Errorf("addrmap: span %v to %v is not in the pool %v", s.Addr(sp.Lo), s.Addr(sp.Hi), s.Pool)
-		}
-		if i > 0 && s.Spans[i-1].Hi.Cmp(sp.Lo) >= 0 {
-			return fmt.Errorf("addrmap: spans overlap at %v", s.Addr(sp.Lo))
-		}
-	}
-	return nil
-}
-
 // Addr turns a number into an address of the pool's family.
 func (s *Space) Addr(u addr.U128) netip.Addr {
 	if s.Pool.Addr().Is4() {
@@ -203,6 +181,9 @@ func (s *Space) Total() Counts {
 	return c
 }
 
+// SizeOf returns the addresses of a prefix, for ::/0 one too few.
+func SizeOf(p netip.Prefix) addr.U128 { return sizeOf(p.Addr().BitLen() - p.Bits()) }
+
 // sizeOf returns 2^order addresses, for order 128 one too few.
 func sizeOf(order int) addr.U128 {
 	if order >= 128 {
@@ -211,24 +192,31 @@ func sizeOf(order int) addr.U128 {
 	return one.Shl(uint(order))
 }
 
-// gaps yields the maximal ranges that are not taken. With blocks set, idle addresses count as taken:
-// the ranges are those outside of every block.
-func (s *Space) gaps(blocks bool) iter.Seq2[addr.U128, addr.U128] {
-	return func(yield func(lo, hi addr.U128) bool) {
+// Gaps yields the largest aligned prefixes in which nothing is taken, ascending, each with its span: those that lie in no block, and
+// what is idle in one.
+func (s *Space) Gaps() iter.Seq2[netip.Prefix, Span] {
+	return func(yield func(netip.Prefix, Span) bool) {
+		give := func(sp Span) bool {
+			for p := range s.prefixes(sp.Lo, sp.Hi) {
+				if !yield(p, sp) {
+					return false
+				}
+			}
+			return true
+		}
 		at, end := Of(s.Pool)
 		for _, sp := range s.Spans {
-			if !sp.State.taken() && (!blocks || sp.State == Free) || sp.Hi.Cmp(at) < 0 {
-				continue // free, or in a span before it
-			}
-			if at.Cmp(sp.Lo) < 0 && !yield(at, sp.Lo.Sub(one)) {
+			switch {
+			case sp.Hi.Cmp(at) < 0:
+				continue // in a span before it
+			case at.Cmp(sp.Lo) < 0 && !give(Span{Lo: at, Hi: sp.Lo.Sub(one)}):
 				return
-			}
-			if sp.Hi == end {
+			case sp.State == Idle && !give(sp) || sp.Hi == end:
 				return
 			}
 			at = sp.Hi.Add(one)
 		}
-		yield(at, end)
+		give(Span{Lo: at, Hi: end})
 	}
 }
 
@@ -256,11 +244,9 @@ func (s *Space) prefixes(lo, hi addr.U128) iter.Seq[netip.Prefix] {
 
 // LargestFree returns the first of the largest aligned prefixes outside of every block.
 func (s *Space) LargestFree() (p netip.Prefix, ok bool) {
-	for lo, hi := range s.gaps(true) {
-		for q := range s.prefixes(lo, hi) {
-			if !ok || q.Bits() < p.Bits() {
-				p, ok = q, true
-			}
+	for q, sp := range s.Gaps() {
+		if sp.State == Free && (!ok || q.Bits() < p.Bits()) {
+			p, ok = q, true
 		}
 	}
 	return p, ok

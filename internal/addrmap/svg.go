@@ -14,8 +14,6 @@ import (
 
 // SVGStyle says how an SVG picture looks.
 type SVGStyle struct {
-	// Sizes adds the view by size below each picture.
-	Sizes bool
 	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until it is kept.
 	Limit int
 	// Width is that of the cells in pixels, 768 by default.
@@ -66,9 +64,6 @@ func render(style SVGStyle, order, limit int, pictures []Picture) []byte {
 	for i := range pictures {
 		if s.picture(&pictures[i], order); s.over {
 			return nil
-		}
-		if style.Sizes {
-			s.sizes(&pictures[i])
 		}
 		s.y += svgLine
 	}
@@ -156,7 +151,7 @@ func textWidth(s string) int { return utf8.RuneCountInString(s) * svgText * 62 /
 
 // escape returns s as the text of an XML element.
 func escape(s string) string {
-	return escaper.Replace(printable(s))
+	return escaper.Replace(Printable(s))
 }
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\"", "&quot;")
@@ -285,21 +280,21 @@ func (s *svg) legend(p *Picture) {
 	if p.ByLabel {
 		for i, label := range p.classes {
 			s.swatch(svgMargin, fmt.Sprintf(" class=\"c%d\"", min(i, maxClasses)))
-			s.text(svgMargin+22, "", fmt.Sprintf("%s  %s", label, number(p.tallies[i])))
+			s.text(svgMargin+22, "", fmt.Sprintf("%s  %s", label, Number(p.tallies[i])))
 		}
 		if p.others > 0 {
 			s.swatch(svgMargin, fmt.Sprintf(" class=\"c%d\"", maxClasses))
-			s.text(svgMargin+22, "", fmt.Sprintf("%d others  %s", p.others, number(p.rest)))
+			s.text(svgMargin+22, "", fmt.Sprintf("%d others  %s", p.others, Number(p.rest)))
 		}
 		return
 	}
 	present, counts := p.legend()
 	x := svgMargin
 	for _, st := range present {
-		label := fmt.Sprintf("%v %s", st, number(counts[st]))
+		label := fmt.Sprintf("%v %s", st, Number(counts[st]))
 		n := 1
 		if st == Used {
-			n, label = 8, fmt.Sprintf("used %s, in eighths", number(counts[st]))
+			n, label = 8, fmt.Sprintf("used %s, in eighths", Number(counts[st]))
 		}
 		if width := n*14 + 8 + textWidth(label) + 20; x > svgMargin && x+width > svgMargin+s.most {
 			x = svgMargin
@@ -313,44 +308,4 @@ func (s *svg) legend(p *Picture) {
 		x += 8 + textWidth(label) + 20
 	}
 	s.y += svgLine
-}
-
-// sizes draws the view by size: a row for each length.
-func (s *svg) sizes(p *Picture) {
-	const order, height = 6, 18
-	rows := p.rows(order)
-	labels := make([]string, len(rows))
-	left := 0
-	for i, f := range rows {
-		first := "none is free"
-		if f.First.IsValid() {
-			first = "first " + f.First.String()
-			if f.InBlock {
-				first += " in a block"
-			}
-		}
-		labels[i] = fmt.Sprintf("/%d  %s fit, %s", f.Bits, number(f.Count), first)
-		left = max(left, textWidth(labels[i]))
-	}
-	s.y += 8
-	s.text(svgMargin, " font-weight=\"bold\"", "Where a prefix fits, by size")
-	x0 := svgMargin + left + 12
-	for i, f := range rows {
-		s.at(svgMargin, "", labels[i])
-		px := max(384/len(f.Strip), 2)
-		fmt.Fprintf(&s.out, "<rect class=\"s0\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", x0, s.y, px*len(f.Strip), height)
-		var d strings.Builder
-		for k, share := range f.Strip {
-			if share > 0 {
-				h := max(2, int(share*height+0.5))
-				fmt.Fprintf(&d, "M%d %dh%dv%dh-%[3]dz", x0+k*px, s.y+height-h, px, h)
-			}
-		}
-		if d.Len() > 0 {
-			fmt.Fprintf(&s.out, "<path class=\"c2\" d=\"%s\"><title>%s</title></path>\n", d.String(), escape(labels[i]))
-		}
-		s.width = max(s.width, x0+px*len(f.Strip))
-		s.y += height + 4
-	}
-	s.text(svgMargin, "", fmt.Sprintf("one column: a /%d, filled as far as such prefixes are free in it", p.Space.Pool.Bits()+min(order, p.Space.width()-p.Space.Pool.Bits())))
 }
