@@ -29,8 +29,8 @@ type config struct {
 	Leak              float64 // the share of releases that never come
 	Seed              uint64
 
-	UpgradeIn                         int // days in which every node is replaced
-	ZoneEvery, SplitEvery, DrainEvery int
+	UpgradeIn int // days in which every node is replaced
+	ZoneEvery int
 }
 
 // place is where a node runs. The host there is replaced now and then.
@@ -78,12 +78,9 @@ type cluster struct {
 	renewals map[int][]renewal // by tick since the beginning
 	most     int               // pods of a place
 
-	blockBits int // of IPv4
-	pools     []alloc.Pool
-	drained   *drained
-	parts     map[int]int // pools that are split, by the day on which they are merged again
-	upgraded  float64     // places, of those in turn
-	spot      float64     // nodes due to be taken away
+	blockBits int     // of IPv4
+	upgraded  float64 // places, of those in turn
+	spot      float64 // nodes due to be taken away
 }
 
 // six is the pool of those nodes that have both families.
@@ -93,8 +90,8 @@ var six = alloc.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/64"), Bl
 func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error) {
 	s := &cluster{
 		config: c, ctx: ctx, random: rand.New(rand.NewPCG(c.Seed, 1)), now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
-		meter: &meter{below: db}, oracle: newOracle(), inUse: make(map[uint32]bool), leaked: make(map[uint32]bool),
-		renewals: make(map[int][]renewal), parts: make(map[int]int), most: max(2, c.Pods*9/5/c.Nodes),
+		meter: &meter{Store: db}, oracle: newOracle(), inUse: make(map[uint32]bool), leaked: make(map[uint32]bool),
+		renewals: make(map[int][]renewal), most: max(2, c.Pods*9/5/c.Nodes),
 	}
 	for range c.Engines {
 		e, err := ipset.New(s.meter, ipset.Options{
@@ -112,9 +109,9 @@ func newCluster(ctx context.Context, c config, db store.Store) (*cluster, error)
 	for range c.Nodes {
 		s.places = append(s.places, place{host: s.newHost()})
 	}
-	s.pools = append(s.poolsFor(c), six)
-	for _, p := range s.pools {
-		if err := s.addPool(p); err != nil {
+	s.meter.now = new(usage)
+	for _, p := range append(s.poolsFor(c), six) {
+		if err := s.engines[0].AddPool(ctx, p); err != nil {
 			return nil, err
 		}
 	}
@@ -133,10 +130,6 @@ func (s *cluster) poolsFor(c config) (out []alloc.Pool) {
 		out = append(out, alloc.Pool{Name: fmt.Sprintf("pool-%02d", i), Prefix: netip.PrefixFrom(a, 32-bits), BlockBits: s.blockBits, Cooldown: cooldown})
 	}
 	return out
-}
-
-func (s *cluster) addPool(p alloc.Pool) error {
-	return s.meter.call(addPool, func() error { return s.engines[0].AddPool(s.ctx, p) })
 }
 
 func (s *cluster) newHost() uint32 {

@@ -23,7 +23,6 @@ type state struct {
 	Leaked         int
 	Records, Bytes int // of the store
 	Heap           int // bytes of the whole process, simulation and store in memory included
-	File           int // bytes of the database, 0 without one
 	Blocks, Needed int // needed are the blocks that the addresses would fill
 	Orphans        int // blocks without owner
 	Used           int // IPv4 addresses
@@ -86,7 +85,7 @@ func (s *cluster) examine(r *row) error {
 		return err
 	}
 	r.Pods, r.Held, r.Leaked = s.live, len(s.oracle.held), len(s.leaked)
-	r.Records, r.Bytes, err = size(s.ctx, s.meter.below)
+	r.Records, r.Bytes, err = size(s.ctx, s.meter.Store)
 	r.Heap = heap()
 	return err
 }

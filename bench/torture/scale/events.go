@@ -10,22 +10,15 @@ import (
 // hours of the day at which things happen.
 const (
 	lowest      = 4 // of the wave; the peak is 12 hours later
-	drainAt     = 3
 	collectAt   = 2 // and an hour later, because the collector waits
 	zoneFailsAt = 11
 	zoneBackAt  = 14
-	splitAt     = 16
 )
 
 // hour reports whether a tick is the first of an hour of the day.
 func (s *cluster) hour(h int) bool {
 	at := time.Duration(s.ticks) * s.Tick
 	return at >= time.Duration(h)*time.Hour && at-s.Tick < time.Duration(h)*time.Hour
-}
-
-// every reports whether a day is one on which something happens that begins some days after the first.
-func (s *cluster) every(period, offset int) bool {
-	return s.day >= offset && (s.day-offset)%period == 0
 }
 
 // wanted returns how many pods the wave of the day asks for: 60 per cent of the peak at its lowest.
@@ -39,7 +32,7 @@ func (s *cluster) wanted() int {
 func (s *cluster) tick() error {
 	s.now = s.now.Add(s.Tick)
 	s.oracle.cool(s.now)
-	for _, step := range []func() error{s.renewAll, s.loseSpots, s.upgrade, s.failZone, s.turnOver, s.changePools, s.drainPool, s.collect, s.sweep} {
+	for _, step := range []func() error{s.renewAll, s.loseSpots, s.upgrade, s.failZone, s.turnOver, s.collect, s.sweep} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -119,7 +112,7 @@ func (s *cluster) empty(at int) error {
 // failZone stops a third of the nodes some hours before the peak. Their pods are started elsewhere. The nodes come back
 // under their names, but every tenth is a new one.
 func (s *cluster) failZone() error {
-	if !s.every(s.ZoneEvery, 1) {
+	if s.day%s.ZoneEvery != 1%s.ZoneEvery {
 		return nil
 	}
 	zone, back := s.day/s.ZoneEvery%zones, s.hour(zoneBackAt)

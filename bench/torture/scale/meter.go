@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"iter"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/bench/internal/thread"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -19,11 +16,6 @@ const (
 	removeHost
 	sweep
 	collect
-	split
-	merge
-	drain
-	removePool
-	addPool
 	utilization
 	hosts
 	check
@@ -32,94 +24,70 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"AutoAssign", "ReleaseByHandle", "Renew", "RemoveHost", "Sweep", "Collect", "SplitPool", "MergePools", "Drain", "RemovePool", "AddPool",
-	"Utilization", "Hosts", "Check", "Allocations",
+	"AutoAssign", "ReleaseByHandle", "Renew", "RemoveHost", "Sweep", "Collect", "Utilization", "Hosts", "Check", "Allocations",
 }
 
 // usage is what the calls of one kind did to the store.
 type usage struct {
-	Calls                  int
-	Gets, Lists, Commits   int // round trips
-	Conflicts              int // of the commits
-	Read, Written, Guarded int // records
-	BytesRead              int
-	BytesWritten           int
-	CPU                    time.Duration
+	Calls     int
+	Trips     int // calls of the store
+	Commits   int // of these
+	Conflicts int // of the commits
+	Bytes     int // of keys and values that were read or written
 }
-
-// Trips returns the number of round trips.
-func (u usage) Trips() int { return u.Gets + u.Lists + u.Commits }
 
 // Add adds the sums of o.
 func (u *usage) Add(o usage) {
-	u.Calls, u.Gets, u.Lists, u.Commits = u.Calls+o.Calls, u.Gets+o.Gets, u.Lists+o.Lists, u.Commits+o.Commits
-	u.Conflicts, u.Read, u.Written, u.Guarded = u.Conflicts+o.Conflicts, u.Read+o.Read, u.Written+o.Written, u.Guarded+o.Guarded
-	u.BytesRead, u.BytesWritten, u.CPU = u.BytesRead+o.BytesRead, u.BytesWritten+o.BytesWritten, u.CPU+o.CPU
+	u.Calls, u.Trips, u.Commits = u.Calls+o.Calls, u.Trips+o.Trips, u.Commits+o.Commits
+	u.Conflicts, u.Bytes = u.Conflicts+o.Conflicts, u.Bytes+o.Bytes
 }
 
 // meter is a store that counts for the kind of call that is under way. One call is under way at a time.
 type meter struct {
-	below store.Store
+	store.Store
 	today [kinds]usage
 	now   *usage
 }
 
-// call makes a call of an engine. Its goroutine is locked to its thread.
+// call makes a call of an engine.
 func (m *meter) call(kind int, f func() error) error {
 	m.now = &m.today[kind]
 	m.now.Calls++
-	begin := thread.Time()
-	err := f()
-	m.now.CPU += thread.Time() - begin
-	return err
+	return f()
 }
 
 func (m *meter) read(recs []store.Record) {
-	m.now.Read += len(recs)
+	m.now.Trips++
 	for _, r := range recs {
-		m.now.BytesRead += len(r.Key) + len(r.Value)
+		m.now.Bytes += len(r.Key) + len(r.Value)
 	}
 }
 
 // Get implements store.Store.
 func (m *meter) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	had := len(dst)
-	recs, err := m.below.Get(ctx, dst, keys...)
-	m.now.Gets++
+	recs, err := m.Store.Get(ctx, dst, keys...)
 	m.read(recs[min(had, len(recs)):])
 	return recs, err
 }
 
 // List implements store.Store.
 func (m *meter) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	recs, rev, err := m.below.List(ctx, r)
-	m.now.Lists++
+	recs, rev, err := m.Store.List(ctx, r)
 	m.read(recs)
 	return recs, rev, err
 }
 
 // Commit implements store.Store.
 func (m *meter) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	m.now.Trips++
 	m.now.Commits++
 	for _, op := range ops {
-		m.now.BytesWritten += len(op.Key) + len(op.Value)
-		if op.Kind == store.Guard {
-			m.now.Guarded++
-		} else {
-			m.now.Written++
-		}
+		m.now.Bytes += len(op.Key) + len(op.Value)
 	}
-	rev, err := m.below.Commit(ctx, ops)
+	rev, err := m.Store.Commit(ctx, ops)
 	if errors.Is(err, ipalloc.ErrConflict) {
 		m.now.Conflicts++
 	}
 	return rev, err
 }
-
-// Watch implements store.Store.
-func (m *meter) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
-	return m.below.Watch(ctx, after, prefixes...)
-}
-
-// Limits implements store.Store.
-func (m *meter) Limits() store.Limits { return m.below.Limits() }
