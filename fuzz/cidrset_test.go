@@ -31,9 +31,6 @@ var cidrPools = []struct {
 	{"2001:db8::/56", 76}, {"::/0", 64}, {"::/64", 128}, {"fd00:0:0:7::/64", 128},
 }
 
-// wideFrom is the order from which a twin with one state for each child is too slow.
-const wideFrom = 9
-
 const cidrOps = 18
 
 // cidrOperands is how many operands an operation of a random trace has; that of more
@@ -46,7 +43,7 @@ type cidrReplay struct {
 	t       testing.TB
 	c       model.CidrConfig
 	s       *cidrset.Set
-	m       model.CidrTwin
+	m       *model.CidrSet
 	follow  *cidrset.Set // nil without OnChange
 	changes []cidrset.Change
 	now     time.Time
@@ -68,11 +65,7 @@ func replayCidrSet(t testing.TB, data []byte) {
 	if r.s, err = cidrset.New(r.c.Pool, r.c.Bits, r.options(tr.Op(6))...); err != nil {
 		t.Fatal(err)
 	}
-	if r.c.Order() < wideFrom {
-		r.m = model.NewCidrSet(r.c)
-	} else {
-		r.m = model.NewWideCidrSet(r.c)
-	}
+	r.m = model.NewCidrSet(r.c)
 	for tr.More() {
 		op := tr.Op(cidrOps)
 		r.step(op, tr)
@@ -225,7 +218,7 @@ func (r *cidrReplay) prefix(tr *model.Trace) netip.Prefix {
 	case 1:
 		x = last - min(x, last)
 	case 2:
-		x = min(r.m.At()+x%8, last)
+		x = min(r.m.Cursor+x%8, last)
 	case 3:
 		x = x * 0x9E3779B97F4A7C15 & last
 	}
@@ -332,7 +325,7 @@ func (r *cidrReplay) compare(op int) {
 	if got := r.s.Stats(); got != want {
 		r.t.Fatalf("after op %d: Stats() = %+v, want %+v", op, got, want)
 	}
-	if got, want := r.s.Cursor(), r.c.Block(r.m.At(), 0); got != want {
+	if got, want := r.s.Cursor(), r.c.Block(r.m.Cursor, 0); got != want {
 		r.t.Fatalf("after op %d: the cursor is at %v, want %v", op, got, want)
 	}
 	r.sequence(op, "FreePrefixes", r.s.FreePrefixes(), blocks)

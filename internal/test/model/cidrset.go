@@ -2,6 +2,7 @@ package model
 
 import (
 	"math/big"
+	"math/bits"
 	"net/netip"
 	"time"
 )
@@ -40,26 +41,6 @@ type CidrConfig struct {
 	Policy   int
 	Draw     func(n uint64) uint64
 	Cooldown time.Duration // 0: none
-}
-
-// CidrTwin is a twin of cidrset.Set. There are two: [CidrSet] with a state for each
-// child, for small pools, and [WideCidrSet] with runs, for any.
-type CidrTwin interface {
-	AllocateNext(now time.Time) (netip.Prefix, CidrFailure)
-	AllocateN(n int, now time.Time) ([]netip.Prefix, CidrFailure)
-	AllocatePrefix(bits int, now time.Time) (netip.Prefix, CidrFailure)
-	Occupy(p netip.Prefix) (uint64, CidrFailure)
-	Claim(p netip.Prefix) CidrFailure
-	Release(p netip.Prefix, now time.Time) (uint64, CidrFailure)
-	ReleaseN(ps []netip.Prefix, now time.Time) (uint64, CidrFailure)
-	Has(p netip.Prefix) bool
-	HasAny(p netip.Prefix) bool
-	// Runs returns the maximal runs of taken, cooling and free children.
-	Runs() (taken, cooling, free [][2]uint64)
-	// At returns the cursor.
-	At() uint64
-	// Restart gives the set another policy and cooldown, as a restored one may have.
-	Restart(c CidrConfig)
 }
 
 // Order returns log2 of the number of children.
@@ -104,42 +85,56 @@ func (c *CidrConfig) refuseRelease(p netip.Prefix) string {
 	return ""
 }
 
-// CidrSet is the twin of cidrset.Set for small pools: one state for each child, and
-// the cooling ones in a list, oldest first. Every operation looks at every child.
+// CidrSet is the twin of cidrset.Set: a [Bitmap] of the children that are taken or
+// cooling, and the cooling ones as a list of runs, oldest first.
 type CidrSet struct {
 	CidrConfig
-	Children []netip.Prefix
-	State    []int
-	Cold     []CidrCold
-	Cursor   int
+	Busy   *Bitmap
+	Cold   []CidrCold
+	Cursor uint64
 }
 
-// CidrCold is a cooling child.
+// CidrCold is a run of cooling children.
 type CidrCold struct {
-	Child int
-	Until time.Time
+	Lo, Hi uint64
+	Until  time.Time
 }
-
-// The states of a child.
-const (
-	cidrFree = iota
-	cidrTaken
-	cidrCold
-)
 
 // NewCidrSet returns a twin with all children free.
 func NewCidrSet(c CidrConfig) *CidrSet {
-	m := &CidrSet{CidrConfig: c}
-	for i := uint64(0); i <= c.Last(); i++ {
-		m.Children = append(m.Children, c.Block(i, 0))
+	return &CidrSet{CidrConfig: c, Busy: NewBitmap(c.Last())}
+}
+
+// SumRuns returns how many ordinals the runs have, at most the largest uint64.
+func SumRuns(runs [][2]uint64) (n uint64) {
+	for _, r := range runs {
+		sum, carry := bits.Add64(n, r[1]-r[0], 0)
+		one, more := bits.Add64(sum, 1, 0)
+		if carry+more != 0 {
+			return ^uint64(0)
+		}
+		n = one
 	}
-	m.State = make([]int, len(m.Children))
-	return m
+	return n
+}
+
+// locate returns the children that p, which is in the pool, overlaps.
+func (m *CidrSet) locate(p netip.Prefix) (lo, hi uint64) {
+	if p.Bits() <= m.Pool.Bits() {
+		return 0, m.Last()
+	}
+	width := uint(m.Pool.Addr().BitLen())
+	first := new(big.Int).SetBytes(p.Addr().AsSlice())
+	first.Sub(first, new(big.Int).SetBytes(m.Pool.Addr().AsSlice()))
+	size := new(big.Int).Lsh(big.NewInt(1), width-uint(p.Bits()))
+	last := new(big.Int).Add(first, size.Sub(size, big.NewInt(1)))
+	child := width - uint(m.Bits)
+	return first.Rsh(first, child).Uint64(), last.Rsh(last, child).Uint64()
 }
 
 // AllocateNext takes a child by the policy, else the oldest that has cooled.
 func (m *CidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
-	free := m.free()
+	free := m.Busy.Runs(false)
 	if len(free) == 0 {
 		switch {
 		case len(m.Cold) == 0:
@@ -147,46 +142,67 @@ func (m *CidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
 		case m.Cold[0].Until.After(now):
 			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[0].Until}
 		}
-		i := m.Cold[0].Child
-		m.Cold = m.Cold[1:]
-		m.State[i] = cidrTaken
-		return m.Children[i], CidrFailure{}
+		i := m.Cold[0].Lo
+		m.uncool(i, i)
+		return m.Block(i, 0), CidrFailure{}
 	}
-	i := free[0]
+	i := free[0][0]
 	switch m.Policy {
 	case CidrRoundRobin:
-		for k := len(free) - 1; k >= 0; k-- {
-			if free[k] >= m.Cursor {
-				i = free[k]
-			}
+		if x, ok := m.Busy.Next(m.Cursor, false); ok {
+			i = x
 		}
-		m.Cursor = (i + 1) % len(m.Children)
+		if m.Cursor = 0; i != m.Last() {
+			m.Cursor = i + 1
+		}
 	case CidrRandom:
-		i = free[m.Draw(uint64(len(free)))]
+		n := uint64(0) // modulo 2^64, as Draw wants it
+		for _, r := range free {
+			n += r[1] - r[0] + 1
+		}
+		i, _ = m.Busy.Select(m.Draw(n), false)
 	}
-	m.State[i] = cidrTaken
-	return m.Children[i], CidrFailure{}
+	m.Busy.SetRange(i, i)
+	return m.Block(i, 0), CidrFailure{}
 }
 
-// free returns the free children.
-func (m *CidrSet) free() (out []int) {
-	for i, s := range m.State {
-		if s == cidrFree {
-			out = append(out, i)
+// uncool takes what is in [lo, hi] out of the list and returns the runs it was.
+func (m *CidrSet) uncool(lo, hi uint64) (gone [][2]uint64) {
+	var left []CidrCold
+	for _, c := range m.Cold {
+		if c.Hi < lo || hi < c.Lo {
+			left = append(left, c)
+			continue
 		}
+		if c.Lo < lo {
+			left = append(left, CidrCold{c.Lo, lo - 1, c.Until})
+		}
+		if c.Hi > hi {
+			left = append(left, CidrCold{hi + 1, c.Hi, c.Until})
+		}
+		gone = append(gone, [2]uint64{max(lo, c.Lo), min(hi, c.Hi)})
 	}
-	return out
+	m.Cold = left
+	return gone
 }
 
 // AllocateN is n times AllocateNext, or nothing.
 func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFailure) {
-	if missing := n - len(m.free()); missing > 0 {
-		switch {
-		case missing > len(m.Cold):
-			return nil, CidrFailure{Kind: CidrFull}
-		case m.Cold[missing-1].Until.After(now):
-			return nil, CidrFailure{Kind: CidrCooling, Until: m.Cold[missing-1].Until}
+	if fresh := SumRuns(m.Busy.Runs(false)); fresh < uint64(n) {
+		missing := uint64(n) - fresh
+		f.Kind = CidrFull
+		for _, c := range m.Cold {
+			if c.Hi-c.Lo >= missing-1 {
+				if f.Kind = ""; c.Until.After(now) {
+					f = CidrFailure{Kind: CidrCooling, Until: c.Until}
+				}
+				break
+			}
+			missing -= c.Hi - c.Lo + 1
 		}
+	}
+	if f.Kind != "" {
+		return nil, f
 	}
 	for range n {
 		p, _ := m.AllocateNext(now)
@@ -197,79 +213,47 @@ func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFail
 
 // AllocatePrefix takes the lowest of the smallest aligned free blocks that hold the
 // length; if there is none, of those that are free or have cooled.
-func (m *CidrSet) AllocatePrefix(bits int, now time.Time) (netip.Prefix, CidrFailure) {
-	k := m.Bits - bits
-	if k < 0 || bits < m.Pool.Bits() {
+func (m *CidrSet) AllocatePrefix(length int, now time.Time) (netip.Prefix, CidrFailure) {
+	k := m.Bits - length
+	if k < 0 || length < m.Pool.Bits() {
 		return netip.Prefix{}, CidrFailure{Kind: CidrBits}
 	}
-	lo, ok := m.bestFit(k)
+	lo, ok := m.Busy.BestFit(k)
 	if !ok {
 		ready := 0
-		for _, c := range m.Cold {
-			if !c.Until.After(now) {
-				ready++
-				m.State[c.Child] = cidrFree
+		for ; ready < len(m.Cold) && !m.Cold[ready].Until.After(now); ready++ {
+			m.Busy.ClearRange(m.Cold[ready].Lo, m.Cold[ready].Hi)
+		}
+		lo, ok = m.Busy.BestFit(k)
+		for _, c := range m.Cold[:ready] {
+			m.Busy.SetRange(c.Lo, c.Hi)
+		}
+		if !ok {
+			if ready < len(m.Cold) {
+				return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[ready].Until}
 			}
-		}
-		lo, ok = m.bestFit(k)
-		for _, c := range m.Cold {
-			m.State[c.Child] = cidrCold
-		}
-		switch {
-		case ok:
-		case ready < len(m.Cold):
-			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[ready].Until}
-		default:
 			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 		}
 	}
-	for i := lo; i < lo+1<<k; i++ {
-		m.State[i] = cidrTaken
-	}
-	m.forget()
-	return m.Block(uint64(lo), k), CidrFailure{}
-}
-
-// bestFit returns the start of the lowest of the smallest maximal aligned free
-// blocks of at least 2^k.
-func (m *CidrSet) bestFit(k int) (int, bool) {
-	busy := make([]int, len(m.State)+1) // busy[i]: how many below i are not free
-	for i, s := range m.State {
-		busy[i+1] = busy[i]
-		if s != cidrFree {
-			busy[i+1]++
-		}
-	}
-	free := func(at, size int) bool { return at+size <= len(m.State) && busy[at] == busy[at+size] }
-	for ; k <= m.Order(); k++ {
-		size := 1 << k
-		for at := 0; at < len(m.State); at += size {
-			if free(at, size) && !free(at-at%(2*size), 2*size) {
-				return at, true
-			}
-		}
-	}
-	return 0, false
+	p := m.Block(lo, k)
+	_, hi := m.locate(p)
+	m.uncool(lo, hi)
+	m.Busy.SetRange(lo, hi)
+	return p, CidrFailure{}
 }
 
 // Occupy takes every child that overlaps p.
-func (m *CidrSet) Occupy(p netip.Prefix) (n uint64, f CidrFailure) {
-	if kind := m.Refuse(p); kind != "" {
-		return 0, CidrFailure{Kind: kind}
+func (m *CidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
+	switch {
+	case m.Refuse(p) != "":
+		return 0, CidrFailure{Kind: CidrPrefix}
+	case !p.Overlaps(m.Pool):
+		return 0, CidrFailure{Kind: CidrRange}
 	}
-	f.Kind = CidrRange
-	for i, c := range m.Children {
-		if !c.Overlaps(p) {
-			continue
-		}
-		f.Kind = ""
-		if m.State[i] != cidrTaken {
-			n++
-		}
-		m.State[i] = cidrTaken
-	}
-	m.forget()
-	return n, f
+	lo, hi := m.locate(p)
+	news := append(m.within(m.Busy.Runs(false), lo, hi), m.uncool(lo, hi)...)
+	m.Busy.SetRange(lo, hi)
+	return SumRuns(news), CidrFailure{}
 }
 
 // Claim takes every child inside p if none is taken.
@@ -277,48 +261,45 @@ func (m *CidrSet) Claim(p netip.Prefix) CidrFailure {
 	if kind := m.refuseRelease(p); kind != "" {
 		return CidrFailure{Kind: kind}
 	}
-	for i, c := range m.Children {
-		if m.State[i] == cidrTaken && c.Overlaps(p) {
-			return CidrFailure{Kind: CidrOccupied, At: c}
-		}
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	if in := m.within(taken, lo, hi); len(in) > 0 {
+		return CidrFailure{Kind: CidrOccupied, At: m.Block(in[0][0], 0)}
 	}
 	_, f := m.Occupy(p)
 	return f
 }
 
-// forget takes out of the list what no longer cools.
-func (m *CidrSet) forget() {
-	var left []CidrCold
-	for _, c := range m.Cold {
-		if m.State[c.Child] == cidrCold {
-			left = append(left, c)
+// within returns the parts of the runs that are in [lo, hi].
+func (m *CidrSet) within(runs [][2]uint64, lo, hi uint64) (out [][2]uint64) {
+	for _, r := range runs {
+		if r[0] <= hi && lo <= r[1] {
+			out = append(out, [2]uint64{max(lo, r[0]), min(hi, r[1])})
 		}
 	}
-	m.Cold = left
+	return out
 }
 
 // Release gives back every taken child inside p.
-func (m *CidrSet) Release(p netip.Prefix, now time.Time) (n uint64, f CidrFailure) {
+func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
 	if kind := m.refuseRelease(p); kind != "" {
 		return 0, CidrFailure{Kind: kind}
 	}
-	for i, c := range m.Children {
-		if m.State[i] != cidrTaken || !c.Overlaps(p) {
-			continue
-		}
-		n++
-		m.State[i] = cidrFree
-		if m.Cooldown == 0 {
-			continue
-		}
-		until := now.Add(m.Cooldown)
-		if k := len(m.Cold); k > 0 && m.Cold[k-1].Until.After(until) {
-			until = m.Cold[k-1].Until
-		}
-		m.State[i] = cidrCold
-		m.Cold = append(m.Cold, CidrCold{i, until})
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	gone := m.within(taken, lo, hi)
+	until := now.Add(m.Cooldown)
+	if n := len(m.Cold); n > 0 && m.Cold[n-1].Until.After(until) {
+		until = m.Cold[n-1].Until
 	}
-	return n, f
+	for _, r := range gone {
+		if m.Cooldown == 0 {
+			m.Busy.ClearRange(r[0], r[1])
+		} else {
+			m.Cold = append(m.Cold, CidrCold{r[0], r[1], until})
+		}
+	}
+	return SumRuns(gone), CidrFailure{}
 }
 
 // ReleaseN gives back all of ps, or nothing.
@@ -330,7 +311,9 @@ func (m *CidrSet) ReleaseN(ps []netip.Prefix, now time.Time) (n uint64, f CidrFa
 	}
 	for _, p := range ps {
 		freed, _ := m.Release(p, now)
-		n += freed
+		if n += freed; n < freed {
+			n = ^uint64(0)
+		}
 	}
 	return n, f
 }
@@ -340,50 +323,40 @@ func (m *CidrSet) Has(p netip.Prefix) bool {
 	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) || p.Bits() < m.Pool.Bits() {
 		return false
 	}
-	for i, c := range m.Children {
-		if c.Overlaps(p) && m.State[i] != cidrTaken {
-			return false
-		}
-	}
-	return true
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	in := m.within(taken, lo, hi)
+	return len(in) == 1 && in[0] == [2]uint64{lo, hi}
 }
 
 // HasAny reports whether some of what p overlaps is taken.
 func (m *CidrSet) HasAny(p netip.Prefix) bool {
-	for i, c := range m.Children {
-		if m.Refuse(p) == "" && c.Overlaps(p) && m.State[i] == cidrTaken {
-			return true
-		}
+	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) {
+		return false
 	}
-	return false
+	lo, hi := m.locate(p)
+	taken, _, _ := m.Runs()
+	return len(m.within(taken, lo, hi)) > 0
 }
 
-// Runs implements [CidrTwin].
+// Runs returns the maximal runs of taken, cooling and free children.
 func (m *CidrSet) Runs() (taken, cooling, free [][2]uint64) {
-	return m.runs(cidrTaken), m.runs(cidrCold), m.runs(cidrFree)
-}
-
-func (m *CidrSet) runs(state int) (out [][2]uint64) {
-	for i, s := range m.State {
-		switch {
-		case s != state:
-		case i > 0 && m.State[i-1] == state:
-			out[len(out)-1][1]++
-		default:
-			out = append(out, [2]uint64{uint64(i), uint64(i)})
-		}
+	is, cold := NewBitmap(m.Last()), NewBitmap(m.Last())
+	for _, r := range m.Busy.Runs(true) {
+		is.SetRange(r[0], r[1])
 	}
-	return out
+	for _, c := range m.Cold {
+		is.ClearRange(c.Lo, c.Hi)
+		cold.SetRange(c.Lo, c.Hi)
+	}
+	return is.Runs(true), cold.Runs(true), m.Busy.Runs(false)
 }
 
-// At implements [CidrTwin].
-func (m *CidrSet) At() uint64 { return uint64(m.Cursor) }
-
-// Restart implements [CidrTwin].
+// Restart gives the set another policy and cooldown, as a restored one may have.
 func (m *CidrSet) Restart(c CidrConfig) {
 	if m.CidrConfig = c; c.Cooldown == 0 {
 		for _, c := range m.Cold {
-			m.State[c.Child] = cidrFree
+			m.Busy.ClearRange(c.Lo, c.Hi)
 		}
 		m.Cold = nil
 	}

@@ -2,34 +2,16 @@ package model_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/model"
-	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
-// cidrTwins returns both twins of the same set.
-func cidrTwins(pool string, bits, policy int, cooldown time.Duration) []model.CidrTwin {
-	var twins []model.CidrTwin
-	for wide := range 2 {
-		rng := rand.New(rand.NewPCG(5, 5))
-		c := model.CidrConfig{Pool: netip.MustParsePrefix(pool), Bits: bits, Policy: policy, Cooldown: cooldown, Draw: rng.Uint64N}
-		if wide == 1 {
-			twins = append(twins, model.NewWideCidrSet(c))
-		} else {
-			twins = append(twins, model.NewCidrSet(c))
-		}
-	}
-	return twins
-}
-
 // cidrDo does what the words say and returns the answer as words.
-func cidrDo(m model.CidrTwin, words string) string {
+func cidrDo(m *model.CidrSet, words string) string {
 	var op, arg string
 	var second int64
 	fmt.Sscan(words, &second, &op, &arg)
@@ -68,7 +50,7 @@ func cidrDo(m model.CidrTwin, words string) string {
 }
 
 // The rules of the specification, worked by hand: second, operation, answer.
-func TestCidrTwinsByHand(t *testing.T) {
+func TestCidrTwinByHand(t *testing.T) {
 	for _, c := range []struct {
 		pool     string
 		bits     int
@@ -101,42 +83,10 @@ func TestCidrTwinsByHand(t *testing.T) {
 			{"40 release 10.0.0.0/31", "2"}, {"40 occupy 10.0.0.1/32", "1"}, {"50 fit 32", "10.0.0.0/32"},
 		}},
 	} {
-		for _, m := range cidrTwins(c.pool, c.bits, c.policy, c.cooldown) {
-			for i, step := range c.steps {
-				if got := cidrDo(m, step[0]); got != step[1] {
-					t.Fatalf("%T of %s: step %d, %s: got %s, want %s", m, c.pool, i, step[0], got, step[1])
-				}
-			}
-		}
-	}
-}
-
-// Two twins written apart agree on everything, random picks included.
-func TestCidrTwinsAgree(t *testing.T) {
-	for seed := range seeds.Each(t, 300, 300) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		order := int(seed % 6)
-		cooldown := time.Duration(seed/18%2) * 10 * time.Second
-		twins := cidrTwins("10.0.0.0/24", 24+order, int(seed/6%3), cooldown)
-		c := model.CidrConfig{Pool: netip.MustParsePrefix("10.0.0.0/24"), Bits: 24 + order}
-		for range 60 {
-			k := rng.IntN(order + 1)
-			p := c.Block(rng.Uint64N(1<<order)&^(1<<k-1), k)
-			word := []string{"next", "next", fmt.Sprintf("nextn %d", rng.IntN(6)), fmt.Sprintf("fit %d", 23+rng.IntN(order+3)),
-				"occupy " + p.String(), "release " + p.String(), "release " + p.String(), "has " + p.String()}[rng.IntN(8)]
-			word = fmt.Sprintf("%d %s", rng.IntN(40), word)
-			if a, b := cidrDo(twins[0], word), cidrDo(twins[1], word); a != b {
-				t.Fatalf("seed %d: %s: %s or %s", seed, word, a, b)
-			}
-			if rng.IntN(20) == 0 {
-				for _, m := range twins {
-					m.Restart(model.CidrConfig{Pool: c.Pool, Bits: c.Bits, Cooldown: cooldown * time.Duration(seed%2)})
-				}
-			}
-			at, ac, af := twins[0].Runs()
-			bt, bc, bf := twins[1].Runs()
-			if !reflect.DeepEqual([]any{at, ac, af, twins[0].At()}, []any{bt, bc, bf, twins[1].At()}) {
-				t.Fatalf("seed %d: after %s: %v %v %v or %v %v %v", seed, word, at, ac, af, bt, bc, bf)
+		m := model.NewCidrSet(model.CidrConfig{Pool: netip.MustParsePrefix(c.pool), Bits: c.bits, Policy: c.policy, Cooldown: c.cooldown})
+		for i, step := range c.steps {
+			if got := cidrDo(m, step[0]); got != step[1] {
+				t.Fatalf("%s: step %d, %s: got %s, want %s", c.pool, i, step[0], got, step[1])
 			}
 		}
 	}
