@@ -75,7 +75,7 @@ invariants-full: ## the same in full
 
 .PHONY: prove
 prove: ## run the proof of every claim in the documents for PROVE (default 10m, without what has to be built), and write PROOF.md
-	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)' -out ../../PROOF.md
+	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)'
 
 .PHONY: mutants
 mutants: ## change N places (default 100) of the packages PKG (default all), and name the changes that none of the tests of TESTS (default all) notices; SEED repeats a run
