@@ -216,6 +216,31 @@ func TestPairAllocates(t *testing.T) {
 	}
 }
 
+// TestBorrowAllocates: an address that is borrowed from a full pool and given back costs 20 allocations, however large the pool.
+func TestBorrowAllocates(t *testing.T) {
+	for _, prefix := range []string{"10.0.0.0/22", "10.0.0.0/18"} {
+		w := full(t, prefix)
+		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.77")}); err != nil {
+			t.Fatal(err)
+		}
+		pair := func() {
+			got, err := w.AutoAssign(bg, want("new", 1, "h"))
+			if err != nil || len(got.V4) != 1 {
+				t.Fatal(got, err)
+			}
+			if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 1000 { // until the store's history is full
+			pair()
+		}
+		if n := testing.AllocsPerRun(200, pair); n > 20 && !invariant.Enabled {
+			t.Errorf("%s: %.0f allocations, at most 20", prefix, n)
+		}
+	}
+}
+
 // TestSpacePairAllocates: in a named space the two commits allocate once more each, for their keys.
 func TestSpacePairAllocates(t *testing.T) {
 	w := newWorld(t, alloc.Config{})

@@ -79,24 +79,23 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 		return nil
 	}
 	at := netip.PrefixFrom(first, pool.BlockBits).Masked()
-	all := record.BlockRange(record.KindRoom, pool.Prefix)
-	r := store.Range{From: record.BlockKey(record.KindRoom, at), To: all.To}
-	for be, err := range p.walkIn(t, s, i, record.KindRoom, t.Past, r) {
-		if err != nil {
-			return err
-		}
-		if at.Addr().Less(be.At.Addr()) {
-			before := netip.PrefixFrom(be.At.Addr().Prev(), pool.BlockBits).Masked()
+	w := p.walk(t, s, i, record.KindRoom, at, t.Past)
+	for w.ranges[1] = (store.Range{}); w.next(); {
+		if at.Addr().Less(w.be.At.Addr()) {
+			before := netip.PrefixFrom(w.be.At.Addr().Prev(), pool.BlockBits).Masked()
 			if err := p.claimFromOn(t, s, i, at, before); err != nil || s.want == 0 {
 				return err
 			}
 		}
-		if err := p.pickWhosever(t, s, i, be); err != nil {
+		if err := p.meet(t, s, i, w.be, own|orphan|idle|foreign); err != nil {
 			return err
 		}
-		if at = record.After(be.At, record.LastAddr(be.At)); !at.IsValid() || s.want == 0 {
+		if at = record.After(w.be.At, record.LastAddr(w.be.At)); !at.IsValid() || s.want == 0 {
 			return nil
 		}
+	}
+	if w.err != nil {
+		return w.err
 	}
 	return p.claimFromOn(t, s, i, at, netip.PrefixFrom(last, pool.BlockBits).Masked())
 }
@@ -120,41 +119,4 @@ func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Pref
 		p.take(s, i, t.Blocks.Get(block), b)
 	}
 	return nil
-}
-
-// pickWhosever picks from a block with room: of the owner, without owner, idle, or of another that lets others borrow.
-func (p *AssignPlan) pickWhosever(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	if be.Owner() == p.Owner {
-		if !p.pickFrom(t, s, i, be) {
-			t.Sure(&be.Cell)
-		}
-		return nil
-	}
-	may, err := p.mayClaim(t, i)
-	if err != nil {
-		return err
-	}
-	orphan := be.Owner().Kind == alloc.Nobody
-	idle := !orphan && be.IsEmpty() && be.Since() <= t.Past-takeoverAge
-	if may && idle && !p.unusable(i, be.At) && !p.picked(be) {
-		return p.takeOver(t, s, i, be)
-	}
-	if p.cat.Config.Strict && !(may && orphan) {
-		why := alloc.ReasonForeignLeft
-		if orphan {
-			why = alloc.ReasonLimitReached
-		}
-		p.reason(s, i, why)
-		t.Sure(&be.Cell)
-		return nil
-	}
-	n := len(p.picks)
-	if !p.pickFrom(t, s, i, be) {
-		t.Sure(&be.Cell)
-		return nil
-	}
-	if !may || !orphan {
-		return nil
-	}
-	return p.adopt(t, &p.picks[n])
 }

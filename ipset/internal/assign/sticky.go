@@ -129,8 +129,8 @@ func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 // pickStrict picks the wish from a block of another, which becomes the owner's, if strict affinity lets it: one that has been left empty or
 // has no owner.
 func (p *AssignPlan) pickStrict(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	orphan := be.Owner().Kind == alloc.Nobody
-	if !orphan && (!be.IsEmpty() || be.Since() > t.Past-takeoverAge) {
+	is := p.standing(t, be)
+	if is == foreign {
 		return nil
 	}
 	if may, err := p.mayClaim(t, i); !may || err != nil {
@@ -140,7 +140,7 @@ func (p *AssignPlan) pickStrict(t *txn.Txn, s *Search, i int, be *txn.BlockEntry
 		return err
 	}
 	k, b := pick{be: be}, be.Block
-	if !orphan {
+	if is == idle {
 		fresh, err := p.emptied(t, be)
 		if err != nil {
 			return nil // the ends to reserve leave nothing of it
@@ -151,7 +151,7 @@ func (p *AssignPlan) pickStrict(t *txn.Txn, s *Search, i int, be *txn.BlockEntry
 	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); err != nil || avoided || b.CanHold(x, p.Handle) != nil {
 		return err
 	}
-	if k.ordinals = []uint64{x}; orphan {
+	if k.ordinals = []uint64{x}; is == orphan {
 		err = p.adopt(t, &k)
 	} else {
 		err = p.acquire(t, be)

@@ -62,8 +62,16 @@ func (s *Search) list(t *txn.Txn, kind string, r store.Range) (err error) {
 	if len(x.recs) == limit {
 		x.to = x.recs[limit-1].Key + "\x00"
 	}
-	s.stretches = append(s.stretches, x)
+	s.keep(x)
 	return nil
+}
+
+// keep adds a stretch, with room for one of each index.
+func (s *Search) keep(x stretch) {
+	if s.stretches == nil {
+		s.stretches = make([]stretch, 0, 4)
+	}
+	s.stretches = append(s.stretches, x)
 }
 
 // dueIn returns the first records of the due index in r. The index of empty blocks, which is looked at next, begins where that one ends:
@@ -83,7 +91,7 @@ func (s *Search) dueIn(t *txn.Txn, r store.Range) (recs []store.Record, err erro
 		x.to = x.recs[limit-1].Key + "\x00"
 		t.E.Lengths.Far()
 	}
-	s.stretches = append(s.stretches, x)
+	s.keep(x)
 	recs, _ = x.part(r)
 	return recs, nil
 }
@@ -100,7 +108,11 @@ func (s *Search) span(kind string) store.Range {
 			last = at
 		}
 	}
-	return store.Range{From: record.BlockRange(kind, first).From, To: record.BlockRange(kind, last).To}
+	r := record.BlockRange(kind, first)
+	if last != first {
+		r.To = record.BlockRange(kind, last).To
+	}
+	return r
 }
 
 // read returns how many records of an index have been listed, and whether it has been listed at all.

@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -23,48 +22,82 @@ const (
 	listPage   = 256
 )
 
-// walk yields the blocks of pool i's present size that an index lists, from a block on and around, advanced to the present, while
-// addresses are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those
-// of which automatic assignment may take nothing, are left out without being read, and so are those of pools in this one.
+// ofNobody is what the keys of blocks without owner that have room begin with, and orphans the first of each family, of all pools
+// because mostly there is none.
+var (
+	ofNobody = record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From
+	orphans  = [2]store.Range{firstOf(ofNobody, 4), firstOf(ofNobody, 6)}
+)
+
+// firstOf returns the range of the first record of an index of blocks of a family.
+func firstOf(kind string, family int) store.Range {
+	r := record.BlockRange(kind, everything(family))
+	r.Limit = 1
+	return r
+}
+
+// walk goes through the blocks of pool i's present size that an index lists, advanced to the present, while addresses are wanting. kind
+// is what the keys of the index begin with. Blocks with a value above most in their record, and those of which automatic assignment may
+// take nothing, are left out without being read, and so are those of pools in this one.
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
 // again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not
 // verify so many.
-func (p *AssignPlan) walk(t *txn.Txn, s *Search, i int, kind string, start netip.Prefix, most int64) iter.Seq2[*txn.BlockEntry, error] {
-	all, at := record.BlockRange(kind, p.cat.Pools[i].Prefix), record.BlockKey(kind, start)
-	return p.walkIn(t, s, i, kind, most, store.Range{From: at, To: all.To}, store.Range{From: all.From, To: at})
+type walk struct {
+	p      *AssignPlan
+	t      *txn.Txn
+	s      *Search
+	i      int
+	kind   string
+	most   int64
+	ranges [2]store.Range // of the index, still to be listed
+	limit  int            // of the next list
+	blocks []netip.Prefix // listed, still to be met
+
+	claims bool            // the walk ends with what the limits let the owner have
+	be     *txn.BlockEntry // the block that was met
+	err    error
 }
 
-// walkIn is walk over ranges of the index.
-func (p *AssignPlan) walkIn(t *txn.Txn, s *Search, i int, kind string, most int64, ranges ...store.Range) iter.Seq2[*txn.BlockEntry, error] {
-	return func(yield func(*txn.BlockEntry, error) bool) {
-		if err := p.timed(t, s); err != nil {
-			yield(nil, err)
-			return
-		}
-		limit := firstList
-		for _, r := range ranges {
-			for ; r.From < r.To && s.want > 0; limit = min(2*limit, mostAtOnce) {
-				r.Limit = limit
-				blocks, err := p.list(t, s, i, kind, &r, most)
-				for k := 0; err == nil && k < len(blocks) && s.want > 0; k++ {
-					var be *txn.BlockEntry
-					if be, err = t.Peek(p.cat, blocks[k]); err != nil {
-						break
-					}
-					if be.Block == nil {
-						t.Sure(&be.Cell)
-					} else if !yield(be, nil) {
-						return
-					}
-				}
-				if err != nil {
-					yield(nil, err)
-					return
-				}
+// walk returns a walk over the blocks of pool i from one on and around.
+func (p *AssignPlan) walk(t *txn.Txn, s *Search, i int, kind string, start netip.Prefix, most int64) walk {
+	all, at := record.BlockRange(kind, p.cat.Pools[i].Prefix), record.BlockKey(kind, start)
+	w := walk{p: p, t: t, s: s, i: i, kind: kind, most: most, limit: firstList}
+	w.ranges[0], w.ranges[1] = store.Range{From: at, To: all.To}, store.Range{From: all.From, To: at}
+	w.err = p.timed(t, s)
+	return w
+}
+
+// next goes on to the next block; it reports false at the end and if err is set.
+func (w *walk) next() bool {
+	for w.err == nil && w.s.want > 0 {
+		if w.claims {
+			may, err := w.p.mayClaim(w.t, w.i)
+			if w.err = err; err != nil || !may {
+				return false
 			}
 		}
+		if len(w.blocks) == 0 {
+			r := &w.ranges[0]
+			if r.From >= r.To {
+				r = &w.ranges[1]
+			}
+			if r.From >= r.To {
+				return false
+			}
+			r.Limit, w.limit = w.limit, min(2*w.limit, mostAtOnce)
+			w.blocks, w.err = w.p.list(w.t, w.s, w.i, w.kind, r, w.most)
+			continue
+		}
+		if w.be, w.err = w.t.Peek(w.p.cat, w.blocks[0]); w.err == nil {
+			w.blocks = w.blocks[1:]
+			if w.be.Block != nil {
+				return true
+			}
+			w.t.Sure(&w.be.Cell)
+		}
 	}
+	return false
 }
 
 // list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
@@ -210,15 +243,13 @@ func (p *AssignPlan) pickOwnOfMany(t *txn.Txn, s *Search, i int) error {
 			return nil
 		}
 	}
-	for be, err := range p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, p.Owner).From, start, t.Past) {
-		if err != nil {
-			return err
-		}
-		if be != had && be.Owner() == p.Owner && p.pickFrom(t, s, i, be) {
-			p.hint(t, be.At)
+	w := p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, p.Owner).From, start, t.Past)
+	for w.next() {
+		if w.be != had && w.be.Owner() == p.Owner && p.pickFrom(t, s, i, w.be) {
+			p.hint(t, w.be.At)
 		}
 	}
-	return nil
+	return w.err
 }
 
 // hint notes the block of the owner that had room last, if it may have too many to look at each.
@@ -257,32 +288,88 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 	return nil
 }
 
+// standing is what a block is to the owner of a call.
+type standing uint8
+
+const (
+	own     standing = 1 << iota
+	orphan           // nobody's
+	idle             // another's, empty for so long that it may be taken over
+	foreign          // another's
+)
+
+func (p *AssignPlan) standing(t *txn.Txn, be *txn.BlockEntry) standing {
+	switch {
+	case be.Owner() == p.Owner:
+		return own
+	case be.Owner().Kind == alloc.Nobody:
+		return orphan
+	case be.IsEmpty() && be.Since() <= t.Past-takeoverAge:
+		return idle
+	}
+	return foreign
+}
+
+// meet picks from a block with room that a search has met if it is of a kind that the search is for. An idle one is taken over and an
+// orphan adopted if the limits allow it: borrowing from orphans instead would keep them without owner, and with every host that leaves
+// a block in use, fewer blocks would have one. From any other one addresses are borrowed unless affinity is strict.
+func (p *AssignPlan) meet(t *txn.Txn, s *Search, i int, be *txn.BlockEntry, of standing) error {
+	is := p.standing(t, be)
+	if p.taken[be] {
+		return nil
+	}
+	if is&of == 0 {
+		t.Sure(&be.Cell)
+		return nil
+	}
+	may, err := false, error(nil)
+	if is == idle || is == orphan {
+		may, err = p.mayClaim(t, i)
+	}
+	switch n := len(p.picks); {
+	case err != nil:
+		return err
+	case may && is == idle && !p.unusable(i, be.At) && !p.picked(be):
+		return p.takeOver(t, s, i, be)
+	case of == idle:
+	case p.cat.Config.Strict && is != own && !(may && is == orphan):
+		why := alloc.ReasonForeignLeft
+		if is == orphan {
+			why = alloc.ReasonLimitReached
+		}
+		p.reason(s, i, why)
+		t.Sure(&be.Cell)
+	case !p.pickFrom(t, s, i, be):
+		t.Sure(&be.Cell)
+	case may && is == orphan:
+		return p.adopt(t, &p.picks[n])
+	}
+	return nil
+}
+
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
-	before := t.Past - takeoverAge
 	if s.reasons[i] == alloc.ReasonTooSmall {
 		return nil
 	}
-	if may, err := p.mayClaim(t, i); err != nil || !may {
-		return err
-	}
-	for be, err := range p.walk(t, s, i, record.KindEmpty, p.start(i), before) {
-		switch {
-		case err != nil:
+	return p.pickMet(t, s, i, record.KindEmpty, t.Past-takeoverAge, idle)
+}
+
+// pickMet picks from the blocks that an index lists. Where it is for blocks to have, it ends with what the limits let the owner have.
+func (p *AssignPlan) pickMet(t *txn.Txn, s *Search, i int, kind string, most int64, of standing) error {
+	claims := of&foreign == 0
+	if claims {
+		if may, err := p.mayClaim(t, i); err != nil || !may {
 			return err
-		case !be.IsEmpty() || be.Owner() == p.Owner || be.Owner().Kind == alloc.Nobody || be.Since() > before:
-			t.Sure(&be.Cell)
-		case p.unusable(i, be.Prefix()) || p.picked(be):
-		default:
-			if err := p.takeOver(t, s, i, be); err != nil {
-				return err
-			}
-			if may, err := p.mayClaim(t, i); err != nil || !may {
-				return err
-			}
 		}
 	}
-	return nil
+	w := p.walk(t, s, i, kind, p.start(i), most)
+	for w.claims = claims; w.next(); {
+		if err := p.meet(t, s, i, w.be, of); err != nil {
+			return err
+		}
+	}
+	return w.err
 }
 
 // takeOver makes a block that another has left empty the owner's.
@@ -333,17 +420,13 @@ func (p *AssignPlan) adopt(t *txn.Txn, k *pick) error {
 	return t.Give(p.Owner, k.be.At)
 }
 
-// pickOrphans adopts blocks without owner that have room. Borrowing from them instead would keep them without owner: with every
-// host that leaves a block in use, fewer blocks would have one.
+// pickOrphans adopts blocks without owner that have room.
 func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
-	if may, err := p.mayClaim(t, i); err != nil || !may {
-		return err
-	}
-	orphans := record.CodeRange(record.KindOwnRoom, alloc.Owner{}).From
 	if !s.looked {
-		r := record.BlockRange(orphans, everything(s.family)) // of all pools, because mostly there is none
-		r.Limit = 1
-		recs, _, err := s.listed(t, orphans, r)
+		if may, err := p.mayClaim(t, i); err != nil || !may {
+			return err
+		}
+		recs, _, err := s.listed(t, ofNobody, orphans[s.family/6])
 		if err != nil {
 			return err
 		}
@@ -352,23 +435,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 	if !s.orphans {
 		return nil
 	}
-	for be, err := range p.walk(t, s, i, orphans, p.start(i), t.Past) {
-		n := len(p.picks)
-		if err != nil {
-			return err
-		}
-		if be.Owner().Kind != alloc.Nobody || !p.pickFrom(t, s, i, be) {
-			t.Sure(&be.Cell)
-			continue
-		}
-		if err := p.adopt(t, &p.picks[n]); err != nil {
-			return err
-		}
-		if may, err := p.mayClaim(t, i); err != nil || !may {
-			return err
-		}
-	}
-	return nil
+	return p.pickMet(t, s, i, ofNobody, t.Past, orphan)
 }
 
 // noteRagged finds out whether blocks of others, from which no addresses in a row are taken, have room.
@@ -376,22 +443,20 @@ func (p *AssignPlan) noteRagged(t *txn.Txn, s *Search, i int) error {
 	if s.reasons[i] >= alloc.ReasonFragmented {
 		return nil
 	}
-	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
-		if err != nil {
-			return err
-		}
-		t.Sure(&be.Cell)
-		if be.Owner() != p.Owner && p.hasOne(be.Block, i) {
+	w := p.walk(t, s, i, record.KindRoom, p.start(i), t.Past)
+	for w.next() {
+		t.Sure(&w.be.Cell)
+		if w.be.Owner() != p.Owner && p.hasOne(w.be.Block, i) {
 			if s.ragged = append(s.ragged, i); s.reasons[i] != alloc.ReasonLimitReached {
 				s.because(i, alloc.ReasonFragmented)
 			}
 			return nil
 		}
-		if free, _ := be.Free(); free > 0 {
+		if free, _ := w.be.Free(); free > 0 {
 			p.reason(s, i, alloc.ReasonReservedLeft)
 		}
 	}
-	return nil
+	return w.err
 }
 
 // noteForeign finds out whether others have room in a pool that strict affinity keeps from this owner.
@@ -399,31 +464,21 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 	if s.reasons[i] == alloc.ReasonLimitReached {
 		return nil
 	}
-	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
-		if err != nil {
-			return err
-		}
-		t.Sure(&be.Cell)
-		if be.Owner() != p.Owner && be.Owner().Kind != alloc.Nobody && p.hasOne(be.Block, i) {
+	w := p.walk(t, s, i, record.KindRoom, p.start(i), t.Past)
+	for w.next() {
+		t.Sure(&w.be.Cell)
+		if p.standing(t, w.be)&(idle|foreign) != 0 && p.hasOne(w.be.Block, i) {
 			s.because(i, alloc.ReasonForeignLeft)
 			return nil
 		}
-		if free, _ := be.Free(); free > 0 {
+		if free, _ := w.be.Free(); free > 0 {
 			p.reason(s, i, alloc.ReasonReservedLeft)
 		}
 	}
-	return nil
+	return w.err
 }
 
 // pickForeign borrows from any block with room.
 func (p *AssignPlan) pickForeign(t *txn.Txn, s *Search, i int) error {
-	for be, err := range p.walk(t, s, i, record.KindRoom, p.start(i), t.Past) {
-		if err != nil {
-			return err
-		}
-		if !p.taken[be] && (be.Owner() == p.Owner || !p.pickFrom(t, s, i, be)) {
-			t.Sure(&be.Cell)
-		}
-	}
-	return nil
+	return p.pickMet(t, s, i, record.KindRoom, t.Past, orphan|idle|foreign)
 }

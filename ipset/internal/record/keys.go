@@ -91,11 +91,14 @@ func ParseID(s string) (netip.Prefix, bool) {
 
 // BlockRange returns the keys of the given kind of all blocks that begin in p.
 func BlockRange(kind string, p netip.Prefix) store.Range {
-	from := AppendBlockID([]byte(kind), p)
-	from[len(from)-1] = 0
-	to := AppendBlockID([]byte(kind), netip.PrefixFrom(LastAddr(p), p.Bits()))
-	to[len(to)-1] = 0xff // no prefix is that long
-	return store.Range{From: string(from), To: string(to)}
+	var buf [64]byte
+	b := AppendBlockID(append(buf[:0], kind...), p)
+	n := len(b)
+	b[n-1] = 0
+	b = AppendBlockID(append(b, kind...), netip.PrefixFrom(LastAddr(p), p.Bits()))
+	b[2*n-1] = 0xff // no prefix is that long
+	keys := string(b)
+	return store.Range{From: keys[:n], To: keys[n:]}
 }
 
 // BlockBefore returns the range that holds the last block that begins at or before a. Blocks do not overlap, so that no other
@@ -163,7 +166,10 @@ func CodeRange(kind string, o alloc.Owner) store.Range {
 }
 
 // DueKey returns the key under which a block waits for a moment.
-func DueKey(at int64, p netip.Prefix) string { return string(appendDueKey(nil, at, p)) }
+func DueKey(at int64, p netip.Prefix) string {
+	var buf [DueTimeEnd + 18]byte
+	return string(appendDueKey(buf[:0], at, p))
+}
 
 func appendDueKey(dst []byte, at int64, p netip.Prefix) []byte {
 	return AppendBlockID(binary.BigEndian.AppendUint64(append(dst, KindDue...), uint64(at)), p)
