@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -13,27 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// request is one caller's commit to a table. Commits that wait share one transaction of bbolt, and so its syncs.
-type request struct {
-	table string
-	ops   []store.Op
-	bytes int
-}
-
-type call = combine.Call[request]
-
-// newRequest returns a request for valid ops. A caller whose context can end may return while the request is in a transaction,
-// and then change them: they are copied.
-func newRequest(ctx context.Context, table string, ops []store.Op) request {
-	if ctx.Done() != nil {
-		ops = slices.Clone(ops)
-	}
-	r := request{table: table, ops: ops}
-	for i := range ops {
-		r.bytes += len(ops[i].Key) + len(ops[i].Value)
-	}
-	return r
-}
+type call = combine.Call
 
 // batchBytes is how much of what waits goes into one transaction, so that a caller with little does not wait for many with
 // much.
@@ -57,7 +36,7 @@ func (s *Store) commit(ctx context.Context, table string, ops []store.Op) (uint6
 	if err := store.CheckOps("boltstore", ops, limits); err != nil {
 		return 0, err
 	}
-	c := &call{Ctx: ctx, What: newRequest(ctx, table, ops)}
+	c := combine.NewCall(ctx, table, ops)
 	switch s.queue.Do(c) {
 	case combine.Answered:
 		return c.Rev, c.Err
@@ -89,7 +68,7 @@ func (s *Store) fail(err error) {
 func (s *Store) take() []*call {
 	size := 0
 	return s.queue.Take(func(c *call) bool {
-		size += c.What.bytes
+		size += c.Bytes
 		return size <= batchBytes
 	})
 }
@@ -117,7 +96,7 @@ func (s *Store) transaction() error {
 		b = newBatchWriter(s, tx)
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
-			if revs[i], errs[i] = b.commit(r.What.table, r.What.ops); errs[i] != nil && !ofOne(errs[i]) {
+			if revs[i], errs[i] = b.commit(r.Table, r.Ops); errs[i] != nil && !ofOne(errs[i]) {
 				return errors.Join(errs[i], tx.Rollback())
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -174,7 +175,7 @@ func TestContextEndsDuringCommit(t *testing.T) {
 		t.Errorf("while it is under way: %v", err)
 	}
 	release()
-	s.queue.Do(&call{Ctx: t.Context(), What: c.What})
+	s.queue.Do(combine.NewCall(t.Context(), c.Table, c.Ops))
 	recs, err := s.Get(t.Context(), nil, "waits", "under way")
 	if err != nil || recs[0].Rev != 0 || recs[1].Rev != 1 {
 		t.Errorf("%v, %v", recs, err)
@@ -493,17 +494,5 @@ func TestSyncFails(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A caller whose context ends may change its ops while they are in a transaction: what is committed are those that it gave.
-func TestOpsAreTheStores(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ops := []store.Op{{Kind: store.Put, Key: "a", Value: "given", Expect: store.AnyRevision}}
-	r := newRequest(ctx, recordsBucket, ops)
-	ops[0] = store.Op{Kind: store.Delete, Key: "b", Expect: store.AnyRevision}
-	if got := r.ops[0]; got.Key != "a" || got.Value != "given" || r.bytes != len("agiven") {
-		t.Errorf("the request has %+v, %d bytes, after its caller changed its own", got, r.bytes)
 	}
 }

@@ -60,7 +60,7 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 		f.Close()
 		return nil, failure("open", path, err)
 	}
-	if s.queue = combine.New[request](true, s.batch); opts.ReadOnly {
+	if s.queue = combine.New(true, s.batch); opts.ReadOnly {
 		s.queue.Stop(failure("commit", path, ErrReadOnly))
 	}
 	s.watches.oldest = st.rev

@@ -30,7 +30,7 @@ type Store struct {
 	db   *bbolt.DB
 	page int64 // its size, in bytes
 
-	queue *combine.Queue[request] // commits that wait
+	queue *combine.Queue // commits that wait
 
 	mu      sync.Mutex
 	closed  bool

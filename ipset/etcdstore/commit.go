@@ -32,20 +32,18 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 		return 0, err
 	}
 	writes := slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
+	puts := slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Put }) // else it needs no room in a full database
 	for attempt := 1; ; attempt++ {
-		view := s.view.Load()
-		at := standing{last: s.newest()}
+		at := s.begin(puts)
 		for _, op := range ops {
-			if op.Expect != 0 && op.Expect != store.AnyRevision && op.Expect>>viewBits != view>>viewBits {
+			if op.Expect != 0 && op.Expect != store.AnyRevision && op.Expect>>viewBits != at.view>>viewBits {
+				s.freeLane(at.lane)
 				return 0, store.Conflict("etcdstore", op.Key)
 			}
 		}
-		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Put }) {
-			at.lane = s.takeLane() // one that only removes needs no room in a full database
-		}
 		rev, err := s.commit(ctx, ops, at, writes)
 		if err != errLane || attempt == laneAttempts {
-			return view | rev, err
+			return at.view | rev, err
 		}
 	}
 }
@@ -68,12 +66,14 @@ func (s *Store) commit(ctx context.Context, ops []store.Op, at standing, writes 
 		})
 	}
 	if err == nil {
-		if err = s.seen(resp.Header, since); err != nil {
-			err = misplaced(resp, err)
+		if e := s.seen(resp.Header, since); e != nil && resp.Succeeded { // in another cluster, or an earlier state of this one
+			err = wrap("commit", &store.Cause{Kind: ipalloc.ErrUnknownOutcome, Err: e})
+		} else if e != nil {
+			err = wrap("commit", e)
 		}
 	}
 	if err != nil {
-		if at.lane.lane != (laneID{}) && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			s.freeLane(at.lane)
 		}
 		return 0, err
@@ -83,26 +83,13 @@ func (s *Store) commit(ctx context.Context, ops []store.Op, at standing, writes 
 		if err != nil {
 			return 0, err
 		}
-		if at.lane.lane != (laneID{}) {
-			s.freeLane(at.lane)
-		}
+		s.freeLane(at.lane)
 		return 0, s.conflict(ops, resp, n)
 	}
-	rev := uint64(resp.Header.Revision)
-	if at.lane.lane != (laneID{}) {
-		at.lane.rev = rev
-		s.saw(at.lane)
-		s.freeLane(at.lane)
-	}
-	return rev, nil
-}
-
-// misplaced returns the error of a commit that was answered by another cluster or an earlier state of this one.
-func misplaced(resp *pb.TxnResponse, err error) error {
-	if resp.Succeeded {
-		return wrap("commit", &store.Cause{Kind: ipalloc.ErrUnknownOutcome, Err: err})
-	}
-	return wrap("commit", err)
+	at.lane.rev = uint64(resp.Header.Revision)
+	s.saw(at.lane)
+	s.freeLane(at.lane)
+	return at.lane.rev, nil
 }
 
 // request returns the transaction of a commit. If an expectation fails, it answers with the revisions of all records

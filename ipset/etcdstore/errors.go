@@ -24,11 +24,6 @@ func mismatch(op, format string, args ...any) error {
 	return &ipalloc.Error{Package: "etcdstore", Op: op, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
 }
 
-// otherVersion returns the error of a store that another release made.
-func otherVersion(format string, args ...any) error {
-	return &ipalloc.Error{Package: "etcdstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrVersion}
-}
-
 // replaced returns the error of a store that is not the one that Open found: its format record was
 // removed, adopted or converted since, or the cluster went back to an earlier state, as after
 // restoring a snapshot under running clients.

@@ -38,11 +38,9 @@ func decodeFormat(s string) (cluster uint64, err error) {
 	if !ok || !ok2 || err != nil || v == 0 {
 		return 0, mismatch("open", "not a store: format record %.80q", s)
 	}
-	if v > version {
-		return 0, otherVersion("the store has version %d of the format, this release knows up to %d", v, version)
-	}
-	if v < version {
-		return 0, otherVersion("the store has version %d of the format, this release reads %d alone", v, version)
+	if v != version {
+		return 0, &ipalloc.Error{Package: "etcdstore", Op: "open", Err: ipalloc.ErrVersion,
+			Reason: fmt.Sprintf("the store has version %d of the format, this release reads %d alone", v, version)}
 	}
 	number, _ = strings.CutPrefix(strings.TrimSuffix(rest, "\n"), "cluster ")
 	if cluster, err = strconv.ParseUint(number, 10, 64); err != nil || s != encodeFormat(cluster) {

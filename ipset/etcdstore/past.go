@@ -49,39 +49,34 @@ type point struct {
 // lane returns the key of a lane.
 func (s *Store) lane(id laneID) string { return s.past + hex.EncodeToString(id[:]) }
 
-// takeLane returns a lane that no other commit uses, with the revision that it has.
-func (s *Store) takeLane() point {
+// begin returns what a transaction compares: the newest commit of which a record was seen, and if it puts, a lane that no other commit uses.
+func (s *Store) begin(puts bool) standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.lanes); n > 0 {
-		p := s.lanes[n-1]
-		s.lanes = s.lanes[:n-1]
-		return p
+	at := standing{last: s.head, view: s.view.Load()}
+	if n := len(s.lanes); puts && n > 0 {
+		at.lane, s.lanes = s.lanes[n-1], s.lanes[:n-1]
+	} else if puts {
+		_, _ = rand.Read(at.lane.lane[:]) // never fails
 	}
-	var p point
-	_, _ = rand.Read(p.lane[:]) // never fails
-	return p
+	return at
 }
 
-// freeLane returns a lane whose revision is known to the free ones.
+// freeLane returns the lane of a transaction, whose revision is known, to the free ones.
 func (s *Store) freeLane(p point) {
+	if p.lane == (laneID{}) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lanes = append(s.lanes, p)
-}
-
-// newest returns the newest commit of which a record was seen.
-func (s *Store) newest() point {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.head
 }
 
 // saw notes a commit of which a record was seen.
 func (s *Store) saw(p point) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.rev > s.head.rev {
+	if p.lane != (laneID{}) && p.rev > s.head.rev {
 		s.head = p
 	}
 }
@@ -102,10 +97,11 @@ func (s *Store) decode(kv *mvccpb.KeyValue, view uint64, newest *point) (store.R
 }
 
 // standing is what a transaction compares beside the expectations of a commit: the format record, the newest commit that was
-// seen, and the lane that it writes, if any.
+// seen, and the lane that it writes, if any; and the view that its answer belongs to.
 type standing struct {
 	last point
 	lane point // of no ID if the transaction writes none
+	view uint64
 }
 
 // standing begins a transaction that compares the format record and the past. Its answers, if it fails, begin with those keys.
@@ -139,7 +135,7 @@ var errLane = errors.New("etcdstore: lane removed")
 // keys is why it failed. errLane: it is to be sent again.
 func (s *Store) stands(ctx context.Context, op string, at standing, resp *pb.TxnResponse) (int, error) {
 	if revisionOf(resp, 0) != s.mark {
-		return 0, s.formatChanged(op, resp)
+		return 0, replaced(op, "its format record is of revision %d, not %d", revisionOf(resp, 0), s.mark)
 	}
 	n := 1
 	if at.last.lane != (laneID{}) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -65,28 +66,18 @@ func waits(ctx context.Context, err error, attempt int, begin time.Time) bool {
 }
 
 // sleep waits for d or a little more, so that those that failed together do not come back together.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d + rand.N(d/4+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func sleep(ctx context.Context, d time.Duration) error { return combine.Sleep(ctx, d+rand.N(d/4+1)) }
 
 // ask makes a transaction of reads, and verifies that it was answered by the store that Open found: its cluster, no earlier
 // state of it, the same past and the same format record. Else the error is [ipalloc.ErrReplaced] or ipalloc.ErrMismatch: a store that
 // was wiped does not read as one without records. view is what the answer belongs to.
 func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (_ *pb.TxnResponse, view uint64, _ error) {
 	for attempt := 1; ; attempt++ {
-		view = s.view.Load()
 		var at standing
 		var since uint64
 		var resp *pb.TxnResponse
 		err := s.read(ctx, op, func(ctx context.Context) (err error) {
-			at.last, since = s.newest(), s.high.Load()
+			at, since = s.begin(false), s.high.Load()
 			req := s.standing(at)
 			req.Success = reads
 			resp, err = s.kv.Txn(ctx, req, anySize)
@@ -99,17 +90,12 @@ func (s *Store) ask(ctx context.Context, op string, reads ...*pb.RequestOp) (_ *
 			return nil, 0, wrap(op, err)
 		}
 		if resp.Succeeded {
-			return resp, view, nil
+			return resp, at.view, nil
 		}
 		if _, err := s.stands(ctx, op, at, resp); err != errLane || attempt == laneAttempts {
 			return nil, 0, err
 		}
 	}
-}
-
-// formatChanged returns the error of a transaction that found another format record, whose revision is its first answer.
-func (s *Store) formatChanged(op string, resp *pb.TxnResponse) error {
-	return replaced(op, "its format record is of revision %d, not %d", revisionOf(resp, 0), s.mark)
 }
 
 // revisionOf returns the revision of the record that the i-th answer of a transaction is about; 0: it does not exist.

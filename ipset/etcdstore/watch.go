@@ -133,7 +133,7 @@ func (w *watch) run(ctx context.Context) error {
 		return err
 	}
 	q := &questions{stream: st}
-	defer q.stop()
+	defer q.answered()
 	for i := range min(creating, len(w.ranges)) {
 		if err := w.create(q, i); err != nil {
 			return err
@@ -297,26 +297,24 @@ type questions struct {
 func (q *questions) send(r *pb.WatchRequest) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return broken(q.stream.Send(r))
-}
-
-// broken drops the error that says only that the receiving half has another.
-func broken(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
+	if err := q.stream.Send(r); !errors.Is(err, io.EOF) {
+		return err
 	}
-	return err
+	return nil // the receiving half has another error
 }
 
 // ask asks how far all watchers are, unless that is already asked, and goes on asking until there is an answer.
 func (q *questions) ask() error {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.timer != nil {
+	asked := q.timer != nil
+	if !asked {
+		q.timer = time.AfterFunc(askAgain, q.again)
+	}
+	q.mu.Unlock()
+	if asked {
 		return nil
 	}
-	q.timer = time.AfterFunc(askAgain, q.again)
-	return broken(q.stream.Send(progressRequest))
+	return q.send(progressRequest)
 }
 
 var progressRequest = &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
@@ -340,5 +338,3 @@ func (q *questions) answered() {
 		q.timer = nil
 	}
 }
-
-func (q *questions) stop() { q.answered() }

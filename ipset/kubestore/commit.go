@@ -13,15 +13,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// request is what a Commit asks for.
-type request struct {
-	ops    []store.Op
-	bytes  int
-	writes bool
-}
-
 // call is a Commit that waits for its outcome.
-type call = combine.Call[request]
+type call = combine.Call
+
+// writes reports whether ops change anything.
+func writes(ops []store.Op) bool {
+	return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
+}
 
 // Commit implements [store.Store]: one write of one object, which makes other calls that wait meanwhile, too. A commit in
 // conflict, and one without puts and deletes, costs one read.
@@ -35,15 +33,11 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := store.CheckOps("kubestore", ops, s.Limits()); err != nil {
 		return 0, err
 	}
-	c := &call{Ctx: ctx, What: request{ops: slices.Clone(ops)}}
-	for i := range ops {
-		c.What.bytes += len(ops[i].Key) + len(ops[i].Value)
-		c.What.writes = c.What.writes || ops[i].Kind != store.Guard
-	}
+	c := combine.NewCall(ctx, "", ops)
 	switch fate := s.queue.Do(c); {
 	case fate == combine.Answered:
 		return c.Rev, c.Err
-	case fate == combine.Doubtful && c.What.writes:
+	case fate == combine.Doubtful && writes(ops):
 		return 0, unknown(ctx.Err())
 	}
 	return 0, wrap("commit", ctx.Err()) // it will not be sent, because its context has ended
@@ -53,7 +47,7 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 func (s *Store) serve() {
 	bytes, ops := 0, 0
 	batch := s.queue.Take(func(c *call) bool {
-		bytes, ops = bytes+c.What.bytes, ops+len(c.What.ops)
+		bytes, ops = bytes+c.Bytes, ops+len(c.Ops)
 		return bytes <= maxBytes && ops <= maxOps
 	})
 	s.queue.Exit(batch...)
@@ -157,9 +151,9 @@ func (s *Store) plan(batch []*call) *plan {
 			p.drop(c, wrap("commit", err))
 			continue
 		}
-		key, in := r.conflict(c.What.ops, wrote)
-		if key == "" && c.What.writes {
-			if more := r.growth(c.What.ops); more > 0 && size+more > s.room {
+		key, in := r.conflict(c.Ops, wrote)
+		if key == "" && writes(c.Ops) {
+			if more := r.growth(c.Ops); more > 0 && size+more > s.room {
 				p.drop(c, &ipalloc.Error{Package: "kubestore", Op: "commit", Err: ipalloc.ErrLimit,
 					Reason: fmt.Sprintf("the records of the store would take %d bytes, at most %d", size+more, s.room)})
 				continue
@@ -173,7 +167,7 @@ func (s *Store) plan(batch []*call) *plan {
 			p.deferred = append(p.deferred, c)
 		case key != "":
 			p.conflict, p.keys = append(p.conflict, c), append(p.keys, key)
-		case !c.What.writes:
+		case !writes(c.Ops):
 			p.read = append(p.read, c)
 		case s.queue.Enter(c):
 			p.add(c, wrote)
@@ -210,7 +204,7 @@ func (p *plan) add(c *call, wrote map[string]uint64) {
 	p.made = append(p.made, c)
 	rev := p.frame.rev + uint64(len(p.made))
 	var ops []store.Op
-	for _, op := range c.What.ops {
+	for _, op := range c.Ops {
 		switch op.Kind {
 		case store.Guard:
 			continue

@@ -73,7 +73,7 @@ type Store struct {
 	compacting *compaction
 	draft      *draft // of the running compaction, or of one that failed
 
-	queue *combine.Queue[request]
+	queue *combine.Queue
 	room  int // the most bytes of records
 }
 
@@ -106,7 +106,7 @@ func Open(ctx context.Context, config *rest.Config, namespace, name string, o Op
 		return nil, invalid("config", err.Error())
 	}
 	s := &Store{client: c, name: name, pace: pace{self: newAuthor(), others: make(map[author]rival)}, room: maxStored}
-	s.queue = combine.New[request](false, s.serve)
+	s.queue = combine.New(false, s.serve)
 	s.brokenCtx, s.breakNow = context.WithCancel(context.Background())
 	if o.Slots == 0 {
 		o.Slots = defaultSlots
@@ -201,14 +201,7 @@ func (s *Store) retry(ctx context.Context, f func() error) (err error) {
 }
 
 // sleep waits for d, more or less.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d/2 + rand.N(d)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func sleep(ctx context.Context, d time.Duration) error { return combine.Sleep(ctx, d/2+rand.N(d)) }
 
 // round is one catching up that many reads wait for.
 type round struct {

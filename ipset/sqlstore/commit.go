@@ -3,19 +3,12 @@ package sqlstore
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// request is one caller's commit. Commits that wait share one transaction of the database.
-type request struct {
-	ops   []store.Op
-	bytes int
-}
-
-type call = combine.Call[request]
+type call = combine.Call
 
 // result is what became of one commit of a transaction that was made.
 type result struct {
@@ -39,15 +32,6 @@ const (
 	batchCommits = 512
 )
 
-// newRequest returns a request for valid ops. It copies them, because a caller that gives up waiting may change them.
-func newRequest(ops []store.Op) request {
-	r := request{ops: slices.Clone(ops)}
-	for i := range ops {
-		r.bytes += len(ops[i].Key) + len(ops[i].Value)
-	}
-	return r
-}
-
 // Commit implements [store.Store]. Concurrent callers share a transaction; each commit is made wholly or not at all.
 //
 // If ctx ends before the transaction begins, the error is that of ctx and the commit left no trace. If ctx ends while the
@@ -62,7 +46,7 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := store.CheckOps("sqlstore", ops, limits); err != nil {
 		return 0, err
 	}
-	c := &call{Ctx: ctx, What: newRequest(ops)}
+	c := combine.NewCall(ctx, "", ops)
 	switch s.queue.Do(c) {
 	case combine.Answered:
 		return c.Rev, c.Err
@@ -76,14 +60,14 @@ func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 func (s *Store) batch() {
 	if s.share > 0 {
 		s.share--
-		_ = sleep(context.Background(), s.d.pause(1))
+		_ = combine.Sleep(context.Background(), s.d.pause(1))
 	}
 	for attempt := 1; ; attempt++ {
 		batch, err := s.transaction()
 		if !s.repeat(batch, attempt, err) {
 			return
 		}
-		_ = sleep(context.Background(), s.d.pause(attempt))
+		_ = combine.Sleep(context.Background(), s.d.pause(attempt))
 		if s.queue.Waiting() == 0 { // its callers have left
 			return
 		}
@@ -94,7 +78,7 @@ func (s *Store) batch() {
 func (s *Store) take() []*call {
 	n, size := 0, 0
 	return s.queue.Take(func(c *call) bool {
-		n, size = n+1, size+c.What.bytes
+		n, size = n+1, size+c.Bytes
 		return n <= batchCommits && size <= batchBytes
 	})
 }
@@ -115,7 +99,7 @@ func (s *Store) transaction() (batch []*call, err error) {
 	}
 	for i, c := range batch {
 		if n := results[i].conflict; n > 0 {
-			c.Answer(0, store.Conflict("sqlstore", c.What.ops[n-1].Key))
+			c.Answer(0, store.Conflict("sqlstore", c.Ops[n-1].Key))
 		} else {
 			c.Answer(results[i].rev, s.seen(results[i].rev, 0))
 		}

@@ -121,14 +121,11 @@ func stateOf(err error) state {
 		return sqliteState(lite.Code(), lite.Error())
 	case driver.Unsent(err):
 		return state{retry: true, traceless: true}
-	case errors.Is(err, sqldriver.ErrBadConn): // drivers return it only for what they have not sent
+	case errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone): // only of what was not sent
 		return state{retry: true, traceless: true}
 	case errors.Is(err, ipalloc.ErrReplaced):
 		return state{traceless: true}
 	case errors.Is(err, errStandby): // it may be promoted, or the next connection leads to the primary
-		return state{retry: true, traceless: true}
-	}
-	if errors.Is(err, sql.ErrConnDone) {
 		return state{retry: true, traceless: true}
 	}
 	var network net.Error

@@ -195,7 +195,7 @@ func (d postgres) transact(s *Store, since uint64, take func() (context.Context,
 	ctx, calls := take()
 	var batch [][]store.Op
 	for _, c := range calls {
-		batch = append(batch, c.What.ops)
+		batch = append(batch, c.Ops)
 	}
 	if len(batch) == 0 { // its callers have left
 		return nil, nil

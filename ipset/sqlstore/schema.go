@@ -64,10 +64,10 @@ const live = `WHERE m.id = $1 AND ` + stands
 const stands = `EXISTS (SELECT 1 FROM ipalloc_records w WHERE w.key = EMPTY)
 	AND (m.rev = $2 OR m.horizon >= $2 OR EXISTS (SELECT 1 FROM ipalloc_changes p WHERE p.rev = $2))`
 
-// queries are the statements that both dialects share, with the names of one store's tables.
+// queries are the statements that every call of a store shares, with the names of its tables.
 type queries struct {
-	prefix, empty                                                             string
-	live, meta, get, list, reverse, watch, insert, mark, adopt, version, lock string
+	prefix, empty                               string
+	live, meta, get, list, reverse, watch, lock string
 }
 
 func newQueries(d dialect, prefix string) queries {
@@ -80,10 +80,6 @@ func newQueries(d dialect, prefix string) queries {
 	q.list = q.name(fmt.Sprintf(list, "")) + q.live
 	q.reverse = q.name(fmt.Sprintf(list, "DESC ")) + q.live
 	q.watch = q.name(`SELECT m.rev, m.horizon, c.rev, c.key, c.value, c.value IS NULL FROM ipalloc_meta m LEFT JOIN ipalloc_changes c ON c.rev > $3 AND c.rev <= $4`)
-	q.insert = q.name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`)
-	q.mark = q.name(`INSERT INTO ipalloc_records (key, rev, value) VALUES (EMPTY, 0, EMPTY)`)
-	q.adopt = q.name(`UPDATE ipalloc_meta SET id = $1`)
-	q.version = q.name(`UPDATE ipalloc_meta SET version = $1`)
 	q.lock = q.name(`UPDATE ipalloc_meta AS m SET rev = rev `) + q.live + ` RETURNING rev`
 	return q
 }
@@ -189,15 +185,16 @@ func (s *Store) upgrade(ctx context.Context) error {
 	switch {
 	case !ok:
 		m.id = rand.Text()
-		if _, err = tx.ExecContext(ctx, s.q.insert, format, len(steps), m.id); err == nil {
-			_, err = tx.ExecContext(ctx, s.q.mark)
+		insert := s.q.name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`)
+		if _, err = tx.ExecContext(ctx, insert, format, len(steps), m.id); err == nil {
+			_, err = tx.ExecContext(ctx, s.q.name(`INSERT INTO ipalloc_records (key, rev, value) VALUES (EMPTY, 0, EMPTY)`))
 		}
 	case s.opts.Adopt:
 		m.id = rand.Text()
-		_, err = tx.ExecContext(ctx, s.q.adopt, m.id)
+		_, err = tx.ExecContext(ctx, s.q.name(`UPDATE ipalloc_meta SET id = $1`), m.id)
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, s.q.version, len(steps))
+		_, err = tx.ExecContext(ctx, s.q.name(`UPDATE ipalloc_meta SET version = $1`), len(steps))
 	}
 	if err != nil {
 		return err

@@ -172,7 +172,7 @@ func (d sqlite) transact(s *Store, since uint64, take func() (context.Context, [
 	_, batch := take()
 	results := make([]result, len(batch))
 	for i, c := range batch {
-		if results[i], err = w.commit(ctx, c.What.ops); err != nil {
+		if results[i], err = w.commit(ctx, c.Ops); err != nil {
 			return nil, err
 		}
 	}

@@ -48,7 +48,7 @@ type Store struct {
 	high  atomic.Uint64         // the highest revision seen
 	lost  atomic.Pointer[error] // set when the database no longer has that revision
 	hub   hub
-	queue *combine.Queue[request]
+	queue *combine.Queue
 	// isolated: transactions of PostgreSQL are above read committed unless they say otherwise.
 	isolated bool
 
@@ -88,8 +88,8 @@ func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	case o.Poll < 0:
 		return nil, invalid("Options.Poll", fmt.Sprintf("%v is negative", o.Poll))
 	}
-	s := &Store{db: db, opts: o}
-	s.queue = combine.New[request](false, s.batch)
+	s := &Store{db: db, d: postgres{}, opts: o} // until the database has been asked
+	s.queue = combine.New(false, s.batch)
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -106,10 +106,12 @@ func (s *Store) open(ctx context.Context) error {
 	}
 }
 
-func (s *Store) openOnce(ctx context.Context) (err error) {
-	if s.d, err = detect(ctx, s.db); err != nil {
+func (s *Store) openOnce(ctx context.Context) error {
+	d, err := detect(ctx, s.db)
+	if err != nil {
 		return err
 	}
+	s.d = d
 	s.q = newQueries(s.d, s.opts.Prefix)
 	if s.opts.Poll == 0 {
 		s.opts.Poll = s.d.poll()
@@ -129,23 +131,7 @@ func (s *Store) again(ctx context.Context, attempt int, err error) bool {
 	if attempt >= attempts && !stateOf(err).locked || !retryable(err) || unknownOutcome(err) || ctx.Err() != nil {
 		return false
 	}
-	d := s.d
-	if d == nil { // Open has not reached the database yet
-		d = postgres{}
-	}
-	return sleep(ctx, d.pause(attempt)) == nil
-}
-
-// sleep waits until d has passed or ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return combine.Sleep(ctx, s.d.pause(attempt)) == nil
 }
 
 // invalid returns the error of an argument.

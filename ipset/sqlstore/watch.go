@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -197,7 +198,7 @@ func (h *hub) enter(s *Store) (leave func()) {
 		go func() {
 			for ctx.Err() == nil {
 				s.d.listen(ctx, s, h.wake)
-				_ = sleep(ctx, s.opts.Poll)
+				_ = combine.Sleep(ctx, s.opts.Poll)
 			}
 		}()
 	}

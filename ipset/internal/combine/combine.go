@@ -17,6 +17,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Fate is what became of a call when [Queue.Do] returns.
@@ -31,30 +34,45 @@ const (
 	Doubtful
 )
 
-// Call is one caller's part of a batch. Ctx and What are the caller's, Rev and Err the answer.
-type Call[T any] struct {
-	Ctx  context.Context
-	What T
-	Rev  uint64
-	Err  error
+// Call is one caller's commit, a part of a batch. Rev and Err are the answer.
+type Call struct {
+	Ctx   context.Context
+	Table string // of the records, in a store that has several
+	Ops   []store.Op
+	Bytes int // of keys and values
+	Rev   uint64
+	Err   error
 
 	entered, left bool // guarded by the queue's mutex
 	done          chan struct{}
 }
 
+// NewCall returns a call for valid ops. A caller whose context can end may leave while they are in a batch, and then change them: they
+// are copied.
+func NewCall(ctx context.Context, table string, ops []store.Op) *Call {
+	c := &Call{Ctx: ctx, Table: table, Ops: ops}
+	if ctx.Done() != nil {
+		c.Ops = slices.Clone(ops)
+	}
+	for i := range ops {
+		c.Bytes += len(ops[i].Key) + len(ops[i].Value)
+	}
+	return c
+}
+
 // Answer ends the call. It must be called once for each call that was taken and not put back.
-func (c *Call[T]) Answer(rev uint64, err error) {
+func (c *Call) Answer(rev uint64, err error) {
 	c.Rev, c.Err = rev, err
 	close(c.done)
 }
 
 // Queue holds the calls that wait for the next batch. Use [New].
-type Queue[T any] struct {
+type Queue struct {
 	serve func()
 	lead  bool
 
 	mu      sync.Mutex
-	waiting []*Call[T]
+	waiting []*Call
 	busy    bool // a goroutine serves
 	stopped error
 	idle    chan struct{} // closed when busy ends; nil unless Wait waits for that
@@ -62,12 +80,12 @@ type Queue[T any] struct {
 
 // New returns a queue. serve serves one batch. With lead, a caller that finds the queue idle and whose context cannot end serves
 // the first batch in its own goroutine, which spares it a switch; serve must not panic then.
-func New[T any](lead bool, serve func()) *Queue[T] {
-	return &Queue[T]{serve: serve, lead: lead}
+func New(lead bool, serve func()) *Queue {
+	return &Queue{serve: serve, lead: lead}
 }
 
 // Do queues a call and waits for its answer, or until its context ends.
-func (q *Queue[T]) Do(c *Call[T]) Fate {
+func (q *Queue) Do(c *Call) Fate {
 	c.done = make(chan struct{})
 	q.mu.Lock()
 	if c.Err = q.stopped; c.Err != nil {
@@ -95,7 +113,7 @@ func (q *Queue[T]) Do(c *Call[T]) Fate {
 }
 
 // leave gives up waiting.
-func (q *Queue[T]) leave(c *Call[T]) Fate {
+func (q *Queue) leave(c *Call) Fate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
@@ -104,20 +122,20 @@ func (q *Queue[T]) leave(c *Call[T]) Fate {
 	default:
 	}
 	c.left = true
-	q.waiting = slices.DeleteFunc(q.waiting, func(w *Call[T]) bool { return w == c })
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *Call) bool { return w == c })
 	if c.entered {
 		return Doubtful
 	}
 	return Untouched
 }
 
-func (q *Queue[T]) run() {
+func (q *Queue) run() {
 	for q.turn() {
 	}
 }
 
 // turn serves one batch and reports whether more calls wait.
-func (q *Queue[T]) turn() (more bool) {
+func (q *Queue) turn() (more bool) {
 	q.gather()
 	q.serve()
 	q.mu.Lock()
@@ -134,7 +152,7 @@ func (q *Queue[T]) turn() (more bool) {
 
 // gather lets callers that are about to queue do so, above all those that the last batch has answered: it yields for as long as
 // that makes the queue longer. A lone caller is delayed by one yield, a fraction of a microsecond.
-func (q *Queue[T]) gather() {
+func (q *Queue) gather() {
 	for n := 0; ; {
 		now := q.Waiting()
 		if now <= n {
@@ -146,7 +164,7 @@ func (q *Queue[T]) gather() {
 }
 
 // Waiting returns the number of calls that wait for the next batch.
-func (q *Queue[T]) Waiting() int {
+func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting)
@@ -154,7 +172,7 @@ func (q *Queue[T]) Waiting() int {
 
 // Take moves calls from the front of the queue into a batch: the first one, and those after it for as long as fits returns true.
 // fits must not call the queue.
-func (q *Queue[T]) Take(fits func(*Call[T]) bool) []*Call[T] {
+func (q *Queue) Take(fits func(*Call) bool) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := 0
@@ -168,10 +186,10 @@ func (q *Queue[T]) Take(fits func(*Call[T]) bool) []*Call[T] {
 }
 
 // Return puts calls of a batch that left no trace back to the front of the queue. Calls whose callers have left are dropped.
-func (q *Queue[T]) Return(batch []*Call[T]) {
+func (q *Queue) Return(batch []*Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	batch = slices.DeleteFunc(slices.Clone(batch), func(c *Call[T]) bool { return c.left })
+	batch = slices.DeleteFunc(slices.Clone(batch), func(c *Call) bool { return c.left })
 	for _, c := range batch {
 		c.entered = false
 	}
@@ -180,7 +198,7 @@ func (q *Queue[T]) Return(batch []*Call[T]) {
 
 // Enter makes a call part of a request again after [Queue.Exit]. It returns false if its caller has left: the call must not be
 // served then, and needs no answer.
-func (q *Queue[T]) Enter(c *Call[T]) bool {
+func (q *Queue) Enter(c *Call) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.entered = !c.left
@@ -188,7 +206,7 @@ func (q *Queue[T]) Enter(c *Call[T]) bool {
 }
 
 // Exit takes calls of a batch out of its request: if their contexts end now, they are Untouched.
-func (q *Queue[T]) Exit(calls ...*Call[T]) {
+func (q *Queue) Exit(calls ...*Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, c := range calls {
@@ -197,7 +215,7 @@ func (q *Queue[T]) Exit(calls ...*Call[T]) {
 }
 
 // Stop has the calls that wait, and every later one, end with err. The batch that is served goes on.
-func (q *Queue[T]) Stop(err error) {
+func (q *Queue) Stop(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped = err
@@ -208,7 +226,7 @@ func (q *Queue[T]) Stop(err error) {
 }
 
 // Wait returns when no batch is served. Call it once, after [Queue.Stop].
-func (q *Queue[T]) Wait() {
+func (q *Queue) Wait() {
 	q.mu.Lock()
 	if !q.busy {
 		q.mu.Unlock()
@@ -221,7 +239,7 @@ func (q *Queue[T]) Wait() {
 }
 
 // Context returns a context that ends when the contexts of all calls have ended, or at cancel.
-func Context[T any](calls []*Call[T]) (ctx context.Context, cancel func()) {
+func Context(calls []*Call) (ctx context.Context, cancel func()) {
 	ctx, end := context.WithCancel(context.Background())
 	left := new(atomic.Int64)
 	left.Store(int64(len(calls)))
@@ -238,5 +256,17 @@ func Context[T any](calls []*Call[T]) (ctx context.Context, cancel func()) {
 			stop()
 		}
 		end()
+	}
+}
+
+// Sleep waits until d has passed or ctx ends, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -8,38 +8,40 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // bench is a queue whose batches a test serves by hand.
 type bench struct {
-	*Queue[string]
+	*Queue
 	ready chan struct{} // a batch may be taken
-	taken chan []*Call[string]
+	taken chan []*Call
 }
 
 func newBench(lead bool) *bench {
-	b := &bench{ready: make(chan struct{}), taken: make(chan []*Call[string])}
-	b.Queue = New[string](lead, func() {
+	b := &bench{ready: make(chan struct{}), taken: make(chan []*Call)}
+	b.Queue = New(lead, func() {
 		<-b.ready
-		b.taken <- b.Take(func(*Call[string]) bool { return true })
+		b.taken <- b.Take(func(*Call) bool { return true })
 	})
 	return b
 }
 
 // take lets the goroutine that serves take a batch.
-func (b *bench) take() []*Call[string] {
+func (b *bench) take() []*Call {
 	b.ready <- struct{}{}
 	return <-b.taken
 }
 
 type ended struct {
-	call *Call[string]
+	call *Call
 	fate Fate
 }
 
 // call queues a call and waits until it is queued.
-func (b *bench) call(ctx context.Context, what string) (*Call[string], <-chan ended) {
-	c, done, before := &Call[string]{Ctx: ctx, What: what}, make(chan ended, 1), b.Waiting()
+func (b *bench) call(ctx context.Context, what string) (*Call, <-chan ended) {
+	c, done, before := &Call{Ctx: ctx, Table: what}, make(chan ended, 1), b.Waiting()
 	go func() { done <- ended{c, b.Do(c)} }()
 	for b.Waiting() == before {
 		runtime.Gosched()
@@ -47,9 +49,9 @@ func (b *bench) call(ctx context.Context, what string) (*Call[string], <-chan en
 	return c, done
 }
 
-func names(batch []*Call[string]) (list []string) {
+func names(batch []*Call) (list []string) {
 	for _, c := range batch {
-		list = append(list, c.What)
+		list = append(list, c.Table)
 	}
 	return list
 }
@@ -80,10 +82,10 @@ func TestTakeWhatFits(t *testing.T) {
 	for _, what := range []string{"large", "b", "c"} {
 		b.call(t.Context(), what)
 	}
-	if got := names(b.Take(func(c *Call[string]) bool { return c.What == "b" })); !slices.Equal(got, []string{"large", "b"}) {
+	if got := names(b.Take(func(c *Call) bool { return c.Table == "b" })); !slices.Equal(got, []string{"large", "b"}) {
 		t.Errorf("took %q", got)
 	}
-	if got := names(b.Take(func(*Call[string]) bool { return false })); !slices.Equal(got, []string{"c"}) {
+	if got := names(b.Take(func(*Call) bool { return false })); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("took %q", got)
 	}
 }
@@ -91,15 +93,15 @@ func TestTakeWhatFits(t *testing.T) {
 // A caller that leaves knows whether its call was part of a batch, in every state of the call.
 func TestLeave(t *testing.T) {
 	for name, tt := range map[string]struct {
-		between func(b *bench, c *Call[string])
+		between func(b *bench, c *Call)
 		want    Fate
 	}{
-		"waits":       {func(*bench, *Call[string]) {}, Untouched},
-		"taken":       {func(b *bench, _ *Call[string]) { b.take() }, Doubtful},
-		"put back":    {func(b *bench, _ *Call[string]) { b.Return(b.take()) }, Untouched},
-		"taken out":   {func(b *bench, c *Call[string]) { b.take(); b.Exit(c) }, Untouched},
-		"taken again": {func(b *bench, c *Call[string]) { b.take(); b.Exit(c); b.Enter(c) }, Doubtful},
-		"answered":    {func(b *bench, c *Call[string]) { b.take(); c.Answer(7, nil) }, Answered},
+		"waits":       {func(*bench, *Call) {}, Untouched},
+		"taken":       {func(b *bench, _ *Call) { b.take() }, Doubtful},
+		"put back":    {func(b *bench, _ *Call) { b.Return(b.take()) }, Untouched},
+		"taken out":   {func(b *bench, c *Call) { b.take(); b.Exit(c) }, Untouched},
+		"taken again": {func(b *bench, c *Call) { b.take(); b.Exit(c); b.Enter(c) }, Doubtful},
+		"answered":    {func(b *bench, c *Call) { b.take(); c.Answer(7, nil) }, Answered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(false)
@@ -116,7 +118,7 @@ func TestLeave(t *testing.T) {
 			if b.Enter(c) {
 				t.Error("a call whose caller has left can be served")
 			}
-			if b.Return([]*Call[string]{c}); b.Waiting() != 0 {
+			if b.Return([]*Call{c}); b.Waiting() != 0 {
 				t.Error("a call whose caller has left waits again")
 			}
 		})
@@ -146,7 +148,7 @@ func TestStop(t *testing.T) {
 	if e := <-waits; e.fate != Answered || e.call.Err != closed {
 		t.Errorf("what waits: %+v", e)
 	}
-	late := &Call[string]{Ctx: t.Context()}
+	late := &Call{Ctx: t.Context()}
 	if fate := b.Do(late); fate != Answered || late.Err != closed {
 		t.Errorf("what comes later: %d, %v", fate, late.Err)
 	}
@@ -160,17 +162,17 @@ func TestStop(t *testing.T) {
 func TestWait(t *testing.T) {
 	served := false
 	started, end := make(chan struct{}), make(chan struct{})
-	var q *Queue[string]
-	q = New[string](false, func() {
+	var q *Queue
+	q = New(false, func() {
 		close(started)
 		<-end
 		served = true
-		for _, c := range q.Take(func(*Call[string]) bool { return true }) {
+		for _, c := range q.Take(func(*Call) bool { return true }) {
 			c.Answer(0, nil)
 		}
 	})
 	q.Wait()
-	go q.Do(&Call[string]{Ctx: t.Context()})
+	go q.Do(&Call{Ctx: t.Context()})
 	<-started
 	go close(end)
 	q.Stop(errors.New("closed"))
@@ -184,12 +186,12 @@ func TestWait(t *testing.T) {
 func TestOneBatchAtATime(t *testing.T) {
 	for _, lead := range []bool{false, true} {
 		var serving atomic.Int64
-		var q *Queue[string]
-		q = New[string](lead, func() {
+		var q *Queue
+		q = New(lead, func() {
 			if serving.Add(1) > 1 {
 				t.Error("two batches are served at once")
 			}
-			batch := q.Take(func(*Call[string]) bool { return false })
+			batch := q.Take(func(*Call) bool { return false })
 			runtime.Gosched()
 			serving.Add(-1)
 			for _, c := range batch {
@@ -202,7 +204,7 @@ func TestOneBatchAtATime(t *testing.T) {
 			go func() {
 				defer wg.Done()
 				for range 300 {
-					q.Do(&Call[string]{Ctx: context.Background()})
+					q.Do(&Call{Ctx: context.Background()})
 				}
 			}()
 		}
@@ -214,12 +216,12 @@ func TestOneBatchAtATime(t *testing.T) {
 func TestLead(t *testing.T) {
 	var mu sync.Mutex
 	batches := 0
-	var q *Queue[string]
-	q = New[string](true, func() {
+	var q *Queue
+	q = New(true, func() {
 		mu.Lock()
 		batches++
 		mu.Unlock()
-		for _, c := range q.Take(func(*Call[string]) bool { return false }) {
+		for _, c := range q.Take(func(*Call) bool { return false }) {
 			c.Answer(1, nil)
 		}
 	})
@@ -228,7 +230,7 @@ func TestLead(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			c := &Call[string]{Ctx: context.Background()}
+			c := &Call{Ctx: context.Background()}
 			if fate := q.Do(c); fate != Answered || c.Rev != 1 {
 				t.Errorf("%d, %+v", fate, c)
 			}
@@ -239,7 +241,7 @@ func TestLead(t *testing.T) {
 		t.Errorf("%d batches of one call for 100 calls", batches)
 	}
 	before := runtime.NumGoroutine()
-	q.Do(&Call[string]{Ctx: context.Background()})
+	q.Do(&Call{Ctx: context.Background()})
 	if n := runtime.NumGoroutine(); n > before {
 		t.Errorf("%d goroutines after %d", n, before)
 	}
@@ -250,7 +252,7 @@ func TestContext(t *testing.T) {
 	a, endA := context.WithCancel(t.Context())
 	b, endB := context.WithCancel(t.Context())
 	defer endB()
-	ctx, cancel := Context([]*Call[string]{{Ctx: a}, {Ctx: b}})
+	ctx, cancel := Context([]*Call{{Ctx: a}, {Ctx: b}})
 	defer cancel()
 	endA()
 	if ctx.Err() != nil {
@@ -258,7 +260,7 @@ func TestContext(t *testing.T) {
 	}
 	endB()
 	<-ctx.Done()
-	if ctx, cancel := Context([]*Call[string]{{Ctx: t.Context()}}); true {
+	if ctx, cancel := Context([]*Call{{Ctx: t.Context()}}); true {
 		cancel()
 		if ctx.Err() == nil {
 			t.Error("goes on after cancel")
@@ -274,5 +276,20 @@ func TestAnsweredCallDoesNotLeave(t *testing.T) {
 	<-done
 	if fate := b.leave(c); fate != Answered {
 		t.Errorf("%v", fate)
+	}
+}
+
+// A caller whose context can end may change its ops while they are in a batch: the call has those that it gave. Those of another caller
+// are not copied.
+func TestOpsOfACall(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, ctx := range []context.Context{ctx, context.Background()} {
+		ops := []store.Op{{Kind: store.Put, Key: "a", Value: "given", Expect: store.AnyRevision}}
+		c := NewCall(ctx, "table", ops)
+		ops[0].Key = "b"
+		if want := map[bool]string{true: "b", false: "a"}[ctx.Done() == nil]; c.Table != "table" || c.Ops[0].Key != want || c.Bytes != len("agiven") {
+			t.Errorf("%+v, of %d bytes, after its caller changed its ops", c.Ops, c.Bytes)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/combine"
 )
 
 // ErrGaveUp is the error of a call that met too many conflicts. It comes with the last one.
@@ -34,7 +35,7 @@ func Backoff(r Retry) func(ctx context.Context, attempt int) error {
 		r.Max = 100 * time.Millisecond
 	}
 	if r.Sleep == nil {
-		r.Sleep = sleep
+		r.Sleep = combine.Sleep
 	}
 	draw := rand.Int64N
 	if r.Rand != nil {
@@ -46,17 +47,6 @@ func Backoff(r Retry) func(ctx context.Context, attempt int) error {
 		}
 		d := min(r.Base<<min(attempt-2, 20), r.Max)
 		return r.Sleep(ctx, d/2+time.Duration(draw(int64(d/2)+1)))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
