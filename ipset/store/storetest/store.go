@@ -347,7 +347,7 @@ func testContexts(t *testing.T, s store.Store) {
 		}
 		ended <- last
 	}()
-	cancel()
+	time.AfterFunc(20*time.Millisecond, cancel) // when it waits
 	select {
 	case err := <-ended:
 		if !errors.Is(err, context.Canceled) {
