@@ -48,6 +48,7 @@ type call[A any] struct {
 	refused  error         // there will be none
 	executed chan struct{} // closed when the turn is over
 	done     chan struct{} // closed when what was changed is in the file, or will not be
+	told     int           // how much of what the allocator told of was told by the end of the turn
 	lost     error         // why the change is not in the file, or may not be
 }
 
@@ -229,7 +230,7 @@ func (j *Journal[A]) run() {
 	for {
 		runtime.Gosched() // callers that were just answered may be about to come back
 		j.mu.Lock()
-		calls, a := j.queue, j.alloc
+		calls, a, from := j.queue, j.alloc, len(j.told)
 		j.queue = nil
 		if len(calls) == 0 && len(j.told) == 0 {
 			j.running = false
@@ -243,34 +244,55 @@ func (j *Journal[A]) run() {
 		j.mu.Unlock()
 		for _, c := range calls {
 			j.give(c, a)
+			j.mu.Lock()
+			c.told = len(j.told)
+			j.mu.Unlock()
 		}
-		err := j.commit(a)
+		told, err := j.commit(a)
 		for _, c := range calls {
 			c.lost = err
+			if errors.Is(err, boltstore.ErrNoSpace) && len(calls) > 1 {
+				c.lost = j.alone(told[from:c.told], err)
+			}
+			from = c.told
 			close(c.done)
 		}
 	}
 }
 
-// commit writes what the allocator told of. If that fails it brings the allocator back to what the file has.
-func (j *Journal[A]) commit(a A) error {
+// alone repeats the changes of a call, if they all give something back, in a commit of their own, after one that the call
+// shared failed for want of room. What is not held any more was allocated by another call of that commit.
+func (j *Journal[A]) alone(changes []change, err error) error {
 	j.mu.Lock()
-	told := j.told
-	j.told = nil
+	a, failed := j.alloc, j.failed
+	j.mu.Unlock()
+	if b := (batch{Changes: changes}); failed != nil || !b.releases() {
+		return err
+	}
+	for _, c := range changes {
+		_ = j.kind.replay(a, c)
+	}
+	_, err = j.commit(a)
+	return err
+}
+
+// commit writes what the allocator told of, and returns that. If it fails it brings the allocator back to what the file has.
+func (j *Journal[A]) commit(a A) (told []change, err error) {
+	j.mu.Lock()
+	told, j.told = j.told, nil
 	j.mu.Unlock()
 	b, some := j.batchOf(a, told)
 	if !some {
-		return nil
+		return told, nil
 	}
-	err := j.write(a, b)
-	if err == nil {
-		return nil
+	if err = j.write(a, b); err == nil {
+		return told, nil
 	}
 	err = j.fail("do", err)
 	fatal := err
 	if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		if fatal = j.load(context.Background()); fatal == nil {
-			return err
+			return told, err
 		}
 	}
 	j.mu.Lock()
@@ -283,5 +305,5 @@ func (j *Journal[A]) commit(a A) error {
 	}
 	j.queue = nil
 	j.mu.Unlock()
-	return err
+	return told, err
 }

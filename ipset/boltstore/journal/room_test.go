@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/boltstore/journal"
@@ -129,6 +131,66 @@ func TestNearlyFullFile(t *testing.T) {
 	if err := allocate(j, n); err != nil {
 		t.Errorf("with all given back: %v", err)
 	}
+}
+
+// A release is made in a full file, also when it shares a commit with an allocation, which is refused.
+func TestReleaseBesideAnAllocationInAFullFile(t *testing.T) {
+	ctx := t.Context()
+	s := reopen(t, filepath.Join(t.TempDir(), "store.db"), boltstore.Options{NoSync: true, MaxSize: 2 << 20})
+	j := must[*servicealloc.Registry](t)(journal.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 65535}))
+	allocate := func(owner string) error {
+		return j.Do(ctx, func(r *servicealloc.Registry) error {
+			_, err := r.Allocate(owner, servicealloc.Request{Ports: []servicealloc.Port{{}}})
+			return err
+		})
+	}
+	release := func(owner string) error {
+		return j.Do(ctx, func(r *servicealloc.Registry) error { _, err := r.Release(owner, 0); return err })
+	}
+	for i := range 500 {
+		if err := allocate(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{10_000, 1_000, 10} {
+		fill(t, s, n)
+	}
+	for i := 0; allocate(fmt.Sprint("more", i, noise(400))) == nil; i++ {
+	}
+	for i := range 50 {
+		var group sync.WaitGroup
+		refused, released := make([]error, 3), make([]error, 3)
+		err := j.Do(ctx, func(*servicealloc.Registry) error { // the others wait for this one, and share the next commit
+			for k := range released {
+				group.Go(func() { refused[k] = allocate(fmt.Sprint("new", i, k, noise(200_000))) })
+				group.Go(func() { released[k] = release(fmt.Sprint(3*i + k)) })
+			}
+			time.Sleep(5 * time.Millisecond)
+			return nil
+		})
+		group.Wait()
+		if err != nil || errors.Join(released...) != nil {
+			t.Fatalf("round %d: %v, releases %v", i, err, errors.Join(released...))
+		}
+		for _, err := range refused {
+			if !errors.Is(err, boltstore.ErrNoSpace) {
+				t.Fatalf("round %d: an allocation in a full file: %v", i, err)
+			}
+		}
+	}
+	want := snapshotOf(t, j)
+	j.Close()
+	j = must[*servicealloc.Registry](t)(journal.OpenRegistry(ctx, s, "owners", servicealloc.PortRange{First: 1, Last: 65535}))
+	if !bytes.Equal(want, snapshotOf(t, j)) {
+		t.Error("not the same when opened again")
+	}
+	j.View(func(r *servicealloc.Registry) {
+		for i := range 150 {
+			if _, ok := r.Get(fmt.Sprint(i)); ok {
+				t.Errorf("%d is held", i)
+			}
+		}
+	})
 }
 
 // A journal can be dropped, open or not, from a file that is full to the last page, and a journal of its name is then new.
