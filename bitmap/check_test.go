@@ -141,20 +141,20 @@ func TestCheckFindsEveryDamageToPages(t *testing.T) {
 	}
 }
 
-// The array over three levels is there once a third of the slots has a node, and goes
+// The array over three levels is there once a quarter of the slots has a node, and goes
 // with the last of them. A copy has one of its own.
 func TestPagesFollowTheNodes(t *testing.T) {
 	b := NewPow2(24)
 	fork := func(c uint64) { b.Set(c << 18); b.Set(c<<18 + 1<<17) } // two pages far apart: a node
-	for c := range uint64(21) {
+	for c := range uint64(15) {
 		fork(c)
 	}
 	if b.pages != nil {
-		t.Errorf("pages after 21 nodes")
+		t.Errorf("pages after 15 nodes")
 	}
 	fork(40)
 	if b.pages == nil {
-		t.Fatalf("no pages after 22 nodes")
+		t.Fatalf("no pages after 16 nodes")
 	}
 	c := b.Clone()
 	if c.pages == nil || c.near(40<<18) == b.near(40<<18) {

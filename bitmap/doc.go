@@ -57,7 +57,7 @@
 // set takes at most 1.3 bits an ordinal plus 1 KiB; one of two to eight pages, n from
 // 4,097 to about 40,000, up to 0.9 KiB more, because its first node has a whole array of
 // children. An isolated ordinal in a sparse set takes one page and at most one inner
-// node; where the array begins to be of use a node takes up to 1 KiB more. A set whose n
+// node; where the array begins to be of use a node takes up to 1.5 KiB more. A set whose n
 // is not a power of two also keeps the path to n once it is touched: at most one inner
 // node for each 6 bits of n.
 //

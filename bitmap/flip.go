@@ -108,10 +108,6 @@ func nonzero(w uint64) uint64 { return (w | -w) >> 63 }
 
 // find returns the page that holds x, nil if there is none.
 func (b *Bitmap) find(x uint64) *node {
-	if page := b.near(x); page != nil {
-		step(1)
-		return page
-	}
 	nd := &b.root
 	for {
 		step(1)
@@ -128,10 +124,14 @@ func (b *Bitmap) find(x uint64) *node {
 // reach returns the page of x and makes it if there is none. It returns nil if x has the
 // given state without one.
 func (b *Bitmap) reach(x uint64, state bool) *node {
-	if page := b.find(x); page != nil {
-		return page
+	page := b.near(x)
+	if page == nil {
+		page = b.find(x)
 	}
-	return b.open(x, state)
+	if page == nil {
+		page = b.open(x, state)
+	}
+	return page
 }
 
 // account adds diff to every count above the page of x, which exists, and marks the order

@@ -112,9 +112,9 @@ func stride(n, by uint64) (out []uint64) {
 // sparser are ways to scatter them over 2^24, where an array finds pages: two pages in
 // as many slots of 2^18 as make the array worth its memory, and in all of them.
 var sparser = map[string]func() []uint64{
-	"pairs in a third of 2^24": func() []uint64 { return stride(44, 1<<17) },
-	"pairs in 2^24":            func() []uint64 { return stride(128, 1<<17) },
-	"one in 2^20":              func() []uint64 { return stride(16, 1<<20) },
+	"pairs in a quarter of 2^24": func() []uint64 { return stride(32, 1<<17) },
+	"pairs in 2^24":              func() []uint64 { return stride(128, 1<<17) },
+	"one in 2^20":                func() []uint64 { return stride(16, 1<<20) },
 }
 
 // Isolated ordinals, at most 2 KiB each, set in an empty space or clear in a

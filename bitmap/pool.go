@@ -144,16 +144,16 @@ func (b *Bitmap) takeNode(shift uint8, x uint64) (nd *node) {
 	return nd
 }
 
-// gather moves the arrays of children of all nodes below the root to pages once a third of
-// the slots has such a node, more nodes that are about to be made included: the array then
-// costs a node at most 1 KiB more than its own. It stays while there is a node, and if it is
+// gather moves the arrays of children of all nodes below the root to pages once a quarter
+// of the slots has such a node, more nodes that are about to be made included: the array then
+// costs a node at most 1.5 KiB more than its own. It stays while there is a node, and if it is
 // small (maxPlaces) for the next one.
 func (b *Bitmap) gather(more uint64) {
 	if b.root.shift == pageBits {
 		b.pages = b.root.kid[:]
 	}
 	slots := b.root.slot(b.last) + 1
-	if !b.gathers() || b.pages != nil || 3*(b.inners()+more) < slots {
+	if !b.gathers() || b.pages != nil || 4*(b.inners()+more) < slots {
 		return
 	}
 	b.pages = make([]*node, slots*fan)
