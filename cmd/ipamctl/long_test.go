@@ -16,6 +16,14 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
+// writes counts calls of Write.
+type writes int
+
+func (w *writes) Write(p []byte) (int, error) {
+	*w++
+	return len(p), nil
+}
+
 // A list that is printed in parts is one answer in every format, in one space and in two.
 func TestLongList(t *testing.T) {
 	const n = mostHeld + 1000
@@ -64,6 +72,11 @@ func TestLongList(t *testing.T) {
 		}
 		if lines := strings.Count(list("name"), "\n"); lines != n { // of the space without a name alone
 			t.Errorf("%d spaces: %d names", spaces, lines)
+		}
+		parts := new(writes)
+		(&app{stdout: parts, stderr: parts, getenv: func(k string) string { return env[k] }, now: clock}).run(t.Context(), []string{"address", "list", "-q"})
+		if want := (spaces*n + mostHeld - 1) / mostHeld; int(*parts) != want {
+			t.Errorf("%d spaces: a table is written in %d parts, want %d", spaces, *parts, want)
 		}
 		if table := list("table"); strings.Count(table, "\n") != spaces*n+1 || strings.Count(table, "ADDRESS ") != 1 {
 			t.Errorf("%d spaces: %d lines", spaces, strings.Count(table, "\n"))

@@ -15,17 +15,22 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
+
+// protocol is the version of what is sent. A service of another one has no such path.
+const protocol = "/1/"
 
 // request has the arguments of a call.
 type request struct {
@@ -97,10 +102,18 @@ func (f *failure) err() error {
 	return &store.Cause{Err: r, Retry: f.Retry}
 }
 
-// Serve serves a store at a socket until ctx ends and the calls in flight have. Only then may the store be closed. The socket takes
-// the place of one that a process left which was killed; it stays, and refuses, when Serve has returned. path has at most some 90 bytes.
+// lastWords is how long a client may take to send its request, or to read its answer, when the context of Serve has ended.
+const lastWords = time.Second
+
+// mostBytes bounds a request, and so the memory that a client can make the service use for one.
+const mostBytes = 256 << 20
+
+// Serve serves a store at a socket until ctx ends and the calls in flight have; a client that hangs delays it by a second. Only then may
+// the store be closed. The socket takes the place of one that a process left which was killed; it stays, and refuses, when Serve has
+// returned. path has at most some 90 bytes.
 //
-// It returns nil after ctx has ended, and an error of the system if it cannot listen.
+// It returns nil after ctx has ended, [ipalloc.ErrInUse] if a process serves at path, [ipalloc.ErrExists] if something else than a socket
+// is there, and an error of the system if it cannot listen.
 func Serve(ctx context.Context, path string, db store.Store) error {
 	l, err := listen(path)
 	if err != nil {
@@ -108,17 +121,35 @@ func Serve(ctx context.Context, path string, db store.Store) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &http.Server{Handler: handler(db), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan error, 1)
-	context.AfterFunc(ctx, func() { ended <- srv.Shutdown(context.WithoutCancel(ctx)) })
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	calls := new(sync.RWMutex)
+	srv := &http.Server{Handler: handler(db, calls), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(ended)
+		patience, enough := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer enough()
+		if srv.Shutdown(patience) != nil {
+			srv.Close()
+		}
+	})
+	err = srv.Serve(l)
+	cancel()
+	<-ended
+	calls.Lock() // waits for the calls in flight; there is no later one
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
 	}
-	return <-ended
+	return err
 }
 
 // listen makes a socket that nobody else can reach at any time: in a directory of its own, from which it is moved.
 func listen(path string) (net.Listener, error) {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
+		return nil, &ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "there is something else than a socket", Err: ipalloc.ErrExists}
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		return nil, errors.Join(&ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "another process serves there", Err: ipalloc.ErrInUse}, c.Close())
+	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
 	if err != nil {
 		return nil, err
@@ -139,10 +170,18 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// handler answers the calls of clients.
-func handler(db store.Store) http.Handler {
+// handler answers the calls of clients, each with a lock for reading.
+func handler(db store.Store, calls *sync.RWMutex) http.Handler {
 	call := func(f func(ctx context.Context, q *request, answer func(*response) error) *response) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
+			if !calls.TryRLock() {
+				return // Serve has ended
+			}
+			defer calls.RUnlock()
+			if r.ContentLength < 0 || r.ContentLength > mostBytes {
+				http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
+				return
+			}
 			body, err := io.ReadAll(r.Body) // to its end, so that a client that goes away is seen
 			var q request
 			if err == nil {
@@ -160,22 +199,22 @@ func handler(db store.Store) http.Handler {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /get", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
+	mux.Handle("POST "+protocol+"get", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
 		recs, err := db.Get(ctx, nil, q.Keys...)
 		return &response{Recs: recs, Err: sent(err)}
 	}))
-	mux.Handle("POST /list", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
+	mux.Handle("POST "+protocol+"list", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
 		recs, rev, err := db.List(ctx, q.Range)
 		return &response{Recs: recs, Rev: rev, Err: sent(err)}
 	}))
-	mux.Handle("POST /commit", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
+	mux.Handle("POST "+protocol+"commit", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
 		rev, err := db.Commit(ctx, q.Ops)
 		return &response{Rev: rev, Err: sent(err)}
 	}))
-	mux.Handle("POST /limits", call(func(context.Context, *request, func(*response) error) *response {
+	mux.Handle("POST "+protocol+"limits", call(func(context.Context, *request, func(*response) error) *response {
 		return &response{Limits: db.Limits()}
 	}))
-	mux.Handle("POST /watch", call(func(ctx context.Context, q *request, answer func(*response) error) *response {
+	mux.Handle("POST "+protocol+"watch", call(func(ctx context.Context, q *request, answer func(*response) error) *response {
 		for event, err := range db.Watch(ctx, q.After, q.Keys...) {
 			if err != nil {
 				return &response{Err: sent(err)}
@@ -221,12 +260,16 @@ func (c *Client) send(ctx context.Context, op string, q *request) (*http.Respons
 	if err := gob.NewEncoder(&body).Encode(q); err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://store/"+op, &body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://store"+protocol+op, &body)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := c.http.Do(r)
-	if err == nil && answer.StatusCode != http.StatusOK {
+	switch {
+	case err != nil || answer.StatusCode == http.StatusOK:
+	case answer.StatusCode == http.StatusNotFound:
+		err = errors.Join(fmt.Errorf("the service speaks another version: %w", ipalloc.ErrVersion), answer.Body.Close())
+	default:
 		err = errors.Join(errors.New(answer.Status), answer.Body.Close())
 	}
 	return answer, err
@@ -252,7 +295,7 @@ func (c *Client) call(ctx context.Context, op string, q *request) (p response, e
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = errors.Join(ended, err)
 	}
-	cause := &store.Cause{Err: err, Retry: ctx.Err() == nil}
+	cause := &store.Cause{Err: err, Retry: ctx.Err() == nil && !errors.Is(err, ipalloc.ErrVersion)}
 	if begun && op == "commit" {
 		cause.Kind = ipalloc.ErrUnknownOutcome
 	}
