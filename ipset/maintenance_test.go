@@ -304,6 +304,11 @@ func TestCheckAgainstUses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", k, got[k], a)
 		}
 	}
+	if !slices.ContainsFunc(rep.Problems, func(p audit.Problem) bool {
+		return p.Kind == audit.UsedTwice && p.Detail == "held by p, used by twice too"
+	}) {
+		t.Errorf("the rightful holder of two is not named: %v", rep.Problems)
+	}
 	if n, err := w.Operator().Repair(bg, rep.Repair); n != 1 || err != nil {
 		t.Fatalf("%d steps, %v", n, err)
 	}

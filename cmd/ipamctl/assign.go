@@ -222,7 +222,7 @@ func (a *app) printThen(l *listing, err error) error {
 
 func (a *app) hostRemoveCommand() *cobra.Command {
 	return a.destructiveFlags(&cobra.Command{
-		Use: "remove HOST", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1),
+		Use: "remove HOST", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
 		Short: "Release every address of a host and give back its blocks",
 		Long:  "remove is for a host that is gone. Blocks from which others have borrowed are left without owner. It may be repeated.",
 		RunE: func(cmd *cobra.Command, args []string) error {

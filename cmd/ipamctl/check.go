@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -201,10 +202,11 @@ func (v *coverage) narrow(ctx context.Context, e *ipset.Engine, r *audit.Report)
 
 func (a *app) printProblems(reports ...spaceReport) error {
 	l := &listing{columns: []string{"KIND", "WHERE", "FINDING"}}
-	blocks, allocations := 0, 0
+	blocks, allocations, kinds := 0, 0, map[audit.Kind]int{}
 	for _, r := range reports {
 		blocks, allocations = blocks+r.Blocks, allocations+r.Allocations
 		for _, p := range r.Problems {
+			kinds[p.Kind]++
 			v := viewProblem(p)
 			text := v.Finding
 			if v.Space = r.space; r.space != "" {
@@ -213,7 +215,11 @@ func (a *app) printProblems(reports ...spaceReport) error {
 			l.add(v.Where, v, v.Kind, v.Where, text)
 		}
 	}
-	a.note("%s and %s checked, %s", plural(blocks, "block"), plural(allocations, "address"), plural(len(l.rows), "finding"))
+	sums := ""
+	for i, k := range slices.Sorted(maps.Keys(kinds)) {
+		sums += map[bool]string{true: ": ", false: ", "}[i == 0] + fmt.Sprint(kinds[k], " ", k)
+	}
+	a.note("%s and %s checked, %s%s", plural(blocks, "block"), plural(allocations, "address"), plural(len(l.rows), "finding"), sums)
 	if a.format == "table" {
 		for _, r := range l.rows {
 			fmt.Fprintln(a.stdout, printable(r.cells[2]))

@@ -117,6 +117,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.format, "output", "o", "table", "the `FORMAT`: table, json, yaml, name or csv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")
 	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this time; 0 does not")
+	_ = root.RegisterFlagCompletionFunc("space", a.completeSpaces)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return errors.Join(checkFormat(a.format), checkNumbers(cmd.Flags()))
@@ -148,6 +149,8 @@ func (a *app) completeFlags(c *cobra.Command) {
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		} else if f.Name == "pool" {
 			_ = c.RegisterFlagCompletionFunc(f.Name, a.completePools)
+		} else if f.Name == "host" {
+			_ = c.RegisterFlagCompletionFunc(f.Name, a.completeHosts)
 		}
 	})
 }

@@ -31,7 +31,7 @@ type verdictView struct {
 func (a *app) explainCommand() *cobra.Command {
 	var use string
 	c := &cobra.Command{
-		Use: "explain HOST|POOL|ADDRESS", Args: cobra.ExactArgs(1),
+		Use: "explain HOST|POOL|ADDRESS", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
 		Short: "Say which pools serve a host and why the others do not, or what stands in the way of an address",
 		Long: "explain HOST asks the engine for one address from each pool, in a dry run that changes nothing, and prints its answer or its\n" +
 			"reason with the numbers. explain POOL does so for every host that has a block of the pool. explain ADDRESS says what keeps an\n" +

@@ -39,7 +39,7 @@ func ownerOf(s string) (alloc.Owner, error) {
 func (a *app) hostCommand() *cobra.Command {
 	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "Show what hosts have"}
 	c.AddCommand(a.hostListCommand(), a.hostRemoveCommand(), &cobra.Command{
-		Use: "show HOST", Args: cobra.ExactArgs(1),
+		Use: "show HOST", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
 		Short: "Show the blocks and the addresses of a host",
 		Long: "show prints the blocks of a host and the addresses that are held for it, borrowed ones included. An owner that is\n" +
 			"no machine is written virtual:NAME. It fails with status 3 if the host has nothing.",

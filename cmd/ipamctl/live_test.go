@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ipalloc/ipalloc/ipset"
 )
 
 // Each change of another program is printed once, on every store that delivers its commits.
@@ -81,12 +83,15 @@ func TestManual(t *testing.T) {
 			t.Errorf("%s: status %d, %s", shell, s, stderr)
 		}
 	}
-	name := newBolt(t, cluster(t))
+	name := newBolt(t, func(e *ipset.Engine) {
+		cluster(t)(e)
+		cluster(t)(must[*ipset.Engine](t)(e.InSpace("red")))
+	})
 	_, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, "__complete", "pool", "show", "")
 	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
 		t.Error(out)
 	}
-	for line, want := range map[string]string{"host list --sort": "borrowed\n", "block list --pool": "pods6\t", "diff --format": "whereabouts\n"} {
+	for line, want := range map[string]string{"host list --sort": "borrowed\n", "block list --pool": "pods6\t", "host show": "b\n", "release --host": "c\n", "--space": "red\n", "diff --format": "whereabouts\n"} {
 		if _, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, append(append([]string{"__complete"}, strings.Fields(line)...), "")...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", line, out)
 		}

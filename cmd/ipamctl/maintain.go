@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,16 +34,18 @@ type stepView struct {
 
 func (a *app) repairCommand() *cobra.Command {
 	var plan, apply bool
+	var same string
 	c := &cobra.Command{
 		Use: "repair --plan|--apply", Args: cobra.NoArgs,
 		Short: "Plan and carry out what repairs the findings of check",
-		Long: "repair --plan prints the steps that would repair what check finds, and ends with status 1 if there are any.\n" +
-			"repair --apply carries them out, each in one commit on the records that were checked; a step whose records have changed\n" +
-			"meanwhile is left for the next check. --apply asks for confirmation. It releases nothing: gc does that, after a grace period.\n" +
-			"Without --space it repairs every space, as check checks every one.",
+		Long: "repair --plan prints the steps that would repair what check finds, and a word that stands for them, and ends with status 1 if there\n" +
+			"are any. repair --apply prints them, asks for confirmation and carries them out, each in one commit on the records that were\n" +
+			"checked; a step whose records have changed meanwhile is left for the next check. With --same WORD it carries out what was planned\n" +
+			"under that word, or nothing. It releases nothing: gc does that, after a grace period. Without --space it repairs every space, as\n" +
+			"check checks every one.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if plan == apply {
-				return fail(exitUsage, "repair needs --plan or --apply")
+			if plan == apply || plan && same != "" {
+				return fail(exitUsage, "repair needs --plan or --apply; --same goes with --apply")
 			}
 			if plan {
 				return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
@@ -51,18 +56,33 @@ func (a *app) repairCommand() *cobra.Command {
 					if err := a.printSteps(plans); err != nil || n == 0 {
 						return err
 					}
+					a.note("carry out these steps with repair --apply --same %s", wordOf(plans))
 					return errFindings
 				})
 			}
-			if err := a.confirm(cmd.Context(), "repair the store", "repair"); err != nil {
-				return err
-			}
-			return a.change(cmd.Context(), writing, a.repair)
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				// The question ends with a signal, as the change itself does not.
+				return a.repair(ctx, e, same, func() error { return a.confirm(cmd.Context(), "repair the store", "repair") })
+			})
 		},
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "print the steps")
 	c.Flags().BoolVar(&apply, "apply", false, "carry them out")
+	c.Flags().StringVar(&same, "same", "", "only if the steps are those for which --plan printed this `WORD`")
 	return a.destructiveFlags(c)
+}
+
+// wordOf returns a word that stands for plans: other steps, or steps on other records or revisions, have another one.
+func wordOf(plans []plan) string {
+	var all []string // steps come in any order
+	for _, p := range plans {
+		for _, s := range p.steps {
+			all = append(all, fmt.Sprintf("%q %+v\n", p.in.Space(), s))
+		}
+	}
+	slices.Sort(all)
+	sum := sha256.Sum256([]byte(strings.Join(all, "")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // plan is what repairs a space.
@@ -98,12 +118,19 @@ func (a *app) printSteps(plans []plan) error {
 	return a.print(l)
 }
 
-func (a *app) repair(ctx context.Context, e *ipset.Engine) error {
+// repair carries out what it has shown, if it is what was planned under a word, and confirmed.
+func (a *app) repair(ctx context.Context, e *ipset.Engine, same string, confirm func() error) error {
 	plans, n, err := a.plans(ctx, e)
 	if err != nil {
 		return err
 	}
 	if err := a.printSteps(plans); err != nil || n == 0 {
+		return err
+	}
+	if is := wordOf(plans); same != "" && same != is {
+		return fail(exitConflict, "these are not the steps that were planned: the store has changed; look at them, then give --same %s", is)
+	}
+	if err := confirm(); err != nil {
 		return err
 	}
 	done := 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -13,7 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
-	_ "modernc.org/sqlite" // the driver sqlite
+	"modernc.org/sqlite" // and the driver of that name
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl/access"
@@ -89,6 +91,9 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 		err = a.openBoltView(ctx, s)
 	default:
 		err = s.openBolt(ctx, l.Path, boltstore.Options{NoCreate: m != making, LockWait: time.Second})
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%v does not answer: %w", l, err)
 	}
 	if err == nil && !a.copying {
 		err = store.Complete(ctx, s.Store)
@@ -202,6 +207,17 @@ func (s *source) openSQL(ctx context.Context, m mode, adopt bool) error {
 	if err != nil {
 		return fail(exitUsage, "%w", err)
 	}
+	err = s.openDatabase(ctx, driver, dsn, sqlstore.Options{NoCreate: m != making, Adopt: adopt})
+	if lite := new(sqlite.Error); m == reading && errors.As(err, &lite) && lite.Code() == sqlite3.SQLITE_READONLY_DIRECTORY {
+		dsn, err = s.copySQLite()
+		if err == nil {
+			err = s.openDatabase(ctx, driver, dsn, sqlstore.Options{NoCreate: true})
+		}
+	}
+	return err
+}
+
+func (s *source) openDatabase(ctx context.Context, driver, dsn string, o sqlstore.Options) error {
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
 		return err
@@ -209,12 +225,38 @@ func (s *source) openSQL(ctx context.Context, m mode, adopt bool) error {
 	s.closers = append(s.closers, db.Close)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	records, err := sqlstore.Open(ctx, db, sqlstore.Options{NoCreate: m != making, Adopt: adopt})
+	records, err := sqlstore.Open(ctx, db, o)
 	if err != nil {
 		return err
 	}
 	s.Store = records
 	return nil
+}
+
+// copySQLite copies a file in whose directory SQLite may not make the files that it needs beside it, and which no process has open:
+// then it is complete without them.
+func (s *source) copySQLite() (dsn string, err error) {
+	dir, err := os.MkdirTemp("", "ipamctl")
+	if err != nil {
+		return "", err
+	}
+	s.closers = append(s.closers, func() error { return os.RemoveAll(dir) })
+	before, err := os.Stat(s.location.Path)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(s.location.Path)
+	if err == nil {
+		err = os.WriteFile(dir+"/copy.sqlite", text, 0o600)
+	}
+	if err != nil {
+		return "", err
+	}
+	after, err := os.Stat(s.location.Path)
+	if err == nil && (exists(s.location.Path+"-wal") || after.ModTime() != before.ModTime() || after.Size() != before.Size()) {
+		err = fail(exitUnavailable, "%s: another process has opened it meanwhile: repeat this command", s.location.Path)
+	}
+	return storeurl.SQLite(dir+"/copy.sqlite", "mode=rw"), err
 }
 
 // openKube opens a store in the cluster that the kubeconfig names, or in that of the pod.

@@ -225,14 +225,43 @@ func noPool(all []alloc.Pool, name string) error {
 
 // completePools completes the name of a pool.
 func (a *app) completePools(cmd *cobra.Command, _ []string, _ string) (names []string, d cobra.ShellCompDirective) {
-	_ = a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+	return a.complete(cmd, func(ctx context.Context, e *ipset.Engine) error {
 		all, err := e.Pools(ctx)
 		for _, p := range all {
 			names = append(names, p.Name+"\t"+p.Prefix.String())
 		}
 		return err
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
+	}, &names)
+}
+
+// completeHosts completes the name of a host.
+func (a *app) completeHosts(cmd *cobra.Command, _ []string, _ string) (names []string, d cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, e *ipset.Engine) error {
+		all, err := hostViews(ctx, e)
+		for _, h := range all {
+			names = append(names, strings.TrimPrefix(h.Host, "host:"))
+		}
+		return err
+	}, &names)
+}
+
+// completeSpaces completes the name of a space.
+func (a *app) completeSpaces(cmd *cobra.Command, _ []string, _ string) (names []string, d cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, e *ipset.Engine) error {
+		for name, err := range e.Operator().Spaces(ctx) {
+			if err != nil {
+				return err
+			}
+			names = append(names, name)
+		}
+		return nil
+	}, &names)
+}
+
+// complete runs f, which fills in names. A store that cannot be read has none.
+func (a *app) complete(cmd *cobra.Command, f func(ctx context.Context, e *ipset.Engine) error, names *[]string) ([]string, cobra.ShellCompDirective) {
+	_ = a.read(cmd.Context(), f)
+	return *names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) poolShowCommand() *cobra.Command {

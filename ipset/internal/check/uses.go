@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -166,7 +167,9 @@ func (c *checker) usesOf(at netip.Addr, held []holding, uses []audit.InUse) (pro
 		switch {
 		case j >= 0:
 			unused = slices.Delete(unused, j, j+1)
-		case i > 0 && (!shared || slices.Contains(uses[:i], u)):
+		case i > 0 && !shared:
+			report(audit.UsedTwice, "held by %s, used by %s too", held[0].handle, cmp.Or(u.Handle, "another"))
+		case i > 0 && slices.Contains(uses[:i], u):
 			report(audit.UsedTwice, "%s", u.Handle)
 		default:
 			report(audit.OtherHandle, "held by %s, used by %s", held[0].handle, u.Handle)
