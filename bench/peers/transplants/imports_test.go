@@ -4,7 +4,6 @@ package transplants
 
 // What only their test files import, so that go.mod has it.
 import (
-	_ "github.com/google/go-cmp/cmp/cmpopts"
 	_ "github.com/onsi/ginkgo/v2"
 	_ "github.com/onsi/gomega"
 	_ "github.com/stretchr/testify/require"

@@ -79,12 +79,6 @@ var suites = []*transplant.Suite{
 		},
 	},
 	{
-		Name: "coredhcp: bitmaps of prefixes and addresses", Adapter: "coredhcp",
-		Module: "github.com/coredhcp/coredhcp", Version: "v0.0.0-20260217182248-a0841cb3038f",
-		Dir: "plugins/allocators/bitmap", Tests: []string{"bitmap_test.go", "bitmap_ipv4_test.go"},
-		Cut: map[string]string{"BenchmarkParallelAllocPartiallyFilled": "replaces the original's bitmap"},
-	},
-	{
 		Name: "go-ipam: prefixes, examples, JSON, seeds of the fuzz target", Adapter: "goipam",
 		Module: "github.com/metal-stack/go-ipam", Version: "v1.14.14", Dir: ".",
 		Tests: []string{"prefix_test.go", "ipam_test.go", "json_test.go", "prefix_fuzz_test.go"},
@@ -95,19 +89,6 @@ var suites = []*transplant.Suite{
 			"ipamer.acquireAndStore":             original,
 			"ipamer.releaseIPFromPrefixInternal": original,
 			"retryOnOptimisticLock":              original,
-		},
-	},
-	{
-		Name: "headscale: addresses of nodes", Adapter: "headscale",
-		Module: "github.com/juanfont/headscale", Version: "v0.29.2", Dir: "hscontrol/db",
-		Tests: []string{"ip_test.go", "ip_random_exhaustion_test.go", "ip_backfill_race_test.go"}, With: []string{"ip.go"},
-		Keep: map[string][]string{"ip.go": {
-			"IPAllocator.Next", "IPAllocator.allocateNext4", "IPAllocator.allocateNext6", "ErrCouldNotAllocateIP",
-		}},
-		Import: map[string]string{
-			"github.com/juanfont/headscale/hscontrol/types": here + "headscale/types",
-			"github.com/juanfont/headscale/hscontrol/util":  here + "headscale/util",
-			"tailscale.com/net/tsaddr":                      here + "headscale/tsaddr",
 		},
 	},
 	{
