@@ -68,7 +68,7 @@ func Test(t *testing.T, open storetest.Open) {
 	}{
 		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
 		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines},
-		{"LateCommits", testLateCommits}, {"RoundTrips", testRoundTrips}, {"DryRun", testDryRun}, {"Changes", testChanges},
+		{"LateCommits", testLateCommits}, {"RoundTrips", testRoundTrips},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
 	}

@@ -1,9 +1,16 @@
 package world
 
 import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -54,12 +61,23 @@ func TestCopyIsTheSameWorld(t *testing.T) {
 		}
 		w.same(t, to, w.DB)
 		commits := to.Counts().Commits
+		if rep, err := store.Copy(t.Context(), to, w.DB); err != nil || rep.Written != 0 {
+			t.Errorf("again: %+v, %v", rep, err)
+		}
 		for k := 1; k <= commits; k += 1 + commits/20 {
 			for _, made := range []bool{false, true} {
 				to := faults.NewLimited(store.NewMemory(), l)
 				to.Script(faults.AtCommit(k, faults.Unknown(made)))
 				_, _ = store.Copy(t.Context(), to, w.DB)
 				to.Script(nil)
+				if err := store.Complete(t.Context(), to); k > 1 && err == nil { // then other spaces' roots alone may be missing
+					have := records(t, to)
+					for key := range records(t, w.DB) {
+						if _, ok := have[key]; !ok && !strings.HasSuffix(key, store.RootKey) {
+							t.Errorf("cut off at commit %d of %d the copy counts as complete, without %q", k, commits, key)
+						}
+					}
+				}
 				if _, err := store.Copy(t.Context(), to, w.DB); err != nil {
 					t.Fatal(err)
 				}
@@ -92,3 +110,66 @@ func TestCopyOfASpace(t *testing.T) {
 
 // everything is the range of all records.
 var everything = store.Range{}
+
+// refused reports whether a store says that it is being copied into, and an engine on it assigns nothing.
+func refused(t *testing.T, db store.Store) bool {
+	t.Helper()
+	e, err := ipset.New(db, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, assigned := e.Assign(t.Context(), alloc.HostOwner("h"), "somebody")
+	added := e.AddPool(t.Context(), alloc.Pool{Name: "new", Prefix: netip.MustParsePrefix("10.77.0.0/24")})
+	_, listed := e.Pools(t.Context())
+	return errors.Is(store.Complete(t.Context(), db), ipalloc.ErrInUse) && assigned != nil && added != nil && listed != nil
+}
+
+// A store that changes while it is copied is not taken for whole, and one that holds something else is not written to.
+func TestCopyRefuses(t *testing.T) {
+	w := New(t)
+	src := w.DB
+	busy := faults.NewFaulty(src)
+	busy.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.List && c.Nth == 2 {
+			if _, err := src.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody", Expect: store.AnyRevision}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return faults.Outcome{}
+	})
+	dst := store.NewMemory()
+	if _, err := store.Copy(t.Context(), dst, busy); !errors.Is(err, ipalloc.ErrMismatch) {
+		t.Errorf("a busy source: %v", err)
+	}
+	if !refused(t, dst) {
+		t.Error("the catalog was written")
+	}
+	other := store.NewMemory()
+	if _, err := other.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := store.Copy(t.Context(), other, src); !errors.Is(err, ipalloc.ErrExists) || rep.Written != 0 {
+		t.Errorf("onto something else: %+v, %v", rep, err)
+	}
+	mem := store.NewMemory()
+	racing := faults.NewFaulty(mem)
+	racing.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && c.Nth == 2 { // the first one is the mark
+			if _, err := mem.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "q-somebody"}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return faults.Outcome{}
+	})
+	if _, err := store.Copy(t.Context(), racing, src); !errors.Is(err, ipalloc.ErrExists) {
+		t.Errorf("onto a store that somebody writes to: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := store.Copy(ctx, store.NewMemory(), src); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if rep, err := store.Copy(t.Context(), store.NewMemory(), store.NewMemory()); err != nil || rep != (store.CopyReport{}) {
+		t.Errorf("nothing: %+v, %v", rep, err)
+	}
+}
