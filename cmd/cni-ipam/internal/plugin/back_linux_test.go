@@ -80,17 +80,21 @@ func TestExportRepeated(t *testing.T) {
 	}
 }
 
-// TestExportOfTheOriginals: a network that this plugin never had is left alone.
+// TestExportOfTheOriginals: a network that this plugin never had, or of which only its lock is left,
+// is left alone.
 func TestExportOfTheOriginals(t *testing.T) {
 	n := newNode(t, other(t, binaries.HostLocal))
 	c := conf("net", one24)
 	n.must(add1("a", c))
-	before := fingerprint(t, n.dir)
-	for _, args := range [][]string{{"export"}, {"export", "net"}, {"export", "-n"}} {
-		n.mustWord("net: this plugin does not have it\n", args...)
-	}
-	if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
-		t.Errorf("changed to\n%s", strings.Join(after, "\n"))
+	for range 2 {
+		before := fingerprint(t, n.dir)
+		for _, args := range [][]string{{"export"}, {"export", "net"}, {"export", "-n"}} {
+			n.mustWord("net: this plugin does not have it\n", args...)
+		}
+		if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
+			t.Errorf("changed to\n%s", strings.Join(after, "\n"))
+		}
+		n.put(filepath.Join(n.dir, "net", lockName), "")
 	}
 	n.bin = ours(t)
 	n.must(del1("a", c))
@@ -153,8 +157,8 @@ func TestLeaveKilledEverywhere(t *testing.T) {
 	}
 }
 
-// inVersion rewrites the records of a network's state in a version of its form.
-func (n *node) inVersion(network string, version byte) {
+// rewrite replaces the values of the records of a network's state.
+func (n *node) rewrite(network string, value func(was string) string) {
 	n.Helper()
 	db, err := boltstore.Open(n.Context(), filepath.Join(n.dir, network, stateName), boltstore.Options{})
 	if err != nil {
@@ -164,12 +168,38 @@ func (n *node) inVersion(network string, version byte) {
 	recs, _, err := db.List(n.Context(), store.Range{From: "L", To: "M"})
 	for _, r := range recs {
 		if err == nil {
-			_, err = db.Commit(n.Context(), []store.Op{{Kind: store.Put, Key: r.Key, Value: string(version) + r.Value[1:], Expect: r.Rev}})
+			_, err = db.Commit(n.Context(), []store.Op{{Kind: store.Put, Key: r.Key, Value: value(r.Value), Expect: r.Rev}})
 		}
 	}
 	if err != nil || len(recs) == 0 {
 		n.Fatal(recs, err)
 	}
+}
+
+// inVersion rewrites the records of a network's state in a version of its form.
+func (n *node) inVersion(network string, version byte) {
+	n.Helper()
+	n.rewrite(network, func(was string) string { return string(version) + was[1:] })
+}
+
+// TestRepairOfUselessRecords: a state of which no record is of use is not replaced without -lost.
+func TestRepairOfUselessRecords(t *testing.T) {
+	n := newNode(t, ours(t))
+	n.must(add1("a", conf("net", one24)))
+	n.rewrite("net", func(was string) string { return was[:1] + "\xff" })
+	before := fingerprint(t, filepath.Join(n.dir, "net", stateName))
+	for range 2 {
+		if a := n.word("repair", "net"); a.code != 1 || !strings.Contains(a.stderr, "records that were read is of use") {
+			t.Errorf("%+v", a)
+		}
+	}
+	if after := fingerprint(t, filepath.Join(n.dir, "net", stateName)); !slices.Equal(after, before) {
+		t.Errorf("%v, was %v", after, before)
+	}
+	if a := n.word("repair", "-lost", "net"); a.code != 0 {
+		t.Errorf("%+v", a)
+	}
+	n.must(add1("b", conf("net", one24)))
 }
 
 // TestNeighbourVersions: a state that the version before or after this one wrote is named, and
@@ -249,8 +279,9 @@ func mounted(t *testing.T, size int64) (image, fs string) {
 	return image, fs
 }
 
-// TestPowerCutOnTheWayBack: the power is cut at any moment of an export, when it has just ended,
-// and when the state has just gone. Every attachment is there, in the one form or the other, and host-local can release it.
+// TestPowerCutOnTheWayBack: the power is cut at any moment of an export or an uninstall, when it has
+// just ended, and when the state has just gone. Every attachment is there, in the one form or the
+// other, and the word repeated ends with all of them, and the original, in place.
 func TestPowerCutOnTheWayBack(t *testing.T) {
 	cuts, held := 8, 60
 	if testing.Short() {
@@ -259,11 +290,21 @@ func TestPowerCutOnTheWayBack(t *testing.T) {
 	image, fs := mounted(t, 64<<20)
 	original := &node{TB: t, dir: fs, bin: other(t, binaries.HostLocal)}
 	mine := &node{TB: t, dir: fs, bin: ours(t)}
+	plugins := filepath.Join(fs, "plugins")
+	dest := filepath.Join(plugins, pluginName)
+	if err := errors.Join(os.Mkdir(plugins, 0o755), copyFile(original.bin, dest)); err != nil {
+		t.Fatal(err)
+	}
 	for cut := range cuts {
 		network := fmt.Sprint("net", cut)
 		c := conf(network, one24)
 		for i := range held {
 			mine.must(add1(fmt.Sprint("c", i), c))
+		}
+		word := []string{"export", network}
+		if cut%2 == 0 && cut > 0 {
+			word = []string{"uninstall", plugins}
+			mine.mustWord(dest+": installed\n", "install", plugins)
 		}
 		if err := command("sync", "-f", fs); err != nil {
 			t.Fatal(err)
@@ -275,9 +316,9 @@ func TestPowerCutOnTheWayBack(t *testing.T) {
 		case 0:
 			export.trace = ""
 		case 1:
-			export.trace = "delay=unlinkat:200ms"
+			export.trace = "delay=unlinkat:700ms" // so that the next sync is far away
 		}
-		go func() { done <- export.word("export", network) }()
+		go func() { done <- export.word(word...) }()
 		switch cut {
 		case 0: // the word has ended
 			if a := <-done; a.code != 0 {
@@ -301,8 +342,11 @@ func TestPowerCutOnTheWayBack(t *testing.T) {
 		shutDown(t, image, fs)
 		if cut == 0 {
 			mine.mustWord(network+": this plugin does not have it\n", "export", network)
-		} else if a := mine.word("export", network); a.code != 0 {
+		} else if a := mine.word(word...); a.code != 0 {
 			t.Fatalf("cut %d: %+v", cut, a)
+		}
+		if theirs, err := isTheirs(dest); err != nil || !theirs {
+			t.Errorf("cut %d: host-local is not in place: %v", cut, err)
 		}
 		if got := original.files(network).Holdings; len(got) != held {
 			t.Errorf("cut %d: %d of %d attachments are left", cut, len(got), held)

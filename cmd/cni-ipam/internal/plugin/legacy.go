@@ -239,10 +239,12 @@ func writeLegacy(dir string, state hostlocal.State) (undo func(), err error) {
 // writeNew makes a small file, also in the place of another one. It never writes to what a link
 // at its path names.
 func writeNew(path, content string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		if err = os.Remove(path); err == nil {
+			f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		}
+	}
 	if err != nil {
 		return err
 	}

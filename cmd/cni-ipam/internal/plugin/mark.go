@@ -190,6 +190,7 @@ func (s *state) leave() error {
 	if err := s.remove(sharedName); err != nil {
 		return err
 	}
+	s.forgetTaken() // host-local looks for a container in every directory below
 	return s.unguard()
 }
 

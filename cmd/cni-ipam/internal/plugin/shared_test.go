@@ -223,6 +223,10 @@ func TestSharedMark(t *testing.T) {
 	if got := original.first("x", local); got != "10.1.2.2/24" {
 		t.Errorf("host-local gave %s", got)
 	}
+	// And again, with files of host-local on the way in.
+	n.must(del1("x", shared))
+	n.says("net: this node shares it no longer", "export", "-conf", file)
+	original.first("x", local)
 }
 
 // TestNetworksOfASpace: the key of an attachment has its network, so a DEL in one network of a
