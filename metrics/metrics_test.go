@@ -363,17 +363,24 @@ func TestEngineWide(t *testing.T) {
 
 // A scrape of a store that fails has no pools and says so; the next one works.
 func TestScrapeFails(t *testing.T) {
-	faulty := faults.NewFaulty(store.NewMemory())
-	e, _ := newEngine(t, faulty, "10.0.0.0/24")
-	c := metrics.NewEngine("pods", e, metrics.EngineOptions{})
-	faulty.Script(faults.From(1, faults.Fail(faults.ErrInjected)))
-	got := scrape(t, c)
-	want(t, got, "scrape_success", map[string]float64{"": 0})
-	if got["ipalloc_pool_capacity"] != nil {
-		t.Error("pools of a scrape that failed")
+	for k := 1; ; k++ { // each call of the store, in turn
+		faulty := faults.NewFaulty(store.NewMemory())
+		e, _ := newEngine(t, faulty, "10.0.0.0/24")
+		must(e.Assign(t.Context(), alloc.HostOwner("a"), "x"))(t)
+		c := metrics.NewEngine("pods", e, metrics.EngineOptions{Borrowed: true})
+		faulty.Reset()
+		faulty.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
+		got := scrape(t, c)
+		if faulty.Counts().Calls() < k {
+			want(t, got, "scrape_success", map[string]float64{"": 1})
+			return
+		}
+		want(t, got, "scrape_success", map[string]float64{"": 0})
+		if got["ipalloc_pool_capacity"] != nil {
+			t.Error("pools of a scrape that failed")
+		}
+		want(t, scrape(t, c), "scrape_success", map[string]float64{"": 1})
 	}
-	faulty.Script(nil)
-	want(t, scrape(t, c), "scrape_success", map[string]float64{"": 1})
 }
 
 // MaxAge keeps the statistics, so that a scrape makes no call to the store.
@@ -396,39 +403,41 @@ func TestLeaks(t *testing.T) {
 	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: prefix("10.0.0.0/24")}); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range []string{"a", "b"} {
-		must(e.Assign(ctx, alloc.HostOwner("n"), h))(t)
+	for i := range 20 {
+		must(e.Assign(ctx, alloc.HostOwner("n"), fmt.Sprint(i)))(t)
 	}
 	l := metrics.NewLeaks("p", e.Operator().NewCollector(time.Hour), func() time.Time { return now })
 	want(t, scrape(t, l), "leak_last_run_timestamp_seconds", map[string]float64{"": 0})
 	leaked := func(a alloc.Allocation) alloc.Liveness {
-		if a.Handle == "a" {
+		if a.Handle == "7" || now.Unix() > 1000 { // one is older than the others
 			return alloc.Leaked
 		}
 		return alloc.Alive
 	}
-	must(l.Run(ctx, leaked))(t)
-	now = now.Add(time.Minute)
+	for range 2 {
+		must(l.Run(ctx, leaked))(t)
+		now = now.Add(time.Minute)
+	}
 	got := scrape(t, l)
-	want(t, got, "leak_candidates", map[string]float64{"": 1})
-	want(t, got, "leak_oldest_seconds", map[string]float64{"": 60})
-	want(t, got, "leak_last_run_timestamp_seconds", map[string]float64{"": 1000})
+	want(t, got, "leak_candidates", map[string]float64{"": 20})
+	want(t, got, "leak_oldest_seconds", map[string]float64{"": 120})
+	want(t, got, "leak_last_run_timestamp_seconds", map[string]float64{"": 1060})
 
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := l.Run(ended, leaked); err == nil {
 		t.Error("no error")
 	}
-	want(t, scrape(t, l), "leak_candidates", map[string]float64{"": 1}) // a run that failed forgets none
+	want(t, scrape(t, l), "leak_candidates", map[string]float64{"": 20}) // a run that failed forgets none
 
 	now = now.Add(time.Hour)
-	if done := must(l.Run(ctx, leaked))(t); len(done) != 1 {
+	if done := must(l.Run(ctx, leaked))(t); len(done) != 20 {
 		t.Errorf("released %v", done)
 	}
 	got = scrape(t, l)
 	want(t, got, "leak_candidates", map[string]float64{"": 0})
 	want(t, got, "leak_oldest_seconds", map[string]float64{"": 0})
-	want(t, got, "leaks_released_total", map[string]float64{"": 1})
+	want(t, got, "leaks_released_total", map[string]float64{"": 20})
 	want(t, got, "leak_failures_total", map[string]float64{"": 1})
 }
 
