@@ -43,17 +43,25 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, in store.Store) err
 		case began && attempt == attempts:
 			return err
 		}
-		if !s.again(ctx, attempt, err) {
+		failed := err
+		if !began {
+			failed = s.failure(ctx, "begin", err)
+		}
+		switch {
+		case s.again(ctx, attempt, failed):
+		case began:
 			return err
+		default:
+			return s.failure(ctx, "begin", err) // of a context that has ended meanwhile
 		}
 	}
 }
 
-// inTxOnce runs f once. began is true if f was called.
+// inTxOnce runs f once. began is true if f was called; an error is that of the database if not.
 func (s *Store) inTxOnce(ctx context.Context, f func(tx *sql.Tx, in store.Store) error) (began bool, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return false, s.failure(ctx, "begin", err)
+		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after a commit
 	in, err := s.begin(ctx, tx)

@@ -427,6 +427,17 @@ func TestStatementsFail(t *testing.T) {
 		if _, err := s.Commit(t.Context(), ops); err == nil || !strings.Contains(err.Error(), "made up") || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Errorf("%s: %v", when, err)
 		}
+		tx := begin(t, db)
+		in, err := s.WithTx(t.Context(), tx)
+		if err == nil {
+			_, err = in.Commit(t.Context(), ops)
+		}
+		if err == nil || !strings.Contains(err.Error(), "made up") {
+			t.Errorf("%s in a transaction: %v", when, err)
+		}
+		if err := tx.Commit(); err != nil { // against the advice
+			t.Fatal(err)
+		}
 		run(t, db, "DROP TRIGGER fails")
 		if after, _, err := s.List(t.Context(), store.Range{}); err != nil || !slices.Equal(after, before) {
 			t.Errorf("%s: %v, %v", when, after, err)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -274,7 +276,29 @@ func TestInTxEndedContext(t *testing.T) {
 		if rec := get(t, in, "a"); rec.Rev != 0 {
 			t.Errorf("written: %+v", rec)
 		}
+		if recs, _, err := in.List(ctx, store.Range{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("list: %v, %v", recs, err)
+		}
 	})
+}
+
+// A transaction that the file's lock keeps from beginning is waited for as long as the context lasts, however many attempts that is.
+func TestInTxWaitsForTheLock(t *testing.T) {
+	db := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_txlock=immediate")
+	s := openIn(t, db, Options{})
+	other := begin(t, db)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	add := func(_ *sql.Tx, in store.Store) error { put(t, in, "a", ""); return nil }
+	if err := s.InTx(ctx, add); !errors.Is(err, context.DeadlineExceeded) || !store.Retryable(err) {
+		t.Errorf("while it is locked: %v", err)
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.InTx(t.Context(), add); err != nil {
+		t.Error(err)
+	}
 }
 
 // A transaction that is over, one of another database, and a watch in one.
