@@ -33,7 +33,6 @@ var value = strings.Repeat("v", 150)
 type subject struct {
 	store store.Store
 	bare  func(ctx context.Context, caller int) error // one write
-	trips *atomic.Int64                               // round trips so far; nil: there are none
 	close func() error
 }
 
@@ -44,8 +43,8 @@ func rates(ctx context.Context, c config, say func(string, ...any)) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	say("| | pairs a second: %s callers | pairs of bare writes | round trips: `AutoAssign`, `ReleaseIPs` | `Assign`, `ReleaseByHandle` |", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Callers), " ", ", "), "[]"))
-	say("|---|---:|---:|---:|---:|")
+	say("| | pairs a second: %s callers | pairs of bare writes |", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Callers), " ", ", "), "[]"))
+	say("|---|---:|---:|")
 	for _, s := range subjects {
 		on, err := s.open(ctx, dir)
 		if err == nil {
@@ -95,28 +94,7 @@ func row(ctx context.Context, s *subject, c config) (string, error) {
 			text[side] = append(text[side], fmt.Sprintf("%.0f", on[side][turns/2]))
 		}
 	}
-	trips, err := s.count(ctx, sides[0])
-	if err != nil {
-		return "", err
-	}
-	byHandle, err := s.count(ctx, func(ctx context.Context, caller int) error { return pairByHandle(ctx, e, caller) })
-	return strings.Join([]string{strings.Join(text[0], ", "), strings.Join(text[1], ", "), trips, byHandle}, " | "), err
-}
-
-// count returns how many round trips a call of one caller takes.
-func (s *subject) count(ctx context.Context, f func(context.Context, int) error) (string, error) {
-	if s.trips == nil {
-		return "0", f(ctx, 0)
-	}
-	const calls = 20
-	var err error
-	for i := range calls + 1 {
-		if i == 1 { // the first fills caches
-			s.trips.Store(0)
-		}
-		err = errors.Join(err, f(ctx, 0))
-	}
-	return fmt.Sprintf("%.1f", float64(s.trips.Load())/calls), err
+	return strings.Join(text[0], ", ") + " | " + strings.Join(text[1], ", "), nil
 }
 
 // pair assigns an address to a caller's host and releases it.
@@ -129,16 +107,6 @@ func pair(ctx context.Context, e *ipset.Engine, caller int) error {
 		return err
 	}
 	_, err = e.ReleaseIPs(ctx, alloc.Release{Address: got.V4[0].Address, Guard: alloc.Guard{Handle: handle}})
-	return err
-}
-
-// pairByHandle does the same by handle alone: both calls list what the handle holds.
-func pairByHandle(ctx context.Context, e *ipset.Engine, caller int) error {
-	handle := fmt.Sprint("pod ", caller)
-	if _, err := e.Assign(ctx, alloc.HostOwner(fmt.Sprint("host ", caller)), handle); err != nil {
-		return err
-	}
-	_, err := e.ReleaseByHandle(ctx, handle)
 	return err
 }
 

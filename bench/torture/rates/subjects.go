@@ -5,19 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"k8s.io/client-go/rest"
 	_ "modernc.org/sqlite"
 
@@ -26,7 +23,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/etcdstore"
 	"github.com/ipalloc/ipalloc/ipset/kubestore"
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
-	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // tells its errors
+	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 )
 
 // subjects are the stores, each beside the program that it stands on.
@@ -92,33 +89,15 @@ func onSQLite(ctx context.Context, dir string) (*subject, error) {
 	return &subject{store: s, bare: bare, close: func() error { return errors.Join(db.Close(), plain.Close()) }}, err
 }
 
-// countedConn counts what is written to a connection: a statement is one write.
-type countedConn struct {
-	net.Conn
-	trips *atomic.Int64
-}
-
-func (c countedConn) Write(b []byte) (int, error) {
-	c.trips.Add(1)
-	return c.Conn.Write(b)
-}
-
 func onPostgres(ctx context.Context, _ string) (*subject, error) {
 	server, err := servers.StartPostgres(ctx, servers.PostgresOptions{})
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgx.ParseConfig(server.DSN())
+	db, err := sql.Open("pgx", server.DSN())
 	if err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
-	var trips atomic.Int64
-	dial := config.DialFunc
-	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		return countedConn{conn, &trips}, err
-	}
-	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(32) // the server takes 100
 	db.SetMaxIdleConns(32)
 	closeAll := func() error { return errors.Join(db.Close(), server.Close()) }
@@ -127,7 +106,7 @@ func onPostgres(ctx context.Context, _ string) (*subject, error) {
 		return nil, errors.Join(err, closeAll())
 	}
 	bare, err := inserts(ctx, db, "bigserial PRIMARY KEY")
-	return &subject{store: s, bare: bare, trips: &trips, close: closeAll}, err
+	return &subject{store: s, bare: bare, close: closeAll}, err
 }
 
 func onEtcd(ctx context.Context, _ string) (*subject, error) {
@@ -135,13 +114,7 @@ func onEtcd(ctx context.Context, _ string) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	var trips atomic.Int64
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			trips.Add(1)
-			return next(ctx, method, req, reply, cc, opts...)
-		}),
-	}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -150,18 +123,7 @@ func onEtcd(ctx context.Context, _ string) (*subject, error) {
 		_, err := client.Put(ctx, fmt.Sprint("/bare/", caller), value)
 		return err
 	}
-	return &subject{store: s, bare: bare, trips: &trips, close: func() error { return errors.Join(client.Close(), c.Close()) }}, err
-}
-
-// countedTransport counts requests.
-type countedTransport struct {
-	http.RoundTripper
-	trips *atomic.Int64
-}
-
-func (c countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.trips.Add(1)
-	return c.RoundTripper.RoundTrip(r)
+	return &subject{store: s, bare: bare, close: func() error { return errors.Join(client.Close(), c.Close()) }}, err
 }
 
 func onKube(ctx context.Context, _ string) (*subject, error) {
@@ -173,15 +135,20 @@ func onKube(ctx context.Context, _ string) (*subject, error) {
 	if _, err := os.Stat(crd); err != nil {
 		crd = filepath.Join("..", crd)
 	}
-	var trips atomic.Int64
 	config := &rest.Config{Host: server.URL, BearerToken: server.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedTransport{next, &trips} })
-	client, err := rest.HTTPClientFor(config)
-	err = errors.Join(err, server.Define(ctx, crd, "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"))
-	if err != nil {
+	if err := server.Define(ctx, crd, "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"); err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
 	s, err := kubestore.Open(ctx, config, "default", "rates", kubestore.Options{})
-	b := &configMaps{url: server.URL + "/api/v1/namespaces/default/configmaps", client: client}
-	return &subject{store: s, bare: b.write, trips: &trips, close: server.Close}, err
+	var made sync.Map // callers whose object exists
+	bare := func(ctx context.Context, caller int) error {
+		method, path := http.MethodPut, fmt.Sprintf("/api/v1/namespaces/default/configmaps/bare-%d", caller)
+		if _, ok := made.LoadOrStore(caller, true); !ok {
+			method, path = http.MethodPost, "/api/v1/namespaces/default/configmaps"
+		}
+		body := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bare-%d"}, "data": {"value": %q}}`
+		_, err := server.Request(ctx, method, path, fmt.Sprintf(body, caller, value))
+		return err
+	}
+	return &subject{store: s, bare: bare, close: server.Close}, err
 }
