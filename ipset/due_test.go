@@ -370,3 +370,24 @@ func TestCooldownOfTheEndIsThatOfThePool(t *testing.T) {
 		t.Errorf("%v, %v", a, err)
 	}
 }
+
+// TestEndedByAnotherCatalog: a call finds what a handle holds beside an address whose cooldown the engine has seen end under another
+// catalog.
+func TestEndedByAnotherCatalog(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/26", 26)
+	p.Cooldown = time.Minute
+	w := newWorld(t, alloc.Config{}, p)
+	w.assign(want("h", 1, "left"))
+	kept := want("h", 1, "kept")
+	kept.Existing = true
+	had := w.assign(kept).V4[0]
+	w.releaseHandle("left")
+	w.clock.add(2 * time.Minute)
+	w.assign(kept) // sees the end, and writes nothing
+	if err := w.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.assign(kept).V4; len(got) != 1 || got[0].Address != had.Address {
+		t.Errorf("%+v, want %v", got, had.Address)
+	}
+}

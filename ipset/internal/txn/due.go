@@ -79,7 +79,7 @@ func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 	drops.Begin(t, cat)
 	p.rest, p.ended = slices.Clone(p.blocks[n:]), nil
 	for _, b := range p.blocks[:n] {
-		be, err := t.entry(cat, b)
+		be, err := t.entry(b)
 		if err != nil {
 			return err
 		}
