@@ -161,31 +161,6 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A batch of single calls is what AllocateN and ReleaseN stand for.
-func TestLoopedBatches(t *testing.T) {
-	s := must(bitsetPeer.make(netip.MustParsePrefix("10.0.0.0/26"), 28))
-	b := batchesOf[netip.Prefix](s)
-	dst := make([]netip.Prefix, 3)
-	if err := b.AllocateN(dst); err != nil || dst[2] != netip.MustParsePrefix("10.0.0.32/28") {
-		t.Fatal(dst, err)
-	}
-	if _, err := b.ReleaseN(dst[:2]); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.AllocateN(dst); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.AllocateN(dst); err == nil {
-		t.Fatal("a full set gives three children")
-	}
-	if _, err := b.ReleaseN([]netip.Prefix{netip.MustParsePrefix("10.9.0.0/28")}); err == nil {
-		t.Fatal("released what is not in the pool")
-	}
-	if _, ok := batchesOf[netip.Prefix](must(oursPeer.make(benchPool, 24))).(*looped[netip.Prefix, *nullSet]); ok {
-		t.Fatal("ours has batches and is looped over")
-	}
-}
-
 // A run of one small work, from the flags to the report.
 func TestRun(t *testing.T) {
 	var out, log bytes.Buffer

@@ -17,8 +17,7 @@ var nullPeer = prefixPeer[netip.Prefix, *nullSet]{
 	prefix: func(p netip.Prefix) netip.Prefix { return p },
 }
 
-func (s *nullSet) AllocateNext() (netip.Prefix, error)        { return s.p, nil }
-func (s *nullSet) Occupy(netip.Prefix) (uint64, error)        { return 1, nil }
-func (s *nullSet) Release(netip.Prefix) (uint64, error)       { return 1, nil }
-func (s *nullSet) AllocateN(dst []netip.Prefix) error         { return nil }
-func (s *nullSet) ReleaseN(ps []netip.Prefix) (uint64, error) { return 1, nil }
+func (s *nullSet) AllocateNext() (netip.Prefix, error)  { return s.p, nil }
+func (s *nullSet) Occupy(netip.Prefix) (uint64, error)  { return 1, nil }
+func (s *nullSet) Release(netip.Prefix) (uint64, error) { return 1, nil }
+func (s *nullSet) AllocateN(dst []netip.Prefix) error   { return nil }

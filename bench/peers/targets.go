@@ -30,7 +30,6 @@ var cidrsetTargets = []frame.Target{
 	{Text: "pair, 99 %: 2^24 / 2^16", Got: frame.Over("pair/2^24/99", "pair/2^16/99", ours), Limit: 2},
 	{Text: "pair, 99.99 %: 2^24 / 2^16", Got: frame.Over("pair/2^24/99.99", "pair/2^16/99.99", ours), Limit: 2.5},
 	{Text: "AllocateN of 64: 32 goroutines / 1", Got: frame.Over("batch/g32", "batch/g1", ours), Limit: 1.4},
-	{Text: "ReleaseN + AllocateN of 64: 32 goroutines / 1", Got: frame.Over("batchpair/g32", "batchpair/g1", ours), Limit: 1.4},
 	{Text: "Occupy + Release of 2^20 children", Got: frame.ValueOf("range/2^20", ours), Limit: 3000, Unit: " ns"},
 	{Text: "Occupy + Release of 2^20 children: Kubernetes / ours", Got: frame.RatioOf("range/2^20", kubernetes, ours), Limit: 10000, Least: true},
 }

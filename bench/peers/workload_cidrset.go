@@ -17,13 +17,6 @@ type prefixSet[H any] interface {
 	Release(H) (uint64, error)
 }
 
-// batchSet is a prefixSet that takes and gives back many children at once; for the
-// others the same work is a loop.
-type batchSet[H any] interface {
-	AllocateN([]H) error
-	ReleaseN([]H) (uint64, error)
-}
-
 // prefixPeer is a contestant of the system cidrset.
 type prefixPeer[H any, S prefixSet[H]] struct {
 	name   string
@@ -108,11 +101,6 @@ func addPrefixPeer[H any, S prefixSet[H]](ws *frame.Works, p prefixPeer[H, S]) {
 		ws.Add(fmt.Sprintf("batch/g%d", g),
 			fmt.Sprintf("AllocateN of %d, per child, 2^20 children until full, %s", batch, goroutines(g)),
 			p.name, func() *frame.Job { return batchJob(p, g) })
-	}
-	for _, g := range []int{1, 32} {
-		ws.Add(fmt.Sprintf("batchpair/g%d", g),
-			fmt.Sprintf("ReleaseN + AllocateN of %d, per child, 2^16 children, 50 %% taken, %s", batch, goroutines(g)),
-			p.name, func() *frame.Job { return batchPairJob(p, g) })
 	}
 	for _, order := range []int{16, 24} {
 		ws.Add(fmt.Sprintf("range/2^%d", order-4),
@@ -251,38 +239,20 @@ func fillJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *frame.Job {
 	}
 }
 
-// batchesOf returns the batch calls of s, or what stands for them.
-func batchesOf[H any, S prefixSet[H]](s S) batchSet[H] {
-	if b, ok := any(s).(batchSet[H]); ok {
-		return b
-	}
-	return &looped[H, S]{s}
-}
-
-// looped makes batches of single calls.
-type looped[H any, S prefixSet[H]] struct{ s S }
-
-func (l *looped[H, S]) AllocateN(dst []H) (err error) {
-	for i := range dst {
-		if dst[i], err = l.s.AllocateNext(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *looped[H, S]) ReleaseN(hs []H) (uint64, error) {
-	for _, h := range hs {
-		if _, err := l.s.Release(h); err != nil {
-			return 0, err
-		}
-	}
-	return 0, nil
-}
-
 func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 	s, _ := newSet(p, 20)
-	b, all := batchesOf[H](s), p.handle(benchPool)
+	all := p.handle(benchPool)
+	allocateN := func(dst []H) (err error) {
+		for i := range dst {
+			if dst[i], err = s.AllocateNext(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if b, ok := any(s).(interface{ AllocateN([]H) error }); ok {
+		allocateN = b.AllocateN
+	}
 	dst := make([]H, g*batch)
 	return &frame.Job{
 		N:     1 << 20,
@@ -292,31 +262,13 @@ func batchJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
 			frame.Together(g, func(i int) {
 				dst := dst[i*batch : (i+1)*batch]
 				for range n / batch / g {
-					if err := b.AllocateN(dst); err != nil {
+					if err := allocateN(dst); err != nil {
 						panic(err)
 					}
 				}
 			})
 		},
 	}
-}
-
-func batchPairJob[H any, S prefixSet[H]](p prefixPeer[H, S], g int) *frame.Job {
-	s, taken := filled(p, 16, 2, g*batch)
-	b := batchesOf[H](s)
-	return &frame.Job{Wall: g > 1, Grain: batch * g, Run: func(n int) {
-		frame.Together(g, func(i int) {
-			mine := taken[i*batch : (i+1)*batch]
-			for range n / batch / g {
-				if _, err := b.ReleaseN(mine); err != nil {
-					panic(err)
-				}
-				if err := b.AllocateN(mine); err != nil {
-					panic(err)
-				}
-			}
-		})
-	}}
 }
 
 func rangeJob[H any, S prefixSet[H]](p prefixPeer[H, S], order int) *frame.Job {
