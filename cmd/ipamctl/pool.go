@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -315,20 +316,15 @@ func (p *poolUse) listing() *listing {
 	return l
 }
 
-// treeNode is a pool in a tree: the pools inside of it, and the hosts that have blocks.
-type treeNode struct {
-	Pool   string     `json:"pool"`
-	Prefix string     `json:"prefix"`
-	Counts countsView `json:"addresses"`
-	Pools  []treeNode `json:"pools,omitempty"`
-	Hosts  []treeHost `json:"owners,omitempty"`
-}
-
-// treeHost is what an owner has in a pool.
-type treeHost struct {
-	Owner  string   `json:"owner"`
-	Used   count    `json:"used"`
-	Blocks []string `json:"blocks"`
+// treeView is a line of a tree: a pool, or what an owner has in the pool above it.
+type treeView struct {
+	Depth    int      `json:"depth"`
+	Pool     string   `json:"pool"`
+	Prefix   string   `json:"prefix,omitempty"`
+	Owner    string   `json:"owner,omitempty"`
+	Used     count    `json:"used"`
+	Capacity count    `json:"capacity,omitzero"`
+	Blocks   []string `json:"blocks,omitempty"`
 }
 
 func (a *app) poolTreeCommand() *cobra.Command {
@@ -348,93 +344,49 @@ func (a *app) poolTreeCommand() *cobra.Command {
 					}
 					all = []poolUse{*p}
 				}
-				return a.printTree(treeOf(all))
+				return a.printTree(all)
 			})
 		},
 	}
 }
 
-// treeOf nests the pools that lie inside of others.
-func treeOf(all []poolUse) []treeNode {
+// printTree prints pools, below each the owners of its blocks and the pools that lie in it.
+func (a *app) printTree(all []poolUse) error {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(p, q poolUse) int {
 		return cmp.Or(p.Pool.Prefix.Addr().Compare(q.Pool.Prefix.Addr()), cmp.Compare(p.Pool.Prefix.Bits(), q.Pool.Prefix.Bits()))
 	})
-	var grow func(in netip.Prefix) []treeNode
-	grow = func(in netip.Prefix) (nodes []treeNode) {
-		for len(all) > 0 {
-			p := all[0]
-			if in.IsValid() && !in.Contains(p.Pool.Prefix.Addr()) {
-				return nodes
+	l := &listing{columns: []string{"POOL", "PREFIX", "OWNER", "USED", "CAPACITY", "BLOCKS"}}
+	var around []netip.Prefix // the pools in which the present one lies, and itself
+	for _, p := range all {
+		for len(around) > 0 && !around[len(around)-1].Contains(p.Pool.Prefix.Addr()) {
+			around = around[:len(around)-1]
+		}
+		indent := ""
+		if a.format == "table" {
+			indent = strings.Repeat("  ", len(around))
+		}
+		v := treeView{Depth: len(around), Pool: p.Name, Prefix: p.Pool.Prefix.String(), Used: count{p.Utilization.Used}, Capacity: count{p.Utilization.Capacity}}
+		l.add(v.Pool, v, indent+v.Pool, indent+v.Prefix, "", v.Used.String(), v.Capacity.String(), "")
+		around = append(around, p.Pool.Prefix)
+		of := map[alloc.Owner]*treeView{}
+		for _, b := range p.Utilization.Blocks {
+			h := of[b.Owner]
+			if h == nil {
+				h = &treeView{Depth: len(around), Pool: p.Name, Owner: ownerText(b.Owner)}
+				of[b.Owner] = h
 			}
-			all = all[1:]
-			n := treeNode{Pool: p.Name, Prefix: p.Pool.Prefix.String(), Counts: countsOf(&p.Utilization), Hosts: hostsOf(p.Utilization.Blocks)}
-			n.Pools = grow(p.Pool.Prefix)
-			nodes = append(nodes, n)
+			h.Used.Count = h.Used.Add(b.Used)
+			h.Blocks = append(h.Blocks, b.Prefix.String())
 		}
-		return nodes
-	}
-	return grow(netip.Prefix{})
-}
-
-// hostsOf returns the owners of blocks, the one without name last.
-func hostsOf(blocks []alloc.Utilization) (hosts []treeHost) {
-	at := map[string]int{}
-	for _, b := range blocks {
-		name := b.Owner.String()
-		i, ok := at[name]
-		if !ok {
-			i = len(hosts)
-			at[name] = i
-			hosts = append(hosts, treeHost{Owner: name})
+		owners := slices.SortedFunc(maps.Values(of), func(x, y *treeView) int { return strings.Compare(x.Owner, y.Owner) })
+		for _, h := range owners {
+			if a.format != "name" {
+				l.add("", *h, "", "", h.Owner, h.Used.String(), "", blocksText(h.Blocks))
+			}
 		}
-		hosts[i].Used.Count = hosts[i].Used.Add(b.Used)
-		hosts[i].Blocks = append(hosts[i].Blocks, b.Prefix.String())
 	}
-	slices.SortFunc(hosts, func(x, y treeHost) int {
-		if (x.Owner == "") != (y.Owner == "") {
-			return strings.Compare(y.Owner, x.Owner)
-		}
-		return strings.Compare(x.Owner, y.Owner)
-	})
-	return hosts
-}
-
-func (a *app) printTree(nodes []treeNode) error {
-	if a.format != "table" {
-		l := &listing{columns: []string{"POOL", "PREFIX"}}
-		for _, n := range nodes {
-			l.add(n.Pool, n, n.Pool, n.Prefix)
-		}
-		return a.print(l)
-	}
-	var out strings.Builder
-	for _, n := range nodes {
-		n.write(&out, "", "")
-	}
-	_, err := fmt.Fprint(a.stdout, out.String())
-	return err
-}
-
-// write writes a node and what is below it. head stands before its first line, rest before the others.
-func (n *treeNode) write(out *strings.Builder, head, rest string) {
-	c := n.Counts
-	fmt.Fprintf(out, "%s%s  %s  %s of %s used\n", head, printable(n.Pool), n.Prefix, c.Used, c.Capacity)
-	children := len(n.Pools) + len(n.Hosts)
-	branch := func() (string, string) {
-		if children--; children == 0 {
-			return rest + "└─ ", rest + "   "
-		}
-		return rest + "├─ ", rest + "│  "
-	}
-	for i := range n.Pools {
-		h, r := branch()
-		n.Pools[i].write(out, h, r)
-	}
-	for _, host := range n.Hosts {
-		h, _ := branch()
-		fmt.Fprintf(out, "%s%s  %s used in %s\n", h, cmp.Or(printable(host.Owner), "(no owner)"), host.Used, blocksText(host.Blocks))
-	}
+	return a.print(l)
 }
 
 // blocksText names blocks, the first three of many.

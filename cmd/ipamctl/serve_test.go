@@ -10,12 +10,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -23,7 +25,13 @@ import (
 func newPage(t *testing.T) http.Handler {
 	t.Helper()
 	db := store.NewMemory()
-	cluster(t)(newEngine(t, db))
+	e := newEngine(t, db)
+	cluster(t)(e)
+	if err := e.AddPool(t.Context(), alloc.Pool{Name: "tagged", Prefix: netip.MustParsePrefix("10.7.0.0/24"), Manual: true, Index: []string{"team"}}); err != nil {
+		t.Fatal(err)
+	}
+	team := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"team": "red"}))
+	must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Pools: []string{"tagged"}, Claim: alloc.Claim{Handle: "tagged-0", Attributes: team}}))
 	p := &page{app: &app{now: func() time.Time { return noon }}, told: make(chan struct{}), e: newEngine(t, readOnly{&unwritten{db, t}})}
 	p.tell(nil, changeView{Change: "assigned", What: "10.1.0.1"})
 	return p.handler("/key/")
@@ -65,6 +73,7 @@ func TestPageAnswers(t *testing.T) {
 		{"/key/blocks?in=10.1.0.0/24", 200, `"owner":"host:b"`}, {"/key/blocks?in=x", 400, "neither a prefix nor an address"},
 		{"/key/addresses?in=10.1.0.32/28", 200, `"handle":"batch"`}, {"/key/addresses?in=10.9.0.0/28", 200, `{"rows":[]}`},
 		{"/key/find?q=10.1.0.48", 200, `"state":"held"`}, {"/key/find?q=guest", 200, `"host":"host:c"`}, {"/key/find?q=a", 200, `"handle":"web-0"`},
+		{"/key/find?q=lb", 200, `"prefix":"192.0.2.0/27"`}, {"/key/find?q=10.0.0.0/8", 200, `"name":"pods"`}, {"/key/find?q=team=red", 200, `"handle":"tagged-0"`}, {"/key/find?q=team=blue", 404, "attribute"},
 		{"/key/find?q=nobody", 404, "is no address, pool, prefix, handle, host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
 		{"/key/map.svg?pool=pods&width=300", 200, "<svg "}, {"/key/map.svg?pool=none", 404, "there is no pool"}, {"/key/map.svg?pool=pods&order=x", 400, "--order x"},
 		{"/key/none", 404, ""}, {"/pools", 404, ""}, {"/", 404, ""}, {"/other/pools", 404, ""},
