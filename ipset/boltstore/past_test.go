@@ -34,6 +34,7 @@ func TestPast(t *testing.T) {
 			},
 			Other: map[string]func(*testing.T){
 				"moved":   check(func() error { return os.Rename(s.Path(), s.Path()+".old") }),
+				"emptied": check(func() error { return os.Truncate(s.Path(), 0) }),
 				"removed": check(func() error { return os.Remove(s.Path()) }),
 				"restored": check(func() error {
 					return errors.Join(os.WriteFile(s.Path()+".old", old, 0o600), os.Rename(s.Path()+".old", s.Path()))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -98,7 +99,7 @@ func TestReplaced(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				ended := make(chan error)
+				ended := make(chan error, 1)
 				go func() {
 					var err error
 					for _, err = range s.Watch(context.Background(), s.watches.oldest+uint64(2*commits), "") {
@@ -112,8 +113,13 @@ func TestReplaced(t *testing.T) {
 				if err := call(s); !errors.Is(err, ipalloc.ErrReplaced) {
 					t.Errorf("%s, first %s after %d commits: %v", name, first, commits, err)
 				}
-				if err := <-ended; !errors.Is(err, ipalloc.ErrReplaced) {
-					t.Errorf("%s: watch: %v", name, err)
+				select {
+				case err := <-ended:
+					if !errors.Is(err, ipalloc.ErrReplaced) {
+						t.Errorf("%s: watch: %v", name, err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatalf("%s: the watch goes on", name)
 				}
 				for then, call := range calls {
 					if err := call(s); !errors.Is(err, ipalloc.ErrReplaced) {

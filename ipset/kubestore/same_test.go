@@ -12,7 +12,20 @@ import (
 func TestPast(t *testing.T) {
 	storetest.TestPast(t, func(t *testing.T) storetest.Past {
 		name := newName()
-		open := func(t *testing.T) store.Store { return openAt(t, name, Options{Slots: 8}) }
+		var opened []*Store
+		open := func(t *testing.T) store.Store {
+			s := openAt(t, name, Options{Slots: 8})
+			opened = append(opened, s)
+			return s
+		}
+		wipe := func(t *testing.T) {
+			s := openAt(t, name, Options{Slots: 8})
+			for _, role := range []string{roleHead, roleLog, roleSnapshot} {
+				if err := s.client.list(limited(t), name, role, true, func(o *object) error { return s.client.delete(limited(t), o.Metadata.Name) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 		return storetest.Past{Open: open, Same: map[string]func(*testing.T){
 			"the log went round": func(t *testing.T) {
 				s := open(t)
@@ -30,15 +43,14 @@ func TestPast(t *testing.T) {
 				}
 			},
 			"idle": func(*testing.T) { time.Sleep(silence + 100*time.Millisecond) },
-		}, Other: map[string]func(*testing.T){
-			"wiped": func(t *testing.T) {
-				s := openAt(t, name, Options{Slots: 8})
-				for _, role := range []string{roleHead, roleLog, roleSnapshot} {
-					if err := s.client.list(limited(t), name, role, true, func(o *object) error { return s.client.delete(limited(t), o.Metadata.Name) }); err != nil {
-						t.Fatal(err)
-					}
+			"idle for a day": func(*testing.T) {
+				for _, s := range opened {
+					s.client.last.Add(-int64(24 * time.Hour))
 				}
 			},
+		}, Other: map[string]func(*testing.T){
+			"wiped":    wipe,
+			"restored": func(t *testing.T) { wipe(t); openAt(t, name, Options{Slots: 8}) },
 		}}
 	})
 }

@@ -47,6 +47,22 @@ func TestPast(t *testing.T) {
 				"set back": do("UPDATE ipalloc_meta SET rev = 1", "DELETE FROM ipalloc_changes", "DELETE FROM ipalloc_records WHERE rev > 0"),
 			}}
 			if openIn(t, db, o).file == nil {
+				p.Same["snapshot isolation"] = func(t *testing.T) {
+					s := openIn(t, reopen(), o)
+					tx, err := s.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = tx.Rollback() }()
+					var n int
+					if err := tx.QueryRowContext(t.Context(), s.q.name("SELECT count(*) FROM ipalloc_records")).Scan(&n); err != nil {
+						t.Fatal(err)
+					}
+					put(t, openIn(t, reopen(), o), "y", "")
+					if _, err := s.WithTx(t.Context(), tx); !store.Retryable(err) {
+						t.Errorf("a transaction with an old view: %v", err)
+					}
+				}
 				p.Same["connections end"] = do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
 			}
 			return p
