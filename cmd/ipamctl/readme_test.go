@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store/remote"
@@ -110,6 +113,44 @@ func runDocument(t *testing.T, name string) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%s has %d lines, want %d", name, len(want), len(got))
+	}
+}
+
+// A command that the text of a document names is one that there is, with the flags that are named.
+func TestDocumentsNameCommands(t *testing.T) {
+	root := (&app{}).root()
+	block, inline := regexp.MustCompile("(?s)```.*?```"), regexp.MustCompile("`([^`]+)`")
+	named := 0
+	for _, name := range []string{"README.md", "MIGRATING.md", "../../metrics/README.md", "../../README.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range inline.FindAllStringSubmatch(block.ReplaceAllString(string(text), ""), -1) {
+			words := strings.Fields(m[1])
+			ours := len(words) > 0 && words[0] == "ipamctl"
+			if ours {
+				words = words[1:]
+			}
+			if !ours && (name != "README.md" || !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return len(words) > 0 && c.Name() == words[0] })) {
+				continue
+			}
+			c, args, err := root.Find(words)
+			if err != nil || c.HasSubCommands() && len(args) > 0 && c != root && !strings.HasPrefix(args[0], "-") {
+				t.Errorf("%s: %s: there is no such command", name, m[1])
+				continue
+			}
+			named++
+			for _, w := range words {
+				flag, _, _ := strings.Cut(w, "=")
+				if flag, long := strings.CutPrefix(flag, "--"); long && c.Flag(flag) == nil && flag != "help" {
+					t.Errorf("%s: %s: %s has no flag --%s", name, m[1], c.CommandPath(), flag)
+				}
+			}
+		}
+	}
+	if named < 60 {
+		t.Errorf("%d commands", named)
 	}
 }
 
