@@ -4,10 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +33,8 @@ type Program struct {
 // config is what the flags say.
 type config struct {
 	Options
-	readme, only, profile string
-	check                 bool
+	readme, only string
+	check        bool
 }
 
 // parse reads the flags, to which the caller may have added some.
@@ -49,7 +47,6 @@ func (p *Program) parse(fs *flag.FlagSet, args []string) (config, error) {
 	fs.StringVar(&c.readme, "readme", "", "`file` in which to refresh the tables")
 	fs.BoolVar(&c.check, "check", false, "fail if a target is missed")
 	fs.StringVar(&c.only, "only", "", "`regexp` of works, as in pair/2\\^16, or of work@contestant")
-	fs.StringVar(&c.profile, "cpuprofile", "", "`file` for a CPU profile")
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
@@ -88,17 +85,6 @@ func (p *Program) Run(fs *flag.FlagSet, args []string, stdout, stderr io.Writer)
 		w.Cells = slices.DeleteFunc(w.Cells, func(cell *Cell) bool { return !only.MatchString(w.ID + "@" + cell.Contestant) })
 	}
 	works = slices.DeleteFunc(works, func(w *Work) bool { return len(w.Cells) == 0 })
-	if c.profile != "" {
-		f, err := os.Create(c.profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
 	r := &Runner{Options: c.Options, Log: stderr, Process: p.Process}
 	if p.Apart {
 		for w := range slices.Chunk(works, 1) {

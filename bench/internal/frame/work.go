@@ -112,7 +112,11 @@ func Together(g int, f func(i int)) {
 	}
 	var wg sync.WaitGroup
 	for i := range g {
-		wg.Go(func() { f(i) })
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			f(i)
+		}()
 	}
 	wg.Wait()
 }
