@@ -34,7 +34,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -60,7 +59,6 @@ func main() {
 	flag.StringVar(&o.match, "match", "", "mutate only what matches FILE:LINE or FILE, FUNCTION, OPERATOR, BEFORE, AFTER with tabs between, known survivors too")
 	flag.StringVar(&o.root, "root", "../..", "the root of the repository")
 	flag.StringVar(&o.known, "known", "mutate/survivors.txt", "the table of known survivors")
-	flag.StringVar(&o.out, "out", "", "append the survivors to this file in the form of the table, without a reason")
 	flag.DurationVar(&o.slow, "slow", 20*time.Second, "leave out tests that take longer")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -74,7 +72,7 @@ func main() {
 type options struct {
 	n                 int
 	seed              uint64
-	root, known, out  string
+	root, known       string
 	pkg, tests, match string
 	slow              time.Duration
 }
@@ -213,7 +211,6 @@ type counts struct{ tried, killed, endless, lived, unreached int }
 // report tries all mutants and prints the survivors and the counts.
 func (o *options) report(r *runner, mutants []*Mutant, programs []*program, w io.Writer) error {
 	perPkg, perOp, sum := map[string]*counts{}, map[string]*counts{}, &counts{}
-	var survivors strings.Builder
 	for _, m := range mutants {
 		killer, tests := r.try(m, programs)
 		if err := r.ctx.Err(); err != nil {
@@ -237,8 +234,7 @@ func (o *options) report(r *runner, mutants []*Mutant, programs []*program, w io
 			fmt.Fprintf(w, "killed %s:%d %s by %s\n", m.file, m.line, m.op, killer)
 			continue
 		}
-		fmt.Fprintf(w, "LIVES  %s:%d %s %s, %d tests pass\n    - %s\n    + %s\n", m.file, m.line, m.fn, m.op, tests, m.before, m.after)
-		fmt.Fprintf(&survivors, "%s\t?\n", m.key())
+		fmt.Fprintf(w, "LIVES  %s:%d, %d tests pass; for the table:\n%s\t?\n", m.file, m.line, tests, m.key())
 	}
 	fmt.Fprintf(w, "\n%-60s %6s %6s %8s %6s %10s\n", "", "tried", "killed", "endless", "lived", "unreached")
 	for _, table := range []map[string]*counts{perPkg, perOp, {"all": sum}} {
@@ -247,20 +243,10 @@ func (o *options) report(r *runner, mutants []*Mutant, programs []*program, w io
 			fmt.Fprintf(w, "%-60s %6d %6d %8d %6d %10d\n", name, c.tried, c.killed, c.endless, c.lived, c.unreached)
 		}
 	}
-	if survivors.Len() == 0 {
-		return nil
+	if lived := sum.lived + sum.unreached; lived > 0 {
+		return fmt.Errorf("%d survivors without a reason", lived)
 	}
-	if o.out != "" {
-		f, err := os.OpenFile(o.out, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
-		if err != nil {
-			return err
-		}
-		_, err = f.WriteString(survivors.String())
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%d survivors without a reason", sum.lived+sum.unreached)
+	return nil
 }
 
 func at(table map[string]*counts, name string) *counts {
