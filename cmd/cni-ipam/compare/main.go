@@ -84,7 +84,6 @@ func run(rounds int) error {
 	fmt.Printf("%s, %d CPUs, files in %s\nmedian of each call, from the start of the process to its exit; host-local 1.9.1 built alike\n\n", runtime.Version(), runtime.NumCPU(), os.TempDir())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "what\thost-local\tours\thost-local / ours\tCPU\tCPU ours\tratio\t")
-	fmt.Fprintln(w, "----\t----------\t----\t-----------------\t---\t--------\t-----\t")
 	for _, m := range []func() error{
 		func() error { return verbs(w, theirs, ours, "empty /24", "10.1.2.0/24", 0, rounds) },
 		func() error { return first(w, theirs, ours, rounds) },
@@ -112,7 +111,8 @@ func verbs(w *tabwriter.Writer, theirs, ours *side, title, subnet string, held, 
 	list := []string{"ADD", "CHECK", "DEL"}
 	costs := map[string][]cost{}
 	for i := range rounds {
-		for _, s := range turns(i, theirs, ours) {
+		for k := range 2 {
+			s := []*side{theirs, ours}[(i+k)%2]
 			for _, verb := range list {
 				c, err := s.call(verb, fmt.Sprint("new", i), s.conf(network, subnet))
 				if err != nil {
@@ -126,14 +126,6 @@ func verbs(w *tabwriter.Writer, theirs, ours *side, title, subnet string, held, 
 		row(w, title+": "+verb, middle(costs[theirs.name+verb]), middle(costs[ours.name+verb]))
 	}
 	return nil
-}
-
-// turns returns the sides in an order that changes from round to round.
-func turns(round int, a, b *side) []*side {
-	if round%2 == 0 {
-		return []*side{a, b}
-	}
-	return []*side{b, a}
 }
 
 // settle makes calls until the network's directory has been quiet for a while, as that of a
@@ -152,7 +144,8 @@ func (s *side) settle(network, subnet string) error {
 func first(w *tabwriter.Writer, theirs, ours *side, rounds int) error {
 	costs := map[*side][]cost{}
 	for i := range rounds {
-		for _, s := range turns(i, theirs, ours) {
+		for k := range 2 {
+			s := []*side{theirs, ours}[(i+k)%2]
 			c, err := s.call("ADD", "first", s.conf(fmt.Sprint("first", i), "10.1.2.0/24"))
 			if err != nil {
 				return err
@@ -166,10 +159,9 @@ func first(w *tabwriter.Writer, theirs, ours *side, rounds int) error {
 
 // row prints one line of the table.
 func row(w *tabwriter.Writer, title string, theirs, ours cost) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%.2fx\t%s\t%s\t%.2fx\t\n", title, short(theirs.wall), short(ours.wall), ratio(theirs.wall, ours.wall), short(theirs.cpu), short(ours.cpu), ratio(theirs.cpu, ours.cpu))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%.2fx\t%s\t%s\t%.2fx\t\n", title, short(theirs.wall), short(ours.wall), float64(theirs.wall)/float64(ours.wall),
+		short(theirs.cpu), short(ours.cpu), float64(theirs.cpu)/float64(ours.cpu))
 }
-
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 func short(d time.Duration) string {
 	if d < 100*time.Millisecond {

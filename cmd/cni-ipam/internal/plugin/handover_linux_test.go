@@ -3,7 +3,6 @@ package plugin
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,66 +93,6 @@ func TestTakeoverStorm(t *testing.T) {
 		mine := &node{TB: t, dir: n.dir, bin: ours(t)}
 		mine.must(del1("nobody", c))
 		s.compare(mine.holders(network, 24))
-	}
-}
-
-// TestSwitchStorm: a network changes hands again and again while both plugins are called, and
-// a person's word is killed at any time; repeated, it gets through.
-func TestSwitchStorm(t *testing.T) {
-	rounds := 10
-	if testing.Short() {
-		rounds = 2
-	}
-	n := newNode(t, other(t, "host-local"))
-	n.traced("kill=1")
-	mine := &node{TB: t, dir: n.dir, bin: ours(t)}
-	c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/24"}]]`)
-	s := &handoverStorm{T: t, told: map[string]string{}}
-	s.call(n, "ADD", "first", c)
-	random := rand.New(rand.NewPCG(8, 8))
-	for round := range rounds {
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		for w := range 4 {
-			wg.Go(func() {
-				caller := *[]*node{n, mine}[w%2]
-				for k := 0; ; k++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					caller.trace = fmt.Sprint("stretch=", round*1000+w*100+k)
-					container := fmt.Sprint("w", w, "-", k%3)
-					s.mu.Lock()
-					_, has := s.told[container]
-					s.mu.Unlock()
-					s.call(&caller, map[bool]string{false: "ADD", true: "DEL"}[has], container, c)
-				}
-			})
-		}
-		word := []string{"import", "export"}[round%2]
-		for {
-			killed := *mine
-			killed.trace = fmt.Sprint("kill=", 20+random.IntN(120))
-			if a := killed.word(word, "net"); a.code == 0 {
-				break
-			} else if a.code != exitKilled {
-				t.Errorf("%s: %+v", word, a)
-				break
-			}
-		}
-		close(stop)
-		wg.Wait()
-		if round%2 == 1 { // host-local has it
-			held := map[string]string{}
-			for _, h := range n.files("net").Holdings {
-				held[h.Attachment.Container] = h.Addresses[0].String() + "/24"
-			}
-			s.compare(held)
-		} else {
-			s.compare(mine.holders("net", 24))
-		}
 	}
 }
 

@@ -47,10 +47,10 @@ func readDaemonSet(t *testing.T) (d daemonSet) {
 }
 
 // TestDaemonSetManifests sends the manifests to a real API server, which refuses fields that it
-// does not know.
+// does not know. A label sets the pace of the way in, and many nodes at a time go back.
 func TestDaemonSetManifests(t *testing.T) {
 	server := servers.NewKube(t, servers.KubeOptions{})
-	for _, name := range []string{"daemonset.yaml", "swap-back.yaml"} {
+	for name, pace := range map[string]string{"daemonset.yaml": `cni-ipam: "yes"}`, "swap-back.yaml": "maxUnavailable: 10%"} {
 		text, err := os.ReadFile("../../deploy/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestDaemonSetManifests(t *testing.T) {
 		if err != nil || !strings.Contains(answer, `"uid"`) {
 			t.Errorf("%s: %s, %v", name, answer, err)
 		}
-		for _, want := range []string{"automountServiceAccountToken: false", "seccompProfile: {type: RuntimeDefault}"} {
+		for _, want := range []string{"automountServiceAccountToken: false", "seccompProfile: {type: RuntimeDefault}", pace} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s lacks %q", name, want)
 			}
