@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -72,5 +73,54 @@ func TestDrainingIsToldApart(t *testing.T) {
 				t.Errorf("drained: %v", why)
 			}
 		})
+	}
+}
+
+// A block of an earlier size goes when it is empty, by whatever: a release, the end of a lease or of a cooldown, and the change of the
+// size of a pool that has empty ones. Then the pool gives all it has.
+func TestEmptyBlocksOfAnEarlierSizeGo(t *testing.T) {
+	small, large := poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/27", 27)
+	end := map[string]func(w *world){
+		"a release before": func(w *world) { w.releaseHandle("first") },
+		"a release":        func(w *world) { w.releaseHandle("first") },
+		"a lease":          func(w *world) { w.clock.add(time.Hour) },
+		"a cooldown": func(w *world) {
+			w.releaseHandle("first")
+			w.clock.add(time.Hour)
+		},
+		"pools together": func(w *world) { w.releaseHandle("first") },
+	}
+	for how, empty := range end {
+		small, large := small, large
+		if how == "a cooldown" {
+			small.Cooldown, large.Cooldown = time.Minute, time.Minute
+		}
+		w := newWorld(t, alloc.Config{}, small)
+		a := want("a", 1, "first")
+		if how == "a lease" {
+			a.TTL = time.Minute
+		}
+		w.assign(a)
+		change := func() error { return w.UpdatePool(bg, large) }
+		if how == "pools together" {
+			change = func() error { return w.Operator().ChangePools(bg, alloc.PoolChanges{Set: []alloc.Pool{large}}) }
+		}
+		if before := how == "a release before" || how == "pools together"; before {
+			empty(w)
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if how == "a release" || how == "a lease" || how == "a cooldown" {
+			empty(w)
+		}
+		us, err := w.Utilization(bg)
+		if err != nil || us[0].Available.Lo != 32 {
+			t.Errorf("%s: %+v, %v", how, us, err)
+		}
+		if got := w.assign(want("b", 32, "rest")); len(got.V4) != 32 {
+			t.Errorf("%s: %d of 32, %+v", how, len(got.V4), got.Short)
+		}
+		w.check()
 	}
 }

@@ -191,6 +191,43 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 	}
 }
 
+// A removal of unknown outcome that is repeated on another engine succeeds, whenever the first one lands meanwhile.
+func TestRemoveSpaceBesideALateOne(t *testing.T) {
+	for k, met := 1, true; met; k++ {
+		for n, more := 1, true; more; n++ {
+			mem := store.NewMemory()
+			f, e, _ := emptied(t, mem)
+			late := make(chan struct{})
+			f.Script(faults.AtCommit(k, faults.Late(late)))
+			if err := e.Operator().RemoveSpace(bg, "red"); err == nil {
+				met, more = false, false
+				close(late)
+				break
+			}
+			second := faults.NewFaulty(mem)
+			landed := false
+			second.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+				if c.N == n && !landed {
+					landed = true
+					close(late)
+					f.Settle()
+				}
+				return faults.Outcome{}
+			})
+			other, err := New(second, Options{Retry: Retry{Sleep: noSleep}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Operator().RemoveSpace(bg, "red"); err != nil {
+				t.Errorf("commit %d lands before call %d: %v", k, n, err)
+			}
+			if more = landed; !more {
+				close(late)
+			}
+		}
+	}
+}
+
 // A record of the caller or of another program that is written before the n-th call of a removal is kept, for every n, and the
 // removal says that the space is in use if it could see the record.
 func TestRemoveSpaceKeepsForeign(t *testing.T) {

@@ -32,11 +32,11 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	}
 	reserve, err := pool.SetOf(a.Reserve)
 	if err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "change", Field: "Reserve", Err: err})
+		return cause.As("Reserve", err)
 	}
 	unreserve, err := pool.SetOf(a.Unreserve)
 	if err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "change", Field: "Unreserve", Err: err})
+		return cause.As("Unreserve", err)
 	}
 	if a.IfEmpty && e.Limits.Deferred { // nobody else would see that the pools are disabled
 		return cause.Wrap(ipalloc.Error{Op: "change", Err: cause.Invalid("IfEmpty", "not in store.Together: it takes commits of its own")})
@@ -67,9 +67,15 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 		return err
 	}
 	if a.IfEmpty && len(remove) > 0 {
-		return e.changeEmpty(ctx, remove, change)
+		err = e.changeEmpty(ctx, remove, change)
+	} else {
+		err = e.Change(ctx, "change", change)
 	}
-	return e.Change(ctx, "change", change)
+	names := make([]string, len(set))
+	for i := range set {
+		names[i] = set[i].Name
+	}
+	return e.thenDrop(ctx, err, names...)
 }
 
 // changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin

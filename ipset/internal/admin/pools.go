@@ -18,6 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Each change of the pools is a function on a copy of the catalog, in a commit of its own. A plan that was made on the old
@@ -133,13 +134,47 @@ func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	return e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
+	err = e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
 		return update(c, i, p, seed)
 	})
+	return e.thenDrop(ctx, err, p.Name)
+}
+
+// thenDrop deletes the empty blocks of former sizes of pools that have been changed without an error. Those in use go with their last
+// address.
+func (e *Admin) thenDrop(ctx context.Context, err error, names ...string) error {
+	if err != nil {
+		return err
+	}
+	c, err := e.ReadCatalog(ctx)
+	if err != nil {
+		return err
+	}
+	var drained []netip.Prefix
+	for _, name := range names {
+		i := c.ByName(name)
+		if i < 0 || len(c.Pools[i].Draining) == 0 {
+			continue
+		}
+		r := record.BlockRange(record.KindEmpty, c.Pools[i].Prefix)
+		r.Limit = txn.ReadMost
+		if err := e.EachPage(ctx, r, func(recs []store.Record) bool {
+			for _, rec := range recs {
+				if b, ok := record.ParseBlockID(rec.Key[1:]); ok && c.Containing(b.Addr()) == i && b.Bits() != c.Pools[i].BlockBits {
+					drained = append(drained, b)
+				}
+			}
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	_, err = e.Advance(ctx, drained)
+	return err
 }
 
 // checked returns a checked copy of a pool. Without a block size it is to have that of the pool that it changes, or the default.
@@ -224,7 +259,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 		}
 		p := c.Pools[i]
 		if bits < 1 || bits > 8 {
-			return cause.Invalid("bits", "%d is not from 1 to 8", bits)
+			return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.Invalid("bits", "%d is not from 1 to 8", bits)})
 		}
 		for _, q := range c.Pools {
 			if q.Prefix.Bits() > p.Prefix.Bits() && q.Prefix.Bits() <= p.Prefix.Bits()+bits && p.Prefix.Overlaps(q.Prefix) {
@@ -263,7 +298,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 // MergePools carries out the call of that name.
 func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
-	return e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
+	err := e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
 		if len(parts) == 0 {
 			return cause.Invalid("parts", "no pools to merge")
 		}
@@ -304,6 +339,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
+	return e.thenDrop(ctx, err, name)
 }
 
 // union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,

@@ -19,8 +19,24 @@ import (
 
 // RemoveAll removes the records of an engine's store: the empty blocks, then all others on the condition that the catalog is the one
 // that has no pool, then the catalog. A pool that is added after an interruption begins above all sequence numbers, because the
-// catalog has a higher generation before the first page goes that remembers them.
+// catalog has a higher generation before the first page goes that remembers them. Where another removal has taken the catalog away
+// meanwhile, such as one of unknown outcome that is repeated, it goes on without.
 func (e *Admin) RemoveAll(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := e.removeAll(ctx)
+		key, is := store.ConflictKey(err)
+		if !is {
+			return err
+		}
+		root, bad := e.Store.Get(ctx, nil, record.CatalogKey)
+		if bad != nil || key != record.CatalogKey || root[0].Rev != 0 || try == e.Tries {
+			return cmp.Or(bad, inUse("another program wrote the record", key))
+		}
+	}
+}
+
+// removeAll is RemoveAll once. It returns the conflict with another program that writes.
+func (e *Admin) removeAll(ctx context.Context) error {
 	recs, err := e.Store.Get(ctx, nil, record.CatalogKey, record.PoolsKey)
 	if err == nil {
 		if others, bad := e.Published(ctx, recs[0].Rev); bad != nil || others != nil {
@@ -51,7 +67,7 @@ func (e *Admin) RemoveAll(ctx context.Context) error {
 		err = e.removeBesides(ctx, recs[0])
 	}
 	if err == nil {
-		err = inUseIf(e.Run.Write(ctx, catalog))
+		err = e.Run.Write(ctx, catalog)
 	}
 	if err == nil {
 		err = e.mustLackOthers(ctx)
@@ -96,7 +112,7 @@ func (e *Admin) removeBesides(ctx context.Context, catalog store.Record) error {
 				continue
 			}
 			if err != nil {
-				return inUseIf(err)
+				return err
 			}
 		}
 	}
@@ -132,14 +148,6 @@ func (e *Admin) disownAll(ctx context.Context) error {
 		return bad == nil
 	})
 	return errors.Join(err, bad)
-}
-
-// inUseIf returns a conflict as the error of a space that something else uses.
-func inUseIf(err error) error {
-	if key, ok := store.ConflictKey(err); ok {
-		return inUse("another program wrote the record", key)
-	}
-	return err
 }
 
 // mustBeUnused returns the error of a space that has a pool, an address, or a record that is not of this package.

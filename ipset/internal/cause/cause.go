@@ -62,6 +62,17 @@ func Invalid(field, format string, args ...any) error {
 	return &ipalloc.Error{Package: "ipset", Field: field, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrInvalid}
 }
 
+// As returns an error as that of the argument of that name, if it is one of an argument.
+func As(field string, err error) error {
+	in := (*ipalloc.Error)(nil)
+	if !errors.As(err, &in) || !errors.Is(err, ipalloc.ErrInvalid) {
+		return err
+	}
+	e := *in
+	e.Package, e.Field = "ipset", field
+	return &e
+}
+
 // Op returns an error as that of a call, nil for nil.
 func Op(op string, err error) error {
 	if err == nil {

@@ -59,7 +59,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 			i, end := cat.Served(from, at)
 			r := netipx.IPRangeFrom(from, end)
 			u := utilizationOf(b, cat, i, r)
-			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits {
+			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits && !b.IsEmpty() { // else the next call that needs the place deletes it
 				settle(&u)
 				u.Draining = u.Available
 				drain(&pools[i], cat, i, r, u.Draining, &places[i])

@@ -25,7 +25,7 @@ func (e *Engine) CheckAlso(ops []store.Op) error {
 	if key, found := occ.NotYours(ops); found {
 		return cause.Wrap(ipalloc.Error{Op: "check", Text: key, Err: cause.Invalid("Also", "a key of yours begins with an upper-case letter other than L and X")})
 	}
-	return store.CheckOps("ipset", ops, e.Limits)
+	return cause.As("Also", store.CheckOps("ipset", ops, e.Limits))
 }
 
 // Join adds the records to the commit. After a conflict it finds out whether one of them was the cause.

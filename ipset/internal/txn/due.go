@@ -54,7 +54,7 @@ func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []al
 	return ended, err
 }
 
-// advancePlan writes what time has changed in blocks, and deletes those that nobody owns and in which nothing is left.
+// advancePlan writes what time has changed in blocks, and deletes those in which nothing is left if nobody owns them or they drained.
 type advancePlan struct {
 	blocks []netip.Prefix
 	rest   []netip.Prefix // blocks in which more has ended than this commit took
@@ -91,7 +91,7 @@ func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 		if err != nil {
 			return err
 		}
-		if record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
+		if drained := be.IsEmpty() && be.Drains(cat); !drained && record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
 			continue
 		}
 		drops.Advance(be)
@@ -155,7 +155,6 @@ func (t *Txn) advanceSome(cat *CatalogEntry, be *BlockEntry, most int) (all bool
 			return false, err
 		}
 		be.AdvanceTo(t.Past, cat.Cooldown(be.At), most)
-		be.by = cat.Catalog
 	}
 	return !be.IsDue(t.Past), nil
 }

@@ -96,7 +96,6 @@ type BlockEntry struct {
 	keys         [2]string         // of the room and empty records
 	spans        []block.Span      // ordinals that automatic assignment may not take, by the catalog of
 	of           *pool.Catalog
-	by           *pool.Catalog // by which leases last ended
 }
 
 // ParseBlockKey returns the block that the key of its record names.

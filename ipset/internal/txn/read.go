@@ -36,7 +36,7 @@ func (t *Txn) Block(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 
 // entry returns a block as it was read or last written, with what has ended since in part.
 func (t *Txn) entry(p netip.Prefix) (*BlockEntry, error) {
-	be := t.cached(p)
+	be := t.Blocks.Get(p)
 	if be == nil {
 		if err := t.Load(record.BlockKey(record.KindBlock, p)); err != nil {
 			return nil, err
@@ -44,17 +44,6 @@ func (t *Txn) entry(p netip.Prefix) (*BlockEntry, error) {
 		be = t.Blocks.Get(p)
 	}
 	return be, nil
-}
-
-// cached returns a block if the cache has it. One in which leases have ended by another catalog is read again, because that may have
-// had another cooldown.
-func (t *Txn) cached(p netip.Prefix) *BlockEntry {
-	be := t.Blocks.Get(p)
-	if be != nil && len(be.Changes.List) > 0 && !t.Changed(&be.Cell) && t.Cat.entry != nil && be.by != t.Cat.entry.Catalog {
-		t.Forget(be.Key)
-		return nil
-	}
-	return be
 }
 
 // Peek is Block for callers that meet many: they guard what they pick, and make sure of what they pass over.
@@ -137,7 +126,7 @@ type Fetch struct {
 
 // Add asks for an address that may be in a block. It costs nothing if all is known of it.
 func (f *Fetch) Add(block netip.Prefix, a netip.Addr) {
-	if be := f.T.cached(block); be != nil && be.knows(a) {
+	if be := f.T.Blocks.Get(block); be != nil && be.knows(a) {
 		if f.Others == nil {
 			f.Others = f.few[:0]
 		}

@@ -30,6 +30,7 @@ type Txn struct {
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
+	by   *pool.Catalog // of the last plan
 }
 
 // Start makes the transaction of an engine on its store, and what carries out its plans.
@@ -95,7 +96,21 @@ func (t *Txn) Catalog() (*CatalogEntry, error) {
 		}
 	}
 	t.Guard(&t.Cat.entry.Cell)
+	if t.by != t.Cat.entry.Catalog {
+		t.refresh()
+	}
 	return t.Cat.entry, nil
+}
+
+// refresh drops the cached blocks in which leases have ended that are not written. The catalog by which they ended was another one, and
+// may have had another cooldown.
+func (t *Txn) refresh() {
+	t.by = t.Cat.entry.Catalog
+	for p, be := range t.Blocks.All() {
+		if len(be.Changes.List) > 0 && !t.Changed(&be.Cell) {
+			t.Blocks.Drop(p)
+		}
+	}
 }
 
 // SetCatalog changes the catalog.
