@@ -35,7 +35,7 @@ func hostlocalRange(subnet, start, end, gateway string) hostlocal.Range {
 	for _, f := range []struct {
 		at   *netip.Addr
 		text string
-	}{{&r.Start, start}, {&r.End, end}, {&r.Gateway, gateway}} {
+	}{{&r.First, start}, {&r.Last, end}, {&r.Gateway, gateway}} {
 		if f.text != "" {
 			*f.at = netip.MustParseAddr(f.text)
 		}
@@ -70,7 +70,7 @@ func (r *hostlocalReplay) open() {
 	for _, s := range sets {
 		var ranges []model.HostLocalRange
 		for _, q := range s {
-			ranges = append(ranges, model.HostLocalRange{First: q.Start, Last: q.End, Gateway: q.Gateway})
+			ranges = append(ranges, model.HostLocalRange{First: q.First, Last: q.Last, Gateway: q.Gateway})
 		}
 		r.m.Sets = append(r.m.Sets, ranges)
 	}

@@ -260,7 +260,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 22:
 		a, to := r.address(tr), r.host(tr)
 		owner := alloc.HostOwner(to)
-		err := e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: a, Host: &owner})
+		err := e.Update(ctx, alloc.UpdateArgs{Address: a, Host: &owner})
 		if ok := r.m.Move(a, "host:"+to); ok != (err == nil) || !ok && !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrCooling) {
 			r.t.Fatalf("move %s to %s: %v, want %v", a, to, err, ok)
 		}

@@ -24,7 +24,7 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 		}
 		if change == "moved" {
 			to := alloc.HostOwner("other")
-			if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Host: &to}); err != nil {
+			if err := w.Update(bg, alloc.UpdateArgs{Address: al.Address, Host: &to}); err != nil {
 				t.Fatal(err)
 			}
 		} else {

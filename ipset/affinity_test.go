@@ -101,7 +101,7 @@ func TestOrphansOfBothFamiliesAreSeen(t *testing.T) {
 func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	a := want("", 1, "lb")
-	a.Owner = alloc.Owner{Kind: alloc.Virtual, Name: "lb"}
+	a.Owner = alloc.VirtualOwner("lb")
 	w.assign(a)
 	w.assign(want("lb", 1, "host of the same name"))
 	if n := len(w.blocksOf("lb")); n != 1 {

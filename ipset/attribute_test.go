@@ -87,7 +87,7 @@ func TestIPsByAttribute(t *testing.T) {
 	findsHandles(t, e, "tenant", "", "2")
 	findsHandles(t, e, "pod", "x")
 	ben := attributes(t, "user", "ben")
-	if err := e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
+	if err := e.Update(ctx, alloc.UpdateArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "user", "ben", "1")
@@ -267,7 +267,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 				_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: owner, Claim: claim})
 			case 3:
 				active := some()
-				err = e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})
+				err = e.Update(ctx, alloc.UpdateArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})
 			case 4:
 				_, err = e.ReleaseByHandle(ctx, handle)
 			case 5:
@@ -311,17 +311,17 @@ func TestAttributesOfOneAddressOnly(t *testing.T) {
 	a := want("h", 3, "vm")
 	a.Attributes = pod1
 	got := w.assign(a).V4
-	set := alloc.SetOwnerArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
-	if err := w.SetAttributes(bg, set); err != nil {
+	set := alloc.UpdateArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
+	if err := w.Update(bg, set); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
+	if err := w.Update(bg, alloc.UpdateArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
+	if err := w.Update(bg, alloc.UpdateArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
 		t.Errorf("swap with the wrong expectation: %v", err)
 	}
-	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if err := w.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("free address: %v", err)
 	}
 	for i, al := range got {

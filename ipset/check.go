@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc/ipset/audit"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
 // Check reads everything of the engine's space and examines it: that every record can be read, that blocks neither overlap nor lie where
@@ -28,7 +29,8 @@ import (
 // Where a later release has written a block, an address, an answer to a request or the pools in a form that this one does not read,
 // the report says so and has no Repair: only that release knows what they hold.
 func (o Operator) Check(ctx context.Context, uses iter.Seq[audit.InUse]) (*audit.Report, error) {
-	return o.e.check.Check(ctx, uses)
+	r, err := o.e.check.Check(ctx, uses)
+	return r, cause.Op("check", err)
 }
 
 // Repair carries out the steps of a report, each in a commit of its own on the revisions that were checked, and returns the

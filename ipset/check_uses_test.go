@@ -241,7 +241,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 	for name, use := range map[string]func(*world, alloc.Allocation) error{
 		"nothing": nil,
 		"attributes": func(w *world, al alloc.Allocation) error {
-			return w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Host: &other})
+			return w.Update(bg, alloc.UpdateArgs{Address: al.Address, Host: &other})
 		},
 		"again": func(w *world, al alloc.Allocation) error {
 			w.releaseHandle("p")

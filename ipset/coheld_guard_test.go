@@ -78,7 +78,7 @@ func TestAddressOnTwoHosts(t *testing.T) {
 			}
 		}
 		other := attrs("launcher-3")
-		if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "pod-2"}, Active: &other}); err != nil {
+		if err := w.Update(bg, alloc.UpdateArgs{Address: al.Address, Guard: alloc.Guard{Handle: "pod-2"}, Active: &other}); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := w.RemoveHost(bg, alloc.HostOwner("source")); err != nil {
@@ -109,17 +109,17 @@ func TestGuardNamesItsHolder(t *testing.T) {
 		want func(h *alloc.Allocation) // what becomes of the holder; nil if it leaves
 		err  error
 	}{
-		"SetAttributes of the other": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
+		"Update of the other": {func(e *Engine, h alloc.Allocation) error {
+			return e.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle}, Alternate: &other, IfActive: own(h)})
 		}, func(h *alloc.Allocation) { h.Alternate = other }, nil},
-		"SetAttributes by sequence number": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Seq: h.Seq}, Swap: true})
+		"Update by sequence number": {func(e *Engine, h alloc.Allocation) error {
+			return e.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Seq: h.Seq}, Swap: true})
 		}, func(h *alloc.Allocation) { h.Attributes, h.Alternate = h.Alternate, h.Attributes }, nil},
-		"SetAttributes of the host": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
+		"Update of the host": {func(e *Engine, h alloc.Allocation) error {
+			return e.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq}, Host: &moved})
 		}, func(h *alloc.Allocation) { h.Host = moved }, nil},
-		"SetAttributes of an old holder": {func(e *Engine, h alloc.Allocation) error {
-			return e.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
+		"Update of an old holder": {func(e *Engine, h alloc.Allocation) error {
+			return e.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
 		}, func(*alloc.Allocation) {}, ipalloc.ErrMismatch},
 		"RenewIP": {func(e *Engine, h alloc.Allocation) error {
 			_, err := e.RenewIP(bg, vip, alloc.Guard{Handle: h.Handle}, 5*time.Hour)
@@ -213,7 +213,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		}
 		more, less := attrs(60_000), attrs(1)
 		set := func(a *alloc.Attributes) error {
-			return w.SetAttributes(bg, alloc.SetOwnerArgs{Address: vip, Guard: alloc.Guard{Handle: "p1"}, Active: a})
+			return w.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Handle: "p1"}, Active: a})
 		}
 		if err := set(&more); !errors.Is(err, ipalloc.ErrLimit) {
 			t.Errorf("%+v: more: %v", l, err)

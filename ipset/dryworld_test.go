@@ -152,13 +152,13 @@ func (w *dryWorld) release() dryCall {
 			return answer(err, n)
 		}}
 	case 3:
-		s := alloc.SetOwnerArgs{Address: a}
+		s := alloc.UpdateArgs{Address: a}
 		if w.flip(2) {
 			s.Host = &o
 		} else {
 			s.Active = &w.claimed().Attributes
 		}
-		return dryCall{"SetAttributes", func(ctx context.Context, e *ipset.Engine) string { return answer(e.SetAttributes(ctx, s)) }}
+		return dryCall{"Update", func(ctx context.Context, e *ipset.Engine) string { return answer(e.Update(ctx, s)) }}
 	}
 	return dryCall{"ReleaseByHandle", func(ctx context.Context, e *ipset.Engine) string {
 		res, err := e.ReleaseByHandle(ctx, handle)

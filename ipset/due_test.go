@@ -85,8 +85,8 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 		"Decline": func(ctx context.Context, e *Engine) string {
 			return answered(e.Decline(ctx, alloc.DeclineArgs{Address: at, Guard: alloc.Guard{Handle: "p62"}, For: time.Minute}))
 		},
-		"SetAttributes": func(ctx context.Context, e *Engine) string {
-			return answered(0, e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at, Swap: true}))
+		"Update": func(ctx context.Context, e *Engine) string {
+			return answered(0, e.Update(ctx, alloc.UpdateArgs{Address: at, Swap: true}))
 		},
 		"Lookup": func(ctx context.Context, e *Engine) string { return answered(e.Lookup(ctx, at)) },
 		"ReleaseIPs": func(ctx context.Context, e *Engine) string {

@@ -19,7 +19,7 @@ func ExamplePool_nested() {
 	must(err)
 	must(e.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/10"), BlockBits: 22}))
 	must(e.AddPool(ctx, alloc.Pool{Name: "engineering", Prefix: netip.MustParsePrefix("100.64.8.0/22"), BlockBits: 32, Manual: true}))
-	owner := alloc.Owner{Kind: alloc.Virtual, Name: "control"}
+	owner := alloc.VirtualOwner("control")
 	for _, pool := range []string{"engineering", "vpn"} {
 		got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1, Pools: []string{pool}})
 		must(err)

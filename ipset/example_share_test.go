@@ -22,7 +22,7 @@ func ExampleShare() {
 	vip := netip.MustParseAddr("192.0.2.5")
 	assign := func(service, key string) {
 		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{
-			Address: vip, Owner: alloc.Owner{Kind: alloc.Virtual, Name: "lb"}, Use: alloc.LoadBalancer,
+			Address: vip, Owner: alloc.VirtualOwner("lb"), Use: alloc.LoadBalancer,
 			Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2, Key: key}},
 		})
 		fmt.Println(service, err)

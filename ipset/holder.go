@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// SetAttributes changes what one holder of one address has: the attributes of the owner that is active and of the one that may
+// Update changes what one holder of one address has: the attributes of the owner that is active and of the one that may
 // take over, which it can swap, and the host that the address is held for. Other holders of the address and other addresses of
 // the handle keep theirs.
 //
@@ -17,8 +17,8 @@ import (
 // [ipalloc.ErrCooling] with the time; [ipalloc.ErrMismatch] with the holder if the guard names another, or if one of the expected
 // attributes is different; [ipalloc.ErrLimit] if the record of a shared address would take more than 256 KiB; errors of the store
 // as elsewhere. One commit.
-func (e *Engine) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) error {
-	return cause.Of("set attributes", a.Handle, e.release.SetAttributes(ctx, a))
+func (e *Engine) Update(ctx context.Context, a alloc.UpdateArgs) error {
+	return cause.Of("update", a.Handle, e.release.Update(ctx, a))
 }
 
 // Renew moves the end of all leases of a handle to ttl from now and returns them with their new end; a ttl of 0 makes them

@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
-// SetAttributes refuses what is no plain address, and one that nobody holds.
-func TestSetAttributesOfNoAddress(t *testing.T) {
+// Update refuses what is no plain address, and one that nobody holds.
+func TestUpdateOfNoAddress(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	for _, tt := range []struct {
 		at   netip.Addr
@@ -22,7 +22,7 @@ func TestSetAttributesOfNoAddress(t *testing.T) {
 		{ip("10.0.0.1"), ipalloc.ErrNotHeld},
 		{ip("10.1.0.1"), ipalloc.ErrNotHeld},
 	} {
-		if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: tt.at, Active: &alloc.Attributes{}}); !errors.Is(err, tt.want) {
+		if err := w.Update(bg, alloc.UpdateArgs{Address: tt.at, Active: &alloc.Attributes{}}); !errors.Is(err, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.at, err, tt.want)
 		}
 	}

@@ -87,7 +87,7 @@ func TestHostMoves(t *testing.T) {
 		to   alloc.Owner
 		want error
 	}{{alloc.Owner{}, ipalloc.ErrInvalid}, {to, nil}, {to, nil}} {
-		err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Guard: alloc.Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
+		err := w.Update(bg, alloc.UpdateArgs{Address: al.Address, Guard: alloc.Guard{Handle: "vm"}, Active: &al.Attributes, Host: &tt.to})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("to %v: %v", tt.to, err)
 		}
@@ -155,7 +155,7 @@ func TestHostsAtRandom(t *testing.T) {
 			case 8:
 				if as := slices.SortedFunc(maps.Keys(held), netip.Addr.Compare); len(as) > 0 {
 					a, to := as[r.IntN(len(as))], alloc.HostOwner(host)
-					if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: a, Host: &to}); err == nil {
+					if err := w.Update(bg, alloc.UpdateArgs{Address: a, Host: &to}); err == nil {
 						held[a] = host
 					}
 				}

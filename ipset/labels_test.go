@@ -29,7 +29,7 @@ func labelled(t *testing.T) *world {
 	w := newWorld(t, alloc.Config{}, red, poolOf("all", "10.0.1.0/24", 28))
 	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) {
 		switch o {
-		case alloc.HostOwner("in"), alloc.Owner{Kind: alloc.Virtual, Name: "in"}:
+		case alloc.HostOwner("in"), alloc.VirtualOwner("in"):
 			return map[string]string{"zone": "a"}, true
 		}
 		return nil, o.Name != "ghost"

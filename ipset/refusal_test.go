@@ -50,6 +50,21 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.RemovePool", "unknown", ipalloc.ErrNotFound, "", e.RemovePool(bg, "x"))
 	add("Engine.Assign", "no handle", invalid, "handle", second(e.Assign(bg, alloc.HostOwner("h"), "")))
 	add("Engine.Assign", "no host", invalid, "Owner", second(e.Assign(bg, zero, "x")))
+	for field, a := range map[string]alloc.AssignArgs{
+		"Addresses": {Addresses: []netip.Addr{ip("10.0.0.9"), ip("10.0.0.9")}},
+		"Wish":      {Num4: 1, Wish: ip("fe80::1%eth0")},
+		"From":      {Num4: 1, From: ip("fe80::1%eth0")},
+		"Also":      {Num4: 1, Also: []store.Op{{Key: "A"}, {Key: "A"}}},
+		"Handle":    {Num4: 1, Existing: true},
+		"Request":   {Num4: 1, Claim: alloc.Claim{Handle: "x"}, Request: "a\x00b"},
+	} {
+		a.Owner = host
+		add("Engine.AutoAssign", "a bad "+field, invalid, field, second(e.AutoAssign(bg, a)))
+	}
+	add("Engine.Offer", "a request key", invalid, "Request", second(e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Request: "r", Claim: alloc.Claim{Handle: "x", TTL: 1}})))
+	add("Engine.AddPool", "no name in Index", invalid, "Index", e.AddPool(bg, alloc.Pool{Name: "x", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Index: []string{""}}))
+	add("Engine.Update", "no host", invalid, "Host", e.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.9"), Host: &zero}))
+	add("Operator.ChangePools", "no range", invalid, "Reserve", o.ChangePools(bg, alloc.PoolChanges{Reserve: make([]netipx.IPRange, 1)}))
 	add("Engine.AssignIP", "no address", invalid, "Address", second(e.AssignIP(bg, alloc.AssignIPArgs{Owner: host})))
 	add("Engine.AutoAssign", "no host", invalid, "Owner", second(e.AutoAssign(bg, alloc.AssignArgs{Num4: 1})))
 	add("Engine.AutoAssign", "fewer than none", invalid, "Num4", second(e.AutoAssign(bg, alloc.AssignArgs{Owner: host, Num4: -1})))
@@ -77,7 +92,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.Renew", "no handle", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
 	add("Engine.Renew", "not held", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))
 	add("Engine.RenewIP", "no address", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, alloc.Guard{}, time.Hour)))
-	add("Engine.SetAttributes", "no address", invalid, "Address", e.SetAttributes(bg, alloc.SetOwnerArgs{}))
+	add("Engine.Update", "no address", invalid, "Address", e.Update(bg, alloc.UpdateArgs{}))
 	for what, a := range map[string]alloc.DisownArgs{
 		"neither": {}, "a prefix that is not masked": {Owner: host, Prefix: netip.PrefixFrom(ip("10.0.0.1"), 24)}, "a prefix of nobody": {Prefix: netip.MustParsePrefix("10.0.0.0/24")}, "both": {Owner: host, Pool: "pods"}, "a prefix of a pool": {Pool: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")},
 	} {

@@ -115,8 +115,8 @@ var settling = map[string]func(e *Engine) error{
 	},
 	"Repair":       func(e *Engine) error { _, err := e.Operator().Repair(bg, nil); return err },
 	"Reservations": func(e *Engine) error { _, err := e.Operator().Reservations(bg); return err },
-	"SetAttributes": func(e *Engine) error {
-		return ignore(e.SetAttributes(bg, alloc.SetOwnerArgs{Address: ip("10.0.0.9")}), ipalloc.ErrNotHeld)
+	"Update": func(e *Engine) error {
+		return ignore(e.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.9")}), ipalloc.ErrNotHeld)
 	},
 	"SetConfig":       func(e *Engine) error { return e.Operator().SetConfig(bg, alloc.Config{}) },
 	"SetReservations": func(e *Engine) error { _, err := e.Operator().SetReservations(bg, nil); return err },

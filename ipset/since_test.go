@@ -36,7 +36,7 @@ func TestSince(t *testing.T) {
 	}
 	since("renewed", al, time.Second)
 	active, to := attributes(t, "k", "v"), alloc.HostOwner("other")
-	if err := w.SetAttributes(bg, alloc.SetOwnerArgs{Address: al.Address, Active: &active, Host: &to}); err != nil {
+	if err := w.Update(bg, alloc.UpdateArgs{Address: al.Address, Active: &active, Host: &to}); err != nil {
 		t.Fatal(err)
 	}
 	held, err := w.IPsByHandle(bg, "lease")

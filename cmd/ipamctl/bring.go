@@ -398,7 +398,7 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 		if err != nil {
 			return err
 		}
-		return i.e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, Alternate: &alternate})
+		return i.e.Update(ctx, alloc.UpdateArgs{Address: ip, Guard: alloc.Guard{Handle: entry.Handle}, Alternate: &alternate})
 	}
 	return nil
 }

@@ -30,6 +30,9 @@ type Owner struct {
 // HostOwner returns the owner of kind [Host] with that name.
 func HostOwner(name string) Owner { return Owner{Host, name} }
 
+// VirtualOwner returns the owner of kind [Virtual] with that name.
+func VirtualOwner(name string) Owner { return Owner{Virtual, name} }
+
 // ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
 func ParseOwner(s string) (Owner, error) {
 	if s == "" {

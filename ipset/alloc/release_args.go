@@ -17,8 +17,8 @@ type ReleaseArgs struct {
 	Also []store.Op
 }
 
-// SetOwnerArgs are the arguments of Engine.SetAttributes.
-type SetOwnerArgs struct {
+// UpdateArgs are the arguments of Engine.Update.
+type UpdateArgs struct {
 	Address netip.Addr
 	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
 	// address. Without it the first holder is meant.

@@ -104,9 +104,9 @@ func TestFreedOnce(t *testing.T) {
 
 // TestEndOfAnotherFamily: the error names the field.
 func TestEndOfAnotherFamily(t *testing.T) {
-	r := Range{Subnet: netip.MustParsePrefix("fd00::/64"), Start: netip.MustParseAddr("fd00::5"), End: netip.MustParseAddr("10.0.0.9")}
+	r := Range{Subnet: netip.MustParsePrefix("fd00::/64"), First: netip.MustParseAddr("fd00::5"), Last: netip.MustParseAddr("10.0.0.9")}
 	_, err := Canonical([]RangeSet{{r}})
-	if e := own(err); e == nil || e.Field != "Sets[0][0].End" || e.Addr != r.End {
+	if e := own(err); e == nil || e.Field != "Sets[0][0].Last" || e.Addr != r.Last {
 		t.Errorf("%+v", e)
 	}
 }

@@ -198,7 +198,7 @@ func TestIterator(t *testing.T) {
 	}
 	// Base and broadcast addresses are handed out where a range names them.
 	bounds := func(subnet, start, end string) Range {
-		return Range{Subnet: netip.MustParsePrefix(subnet), Start: netip.MustParseAddr(start), End: netip.MustParseAddr(end)}
+		return Range{Subnet: netip.MustParsePrefix(subnet), First: netip.MustParseAddr(start), Last: netip.MustParseAddr(end)}
 	}
 	w := newWorld(t, RangeSet{bounds("192.168.1.0/30", "192.168.1.0", "192.168.1.3"), bounds("192.168.2.0/30", "192.168.2.0", "192.168.2.3")})
 	for i, a := range []string{"192.168.1.0", "192.168.1.2", "192.168.1.3", "192.168.2.0", "192.168.2.2", "192.168.2.3"} {

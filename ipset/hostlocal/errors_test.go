@@ -49,7 +49,7 @@ var calls = map[string]func(context.Context, *Engine) error{
 	"Status":     func(ctx context.Context, e *Engine) error { return e.Status(ctx) },
 	"Check":      func(ctx context.Context, e *Engine) error { return e.Check(ctx) },
 	"Export":     func(ctx context.Context, e *Engine) error { _, err := e.Export(ctx); return err },
-	"Recover":    func(ctx context.Context, e *Engine) error { _, _, err := e.Recover(ctx); return err },
+	"Salvage":    func(ctx context.Context, e *Engine) error { _, _, err := e.Salvage(ctx); return err },
 	"Import": func(ctx context.Context, e *Engine) error {
 		_, err := e.Import(ctx, State{Holdings: []Holding{{Attachment: eth0("c"), Addresses: addrs("10.0.0.5")}}, Cursors: map[int]netip.Addr{0: addrs("10.0.0.5")[0]}})
 		return err

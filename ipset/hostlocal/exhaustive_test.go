@@ -41,7 +41,7 @@ func TestExhaustively(t *testing.T) {
 		m := model.NewHostLocal()
 		m.Sets = [][]model.HostLocalRange{nil}
 		for _, r := range sets[0] {
-			m.Sets[0] = append(m.Sets[0], model.HostLocalRange{First: r.Start, Last: r.End, Gateway: r.Gateway})
+			m.Sets[0] = append(m.Sets[0], model.HostLocalRange{First: r.First, Last: r.Last, Gateway: r.Gateway})
 		}
 		for k, step := n, 0; step < depth; k, step = k/ops, step+1 {
 			var asked []netip.Addr

@@ -194,9 +194,9 @@ func (f failing) List(context.Context, store.Range) ([]store.Record, uint64, err
 	return nil, 0, f.err
 }
 
-// TestRecover: whatever single record is damaged or lost, what can be read is enough to make
+// TestSalvage: whatever single record is damaged or lost, what can be read is enough to make
 // the network again, as far as any record tells; and of an intact network it is everything.
-func TestRecover(t *testing.T) {
+func TestSalvage(t *testing.T) {
 	base := newWorld(t)
 	base.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b1"})
 	for _, c := range []string{"a", "b", "c"} {
@@ -225,13 +225,13 @@ func TestRecover(t *testing.T) {
 			if value != "" && i < len(recs) { // a record of a version that another program writes is not damaged
 				for _, version := range []string{"\x03", "\x05"} {
 					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: version + recs[i].Value[1:], Expect: store.AnyRevision})
-					if got, _, err := w.Recover(ctx); !errors.Is(err, ipalloc.ErrVersion) || len(got.Holdings) > 0 {
+					if got, _, err := w.Salvage(ctx); !errors.Is(err, ipalloc.ErrVersion) || len(got.Holdings) > 0 {
 						t.Fatalf("record %d of version %q: %v, %v", i, version, got, err)
 					}
 				}
 				mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: value, Expect: store.AnyRevision})
 			}
-			got, lost, err := w.Recover(ctx)
+			got, lost, err := w.Salvage(ctx)
 			kind := byte(0)
 			if i < len(recs) {
 				kind, _ = base.split(recs[i].Key)
@@ -255,7 +255,7 @@ func TestRecover(t *testing.T) {
 	w := newWorld(t)
 	w.store = failing{w.store, errors.New("lost")}
 	w.open(Config{})
-	if _, _, err := w.Recover(ctx); err == nil {
+	if _, _, err := w.Salvage(ctx); err == nil {
 		t.Error("an error of the store is lost")
 	}
 	w.store = store.NewMemory()

@@ -123,7 +123,7 @@ func (k *cursorKey) codeKey(c *wire.Coder) {
 func (e *Engine) cursor(set int) string {
 	k := cursorKey{set: set}
 	if e.scope != "" && set < len(e.sets) {
-		k.first.Addr = e.sets[set][0].Start
+		k.first.Addr = e.sets[set][0].First
 	}
 	return e.key(kindCursor, k.codeKey)
 }

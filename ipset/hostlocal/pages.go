@@ -74,12 +74,12 @@ func (t *txn) findFree(from, to, skip netip.Addr) (none netip.Addr, err error) {
 // of them in order. It skips the gateway of the range searched.
 func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, err error) {
 	first := s.RangeOf(cursor)
-	if first >= 0 && cursor != s[first].End {
-		a, err = t.findFree(cursor.Next(), s[first].End, s[first].Gateway)
+	if first >= 0 && cursor != s[first].Last {
+		a, err = t.findFree(cursor.Next(), s[first].Last, s[first].Gateway)
 	}
 	for k := 0; k < len(s) && err == nil && !a.IsValid(); k++ {
 		r := s[(first+1+k)%len(s)]
-		a, err = t.findFree(r.Start, r.End, r.Gateway)
+		a, err = t.findFree(r.First, r.Last, r.Gateway)
 	}
 	return a, err
 }

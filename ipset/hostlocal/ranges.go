@@ -15,22 +15,22 @@ import (
 type Range struct {
 	// Subnet contains the addresses. Its length goes with every address handed out.
 	Subnet netip.Prefix
-	// Start and End are the first and the last address handed out. The default of Start
-	// is the address after the subnet's base; that of End is the subnet's last address,
+	// First and Last are the first and the last address handed out. The default of First
+	// is the address after the subnet's base; that of Last is the subnet's last address,
 	// for IPv4 the one before it. If named, they may be any address of the subnet, its
 	// base and broadcast address included.
-	Start, End netip.Addr
+	First, Last netip.Addr
 	// Gateway is never handed out of this range. It may lie outside the subnet. The
 	// default is the address after the subnet's base.
 	Gateway netip.Addr
 }
 
 // String returns the first and last address, joined by a dash.
-func (r Range) String() string { return r.Start.String() + "-" + r.End.String() }
+func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
 
-// Contains reports whether a lies between Start and End. The range must be canonical.
+// Contains reports whether a lies between First and Last. The range must be canonical.
 func (r Range) Contains(a netip.Addr) bool {
-	return a.BitLen() == r.Start.BitLen() && a.Compare(r.Start) >= 0 && a.Compare(r.End) <= 0
+	return a.BitLen() == r.First.BitLen() && a.Compare(r.First) >= 0 && a.Compare(r.Last) <= 0
 }
 
 // RangeSet is a list of ranges of one family, tried in order. An attachment gets one
@@ -94,7 +94,7 @@ func (s RangeSet) canonicalize(set int) error {
 	}
 	for i := range s {
 		field, a, reason := s[i].canonicalize()
-		if reason == "" && s[i].Start.BitLen() != s[0].Start.BitLen() {
+		if reason == "" && s[i].First.BitLen() != s[0].First.BitLen() {
 			reason = "mixed address families"
 		}
 		if reason != "" {
@@ -135,12 +135,12 @@ func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 	case r.Subnet.Overlaps(mapped):
 		return ".Subnet", a, "holds IPv4-mapped addresses"
 	}
-	named := r.Start.IsValid()
+	named := r.First.IsValid()
 	for _, f := range []struct {
 		at    *netip.Addr
 		fill  netip.Addr
 		field string
-	}{{&r.Gateway, base.Next(), ".Gateway"}, {&r.Start, base.Next(), ".Start"}, {&r.End, defaultEnd(r.Subnet), ".End"}} {
+	}{{&r.Gateway, base.Next(), ".Gateway"}, {&r.First, base.Next(), ".First"}, {&r.Last, defaultEnd(r.Subnet), ".Last"}} {
 		if !f.at.IsValid() {
 			*f.at = f.fill
 		} else if err := addr.CheckAddr(*f.at); err != nil {
@@ -148,11 +148,11 @@ func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 		}
 	}
 	// An end before the start is an error of the start if the caller named it.
-	switch inverted := r.End.BitLen() == r.Start.BitLen() && r.End.Less(r.Start); {
-	case !r.Subnet.Contains(r.Start), named && inverted:
-		return ".Start", r.Start, "not in " + r.Subnet.String() + " or after the end"
-	case !r.Subnet.Contains(r.End), inverted:
-		return ".End", r.End, "not in " + r.Subnet.String() + " or before the start"
+	switch inverted := r.Last.BitLen() == r.First.BitLen() && r.Last.Less(r.First); {
+	case !r.Subnet.Contains(r.First), named && inverted:
+		return ".First", r.First, "not in " + r.Subnet.String() + " or after the last"
+	case !r.Subnet.Contains(r.Last), inverted:
+		return ".Last", r.Last, "not in " + r.Subnet.String() + " or before the first"
 	}
 	return "", a, ""
 }
@@ -168,5 +168,5 @@ func defaultEnd(p netip.Prefix) netip.Addr {
 
 // overlaps reports whether two canonical ranges share an address.
 func (r Range) overlaps(q Range) bool {
-	return r.Start.BitLen() == q.Start.BitLen() && r.Start.Compare(q.End) <= 0 && q.Start.Compare(r.End) <= 0
+	return r.First.BitLen() == q.First.BitLen() && r.First.Compare(q.Last) <= 0 && q.First.Compare(r.Last) <= 0
 }

@@ -19,7 +19,7 @@ func parseRange(text string) (r Range) {
 		n = n*10 + int(c-'0')
 	}
 	r.Subnet = netip.PrefixFrom(netip.MustParseAddr(bare), n)
-	for i, at := range []*netip.Addr{&r.Start, &r.End, &r.Gateway} {
+	for i, at := range []*netip.Addr{&r.First, &r.Last, &r.Gateway} {
 		if f[i+1] != "-" {
 			*at = netip.MustParseAddr(f[i+1])
 		}
@@ -171,7 +171,7 @@ func TestCanonicalSets(t *testing.T) {
 		}
 	}
 	in := []RangeSet{one("10.0.0.0/24")}
-	if _, err := Canonical(in); err != nil || in[0][0].Start.IsValid() {
+	if _, err := Canonical(in); err != nil || in[0][0].First.IsValid() {
 		t.Error("the caller's ranges were changed")
 	}
 }

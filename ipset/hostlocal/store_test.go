@@ -64,7 +64,7 @@ func TestConstantCost(t *testing.T) {
 			r := w.sets[0][0]
 			var s State
 			n := 0
-			for a := r.Start; a.Compare(r.End) <= 0; a = a.Next() {
+			for a := r.First; a.Compare(r.Last) <= 0; a = a.Next() {
 				if a != r.Gateway && !slices.Contains(c.free, a) {
 					s.Holdings = append(s.Holdings, holds(fmt.Sprint("c", n), a.String()))
 					n++

@@ -163,18 +163,18 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 	return left, nil
 }
 
-// Recover returns what can be read of a network whose records are damaged, for an Import
+// Salvage returns what can be read of a network whose records are damaged, for an Import
 // elsewhere: an address is held if an attachment or its own record says so; if they differ,
 // the attachment is right. lost is the number of records that could not be used. It returns
 // ErrVersion for a record of another version, which is not damaged, and the errors of the store. Cost: linear in the records.
-func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
+func (e *Engine) Salvage(ctx context.Context) (s State, lost int, err error) {
 	recs, _, err := e.store.List(ctx, e.all(0))
 	s.Cursors = make(map[int]netip.Addr)
 	holders := make(map[netip.Addr]Attachment)
 	for _, r := range recs { // addresses come before attachments
 		bad := checkVersion(r.Key, r.Value)
 		if bad != nil {
-			return State{}, 0, e.explain(bad, "recover", Attachment{})
+			return State{}, 0, e.explain(bad, "salvage", Attachment{})
 		}
 		switch kind, _ := e.split(r.Key); kind {
 		case kindAddress:
@@ -206,5 +206,5 @@ func (e *Engine) Recover(ctx context.Context) (s State, lost int, err error) {
 	for _, who := range slices.SortedFunc(maps.Keys(held), Attachment.Compare) {
 		s.Holdings = append(s.Holdings, Holding{Attachment: who, Addresses: held[who]})
 	}
-	return s, lost, e.explain(err, "recover", Attachment{})
+	return s, lost, e.explain(err, "salvage", Attachment{})
 }

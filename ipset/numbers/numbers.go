@@ -32,7 +32,7 @@ const (
 )
 
 // owner has all blocks: numbers know no hosts.
-var owner = alloc.Owner{Kind: alloc.Virtual, Name: "numbers"}
+var owner = alloc.VirtualOwner("numbers")
 
 // New returns the numbers of a range, which the store keeps under a name. A range of that name may grow and shrink; what is held
 // stays held. It returns [ipalloc.ErrInvalid] for a name that a space cannot have, and for an empty range.

@@ -14,8 +14,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Report is what Check found. The Prefix of a problem is the holding, or the pool of a page.
-type Report struct {
+// Checked is what Check found. The Prefix of a problem is the holding, or the pool of a page.
+type Checked struct {
 	Problems []audit.Problem
 	Pools    int // root pools
 	Holdings int
@@ -25,28 +25,28 @@ type Report struct {
 // that each holding has its pool and overlaps no other, and that the index and the pages
 // are what the holdings say. It reads everything into memory, some 500 bytes a holding.
 // Problems are in the report, not in the error.
-func (a *Allocator) Check(ctx context.Context) (*Report, error) {
+func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	c, err := a.check(ctx)
 	if err != nil {
 		return nil, explain(err, ipalloc.Error{Op: "check"})
 	}
-	return &c.Report, nil
+	return &c.Checked, nil
 }
 
 // Repair restores the index and the pages, one commit for each record, and returns what
 // Check found before. It is safe while others write: a record that changes meanwhile is
 // looked at again. It fails with ErrCorrupt, and changes nothing, while the report has a
 // problem of another kind, because a page could then declare a held prefix free.
-func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
+func (a *Allocator) Repair(ctx context.Context) (*Checked, error) {
 	call := ipalloc.Error{Op: "repair"}
-	var first *Report
+	var first *Checked
 	for try := 1; ; try++ {
 		c, err := a.check(ctx)
 		if err != nil {
 			return first, explain(err, call)
 		}
 		if first == nil {
-			first = &c.Report
+			first = &c.Checked
 		}
 		for _, p := range c.Problems {
 			if p.Kind == audit.Damaged || p.Kind == audit.NoPool || p.Kind == audit.Overlapping {
@@ -66,7 +66,7 @@ func (a *Allocator) Repair(ctx context.Context) (*Report, error) {
 
 // checker compares all records with what the holdings say.
 type checker struct {
-	Report
+	Checked
 	pools    map[netip.Prefix]bool // that exist
 	leases   bool                  // that the root pools say that there are
 	holdings []record

@@ -254,12 +254,12 @@ func TestUtilizationFits(t *testing.T) {
 		{0, 0}, {31, 0}, {32, 3}, {33, 6}, {63, 3 << 31}, {64, 3<<32 + 2}, {90, (3<<32 + 2) << 26}, {93, (3<<32 + 2) << 29},
 		{94, (3<<32 + 2) << 30}, {95, math.MaxUint64}, {96, math.MaxUint64}, {128, math.MaxUint64},
 	} {
-		if got := u.Fits(c.length); got != c.want {
+		if got := u.Room(c.length); got != c.want {
 			t.Errorf("Fits(%d) = %d, want %d", c.length, got, c.want)
 		}
 	}
 	var none Utilization
-	if none.LargestFree() != -1 || none.Share() != 0 || none.Fits(128) != 0 {
+	if none.LargestFree() != -1 || none.Share() != 0 || none.Room(128) != 0 {
 		t.Error("the zero Utilization has room")
 	}
 }

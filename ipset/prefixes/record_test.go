@@ -234,8 +234,8 @@ func TestPageOfHalfAddresses(t *testing.T) {
 	}
 }
 
-// TestFitsSaturates: a number of prefixes that does not fit is the greatest there is.
-func TestFitsSaturates(t *testing.T) {
+// TestRoomSaturates: a number of prefixes that does not fit is the greatest there is.
+func TestRoomSaturates(t *testing.T) {
 	oneOfEach := map[int]int{} // 2^64-1 of length 64 in all
 	for l := 1; l <= 64; l++ {
 		oneOfEach[l] = 1
@@ -254,7 +254,7 @@ func TestFitsSaturates(t *testing.T) {
 		for l, n := range c.free {
 			u.Free[l] = n
 		}
-		if n := u.Fits(c.length); n != c.want {
+		if n := u.Room(c.length); n != c.want {
 			t.Errorf("%v, /%d: %d, want %d", c.free, c.length, n, c.want)
 		}
 	}

@@ -18,9 +18,9 @@ type Utilization struct {
 	Free  [129]int // the free prefixes, each as large as possible
 }
 
-// Fits returns how many prefixes of a length, 0 to 128, are free in total. It returns math.MaxUint64
+// Room returns how many prefixes of a length, 0 to 128, are free in total. It returns math.MaxUint64
 // for that many and more.
-func (u *Utilization) Fits(length int) (n uint64) {
+func (u *Utilization) Room(length int) (n uint64) {
 	for l, free := range u.Free[:length+1] {
 		if free == 0 {
 			continue

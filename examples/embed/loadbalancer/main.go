@@ -33,7 +33,7 @@ import (
 )
 
 // controller owns all blocks. It is not a machine, so all replicas share them.
-var controller = alloc.Owner{Kind: alloc.Virtual, Name: "loadbalancer"}
+var controller = alloc.VirtualOwner("loadbalancer")
 
 // replica is one process of the controller.
 type replica struct {

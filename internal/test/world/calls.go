@@ -192,9 +192,9 @@ func releasing() []Call {
 			got, err := e.Decline(ctx, alloc.DeclineArgs{Address: held[0].Address, Guard: alloc.Guard{Handle: "leased"}, For: time.Hour, Reason: "in use"})
 			return answer(err, got)
 		}},
-		{Method: "SetAttributes", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
+		{Method: "Update", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
 			to, active := host("h7"), attributesOf("moved")
-			return answer(e.SetAttributes(ctx, alloc.SetOwnerArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
+			return answer(e.Update(ctx, alloc.UpdateArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
 		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})

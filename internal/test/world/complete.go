@@ -72,7 +72,7 @@ func (w *World) unset() (missing []string) {
 	}
 	for _, v := range []any{
 		alloc.Pool{}, alloc.Config{}, alloc.AssignArgs{}, alloc.AssignIPArgs{}, alloc.Share{}, alloc.Claim{}, selector.Requirement{}, selector.Term{},
-		alloc.DeclineArgs{}, alloc.SetOwnerArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
+		alloc.DeclineArgs{}, alloc.UpdateArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
 		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
 		numbers.Range{}, numbers.Holding{},
 	} {
@@ -90,7 +90,7 @@ func (w *World) unset() (missing []string) {
 func isExcused(t reflect.Type, field string) bool {
 	return slices.Contains([]string{
 		"hostlocal.Config.Attempts", "hostlocal.Config.Wait", // how often a call is tried
-		"alloc.SetOwnerArgs.IfActive", "alloc.SetOwnerArgs.IfAlternate", "alloc.SetOwnerArgs.Swap", // conditions, and an exchange
+		"alloc.UpdateArgs.IfActive", "alloc.UpdateArgs.IfAlternate", "alloc.UpdateArgs.Swap", // conditions, and an exchange
 		"alloc.BlockLimit.Pool", "alloc.BlockLimit.Blocks", "alloc.BlockLimit.Max", // computed from what is asked otherwise
 		"alloc.Pool.Draining", // written by the engine; Pools shows it
 	}, t.String()+"."+field)

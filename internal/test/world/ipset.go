@@ -71,7 +71,7 @@ func (f *filler) assignIP(a alloc.AssignIPArgs) alloc.Allocation {
 // own makes addresses in blocks that their hosts own, of each pool.
 func (f *filler) own() {
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 3, Num6: 2, Claim: alloc.Claim{Handle: "plain", Attributes: attributes(f, "acme")}})
-	f.assign(alloc.AssignArgs{Owner: alloc.Owner{Kind: alloc.Virtual, Name: "v1"}, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "virtual"}, Use: alloc.Tunnel})
+	f.assign(alloc.AssignArgs{Owner: alloc.VirtualOwner("v1"), Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "virtual"}, Use: alloc.Tunnel})
 	f.assign(alloc.AssignArgs{Owner: host("r1"), Num4: 2, Claim: alloc.Claim{Handle: "selected"}, Namespace: map[string]string{"team": "a"}, MaxBlocks: 4})
 	for _, pool := range []string{"inner", "innermost", "disabled", "ranged", "random", "resized", "wide"} {
 		a := alloc.AssignArgs{Owner: host("h1"), Num4: 2, Claim: alloc.Claim{Handle: "in " + pool}, Pools: []string{pool}}
@@ -139,7 +139,7 @@ func (f *filler) holders() {
 	join("10.9.0.11", "two", "initech", "h2", alloc.Share{Max: 2}, 0)
 	join("10.9.0.12", "one", "acme", "h1", alloc.Share{Max: 2, Key: "alone"}, 0)
 	for _, handle := range []string{"two", "plain"} {
-		a := alloc.SetOwnerArgs{Guard: alloc.Guard{Handle: handle}, Address: at("10.9.0.10")}
+		a := alloc.UpdateArgs{Guard: alloc.Guard{Handle: handle}, Address: at("10.9.0.10")}
 		if handle == "plain" {
 			held, err := f.e.IPsByHandle(f.Context(), handle)
 			f.must(err)
@@ -147,7 +147,7 @@ func (f *filler) holders() {
 		}
 		active, alternate, of := attributes(f, "active"), attributes(f, "standby"), host("r"+handle)
 		a.Active, a.Alternate, a.Host = &active, &alternate, &of
-		f.must(f.e.SetAttributes(f.Context(), use(f, a)))
+		f.must(f.e.Update(f.Context(), use(f, a)))
 	}
 }
 

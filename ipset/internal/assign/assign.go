@@ -94,7 +94,7 @@ func (a *args) check() error {
 	if err := a.Owner.Check(); err != nil {
 		return err
 	}
-	for _, n := range [...]struct{ what, name string }{{"handle", a.Handle}, {"request key", a.Request}} {
+	for _, n := range [...]struct{ what, name string }{{"Handle", a.Handle}, {"Request", a.Request}} {
 		if n.name != "" {
 			if err := cause.Name(n.what, n.name); err != nil {
 				return err
@@ -111,8 +111,10 @@ func (a *args) check() error {
 		return cause.Invalid("Num4", "%d IPv4 and %d IPv6 addresses asked for, want 1 to %d of a family", a.Num4, a.Num6, maxBatch)
 	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
 		return cause.UnknownUse
-	case a.Existing && (a.Handle == "" || a.Request != ""):
-		return cause.Invalid("Existing", "it needs a handle and goes without a request key")
+	case a.Existing && a.Handle == "":
+		return cause.Invalid("Handle", "is empty, and says what Existing returns")
+	case a.Existing && a.Request != "":
+		return cause.Invalid("Request", "it goes without Existing, and an offer without it")
 	case a.Head > math.MaxUint64-a.Tail:
 		return cause.Invalid("Head", "%d and %d addresses to reserve are more than a block can have", a.Head, a.Tail)
 	case a.TTL < 0:

@@ -53,15 +53,15 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 func (a *args) checkNamed() error {
 	for i, at := range a.Addresses {
 		if !at.IsValid() || at.Is4In6() || at.Zone() != "" {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Addresses", Addr: at, Reason: "not a plain IPv4 or IPv6 address", Err: ipalloc.ErrInvalid})
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As("Addresses", cause.BadAddress)})
 		}
 		if slices.Contains(a.Addresses[:i], at) {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Field: "Addresses", Addr: at, Reason: "named twice", Err: ipalloc.ErrInvalid})
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.Invalid("Addresses", "named twice")})
 		}
 	}
 	for i, at := range [...]netip.Addr{a.Wish, a.From} {
 		if at != (netip.Addr{}) && addr.CheckAddr(at) != nil {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Field: [...]string{"Wish", "From"}[i], Addr: at, Err: cause.BadAddress})
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As([...]string{"Wish", "From"}[i], cause.BadAddress)})
 		}
 	}
 	if a.From.IsValid() && (len(a.Addresses) > 0 || a.Wish.IsValid() || a.inRow()) {

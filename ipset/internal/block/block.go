@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
@@ -109,12 +110,12 @@ func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
 	}
 	codec, err := addr.NewCodec(p, p.Addr().BitLen())
 	if err != nil {
-		return fmt.Errorf("%w: block %s has more than 2^64 addresses", ipalloc.ErrInvalid, p)
+		return cause.Wrap(ipalloc.Error{Op: "new", Prefix: p, Err: cause.Invalid("Prefix", "a block of more than 2^64 addresses")})
 	}
 	spans, cool, dir := b.free.spans[:0], b.cool[:0], b.dir
 	*b = Block{prefix: p, codec: codec, last: codec.Last(), head: head, tail: tail, free: queue{spans: spans}, cool: cool}
 	if head > b.last || tail > b.last-head {
-		return fmt.Errorf("%w: block %s with %d + %d reserved addresses has none to assign", ipalloc.ErrInvalid, p, head, tail)
+		return cause.Wrap(ipalloc.Error{Op: "new", Prefix: p, Err: cause.Invalid("Head", "%d and %d addresses to reserve leave none of the block", head, tail)})
 	}
 	if len(dir) > 0 && dir[0] != nil && b.last < 64 {
 		*dir[0] = slots{}

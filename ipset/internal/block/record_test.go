@@ -29,7 +29,7 @@ func recordBlocks(t *testing.T) map[string]*Block {
 			b.Release(b.Addr(x), alloc.Guard{}, t0.Add(time.Second), time.Duration(i)*time.Second)
 		}
 		if name != "spans" {
-			b.Give(alloc.Owner{Kind: alloc.Virtual, Name: "v"}, wire.Stamp(t0.Add(time.Minute)))
+			b.Give(alloc.VirtualOwner("v"), wire.Stamp(t0.Add(time.Minute)))
 		}
 		mustCheck(t, b)
 		blocks[name] = b

@@ -32,7 +32,7 @@ func checkIndex(keys []string) error {
 		return cause.Invalid("Index", "%d attributes, at most %d", len(keys), MaxIndex)
 	}
 	for i, key := range keys {
-		if err := cause.Name("attribute", key); err != nil {
+		if err := cause.Name("Index", key); err != nil {
 			return err
 		}
 		if slices.Contains(keys[:i], key) {
@@ -106,7 +106,7 @@ func (p *Pool) checkFields() error {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Uses", "unknown use")})
 	}
 	if err := checkIndex(p.Index); err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Index", Name: p.Name, Err: err})
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 	}
 	if p.Order > alloc.Random {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Order", "unknown %s", p.Order)})

@@ -33,7 +33,7 @@ func (e *Reader) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation
 // indexed returns the holders that keep accepts, of the addresses whose index records begin with a prefix. what and name are the argument.
 func (e *Reader) indexed(ctx context.Context, what, name, prefix string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
 	fail := func(err error) ([]alloc.Allocation, error) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Field: what, Name: name, Err: err})
+		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Name: name, Err: err})
 	}
 	if err := cause.Name(what, name); err != nil {
 		return fail(err)

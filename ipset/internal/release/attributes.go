@@ -13,11 +13,11 @@ import (
 // A virtual machine that migrates changes host and attributes in one step, without a moment at which its address has no holder.
 // Conditions on the present attributes let two controllers agree on who makes the step.
 
-// setOwner is one call of SetAttributes.
-type setOwner struct{ alloc.SetOwnerArgs }
+// update is one call of Update.
+type update struct{ alloc.UpdateArgs }
 
 // detach copies what the arguments refer to, because the plan may outlive the call.
-func (a *setOwner) detach() {
+func (a *update) detach() {
 	for _, p := range []**alloc.Attributes{&a.Active, &a.Alternate, &a.IfActive, &a.IfAlternate} {
 		if *p != nil {
 			c := **p
@@ -30,25 +30,25 @@ func (a *setOwner) detach() {
 	}
 }
 
-// SetAttributes carries out the call of that name.
-func (e *Releaser) SetAttributes(ctx context.Context, a alloc.SetOwnerArgs) error {
+// Update carries out the call of that name.
+func (e *Releaser) Update(ctx context.Context, a alloc.UpdateArgs) error {
 	var err error
 	if a.Host != nil {
-		err = a.Host.Check()
+		err = cause.As("Host", a.Host.Check())
 	}
 	if err == nil {
-		p := setOwner{a}
+		p := update{a}
 		p.detach()
 		err = e.doHeld(ctx, a.Address, a.Guard, p.apply, nil)
 	}
 	if err != nil {
-		return cause.Wrap(ipalloc.Error{Op: "set attributes", Addr: a.Address, Handle: a.Handle, Err: err})
+		return cause.Wrap(ipalloc.Error{Op: "update", Addr: a.Address, Handle: a.Handle, Err: err})
 	}
 	return nil
 }
 
 // apply changes a holder.
-func (a *setOwner) apply(t *txn.Txn, at txn.Place) error {
+func (a *update) apply(t *txn.Txn, at txn.Place) error {
 	h := at.Holder
 	if a.IfActive != nil && *a.IfActive != h.Active || a.IfAlternate != nil && *a.IfAlternate != h.Alternate {
 		return cause.Owner

@@ -346,6 +346,6 @@ func (r rangeConf) canonical() hostlocal.Range {
 		base = base.Unmap()
 	}
 	return hostlocal.Range{
-		Subnet: netip.PrefixFrom(base, bits), Start: toAddr(r.RangeStart), End: toAddr(r.RangeEnd), Gateway: toAddr(r.Gateway),
+		Subnet: netip.PrefixFrom(base, bits), First: toAddr(r.RangeStart), Last: toAddr(r.RangeEnd), Gateway: toAddr(r.Gateway),
 	}
 }

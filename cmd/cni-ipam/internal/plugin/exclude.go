@@ -48,7 +48,7 @@ func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) ([]hostlocal.Ran
 		sets[i] = nil
 		for _, r := range set {
 			var left netipx.IPSetBuilder
-			left.AddRange(netipx.IPRangeFrom(r.Start, r.End))
+			left.AddRange(netipx.IPRangeFrom(r.First, r.Last))
 			for _, s := range spans {
 				left.RemoveRange(s)
 			}
@@ -57,7 +57,7 @@ func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) ([]hostlocal.Ran
 				return nil, badConf("ipam.exclude: %v", err)
 			}
 			for _, k := range kept.Ranges() {
-				r.Start, r.End = k.From(), k.To()
+				r.First, r.Last = k.From(), k.To()
 				sets[i] = append(sets[i], r)
 			}
 		}

@@ -357,7 +357,7 @@ func recovered(ctx context.Context, network, path string) (all hostlocal.State, 
 	if err != nil {
 		return all, 0, err
 	}
-	return engine.Recover(ctx)
+	return engine.Salvage(ctx)
 }
 
 // written makes a state file.
