@@ -27,7 +27,7 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
 // resizes: blocks of the old size drain, that is, keep their addresses, give none to automatic assignment, and go with the last address
-// that is released; one that time empties goes with a Sweep of the Unselected.
+// that is released or ended by time. Those that are empty go at once; an error after the change leaves it in force.
 // A call that names an address still gets it from such a block, because the block is where its record is. Draining is kept by the
 // engine; sizes that have drained leave it with the next update.
 //
