@@ -370,6 +370,9 @@ func TestCopyOfALiveFile(t *testing.T) {
 		if err != nil || uint64(len(recs)) != out.Records || len(recs) < 60 {
 			t.Errorf("%d: %+v, %d records, %v", n, out, len(recs), err)
 		}
+		if all, _, err := s.List(t.Context(), store.Range{}); n%2 == 0 && (err != nil || !slices.Equal(all, recs)) { // all pages are there
+			t.Errorf("%d: saved %d records, not the %d as the last commit left them, %v", n, len(recs), len(all), err)
+		}
 		for _, r := range recs {
 			if !written[r.Key+r.Value] {
 				t.Errorf("%d: invented %+v", n, r)
