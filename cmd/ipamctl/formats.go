@@ -19,7 +19,7 @@ import (
 // The formats of export, and those of import and diff.
 var (
 	exportFormats = []string{"json", "csv", "host-local", "calico"}
-	importFormats = append(slices.Clone(exportFormats), "whereabouts", "nodes")
+	importFormats = append(slices.Clone(exportFormats), "whereabouts", "go-ipam", "nodes")
 )
 
 const formatsHelp = `The formats:
@@ -30,6 +30,7 @@ const formatsHelp = `The formats:
   calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
   whereabouts  IPPool objects of whereabouts, as kubectl get ippools.whereabouts.cni.cncf.io -A -o yaml prints
                them; import and diff only
+  go-ipam      what the method Dump of metal-stack/go-ipam returns; import and diff only
   nodes        Node objects, as kubectl get nodes -o json prints them: a block for each pod CIDR; import and diff only`
 
 // readInventory reads a file, or a directory with host-local.
@@ -52,6 +53,8 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 		inv, err = readCalico(text)
 	case "whereabouts":
 		inv, err = readWhereabouts(text)
+	case "go-ipam":
+		inv, err = readGoIPAM(text)
 	case "nodes":
 		inv, err = readNodes(text)
 	}
@@ -231,6 +234,55 @@ func readWhereabouts(text []byte) (*inventory, error) {
 				e.Attributes[attrInterface] = entry.IfName
 			}
 			inv.Addresses = append(inv.Addresses, e)
+		}
+	}
+	return inv, nil
+}
+
+// goIPAMPrefix is an element of what go-ipam dumps.
+type goIPAMPrefix struct {
+	Cidr                   string
+	ParentCidr             string
+	Namespace              string
+	AvailableChildPrefixes map[string]bool
+	ChildPrefixLength      int
+	IsParent               bool
+	IPs                    map[string]bool
+	Version                int64
+}
+
+// readGoIPAM reads a dump. A prefix that others were taken of is no pool; go-ipam holds the first address, and the last
+// one of IPv4, of each prefix itself, which a pool that is a subnet spares.
+func readGoIPAM(text []byte) (*inventory, error) {
+	var all []goIPAMPrefix
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fail(exitUsage, "not a dump of go-ipam: %v", err)
+	}
+	inv := &inventory{lacks: lacks{true, true, true, false}}
+	for _, p := range all {
+		if p.IsParent || p.ChildPrefixLength > 0 {
+			continue
+		}
+		prefix, err := parsePrefix(p.Cidr)
+		if err != nil {
+			return nil, err
+		}
+		inv.Pools = append(inv.Pools, poolEntry{Name: prefix.String(), Prefix: prefix.String(), Subnet: true})
+		ips := make([]string, 0, len(p.IPs))
+		for ip := range p.IPs {
+			ips = append(ips, ip)
+		}
+		slices.Sort(ips)
+		lo, hi := addrmap.Of(prefix)
+		for _, text := range ips {
+			ip, err := parseAddr(text)
+			if err != nil {
+				return nil, err
+			}
+			if n := addr.FromAddr(ip); n == lo || ip.Is4() && n == hi {
+				continue
+			}
+			inv.Addresses = append(inv.Addresses, addressEntry{Address: ip.String()})
 		}
 	}
 	return inv, nil

@@ -32,6 +32,7 @@ func TestImport(t *testing.T) {
 	for _, c := range []struct{ before, source, flags, diff string }{
 		{"", f + "calico.yaml", "--format calico", "--format calico --in 192.168.0.0/16"},
 		{"", f + "whereabouts.yaml", "--format whereabouts --host virtual:whereabouts", "--format whereabouts --in 10.7.0.0/24"},
+		{"", f + "go-ipam.json", "--format go-ipam --host virtual:go-ipam", "--format go-ipam --in 10.6.1.0/24"},
 		{"pool add node4 10.244.0.0/16 --block-bits 24;pool add node6 fd00:10:244::/56 --block-bits 64", f + "nodes.json", "--format nodes", "--format nodes --in 10.244.0.0/16"},
 		{"pool add bridge 10.5.0.0/24", f + "host-local", "--format host-local --host worker-1", "--format host-local --in 10.5.0.0/24"},
 	} {
@@ -42,7 +43,7 @@ func TestImport(t *testing.T) {
 		}
 		lines = append(lines, "import "+c.source+" "+c.flags+" --dry-run", "import "+c.source+" "+c.flags, "import "+c.source+" "+c.flags, "diff "+c.source+" "+c.diff)
 	}
-	lines = append(lines, "check", "pool list", "address list", "block list", "import testdata/foreign/nodes.json", "import testdata/foreign/nodes.json --format calico",
+	lines = append(lines, "check", "pool list", "address list", "block list", "import testdata/foreign/go-ipam.json", "import testdata/foreign/nodes.json --format calico",
 		"import testdata/foreign/whereabouts.yaml --format whereabouts --store bolt://"+dir+"/other.db", "import testdata/foreign/none --format csv", "import x --format xml")
 	transcript(t, "import.txt", env, lines...)
 }
