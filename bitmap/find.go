@@ -27,9 +27,10 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 // is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
-	page, near := b.near(x), b.root.order == nil
-	if page == nil {
-		if page, near = b.find(x), false; page == nil {
+	page := b.near(x)
+	near := page != nil && b.root.order == nil
+	if !near {
+		if page = b.descend(x, 1); page == nil { // assumes that the page has a clear ordinal at or after x
 			return b.setNextSlow(x)
 		}
 	}
@@ -39,6 +40,9 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	if w == 0 {
 		m := page.room & from(c+1)
 		if m == 0 {
+			if !near {
+				b.takeBack(page, x, ^uint64(0))
+			}
 			return b.setNextSlow(x)
 		}
 		step(1)
@@ -49,9 +53,8 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.count++
 	if near {
 		b.tally(next, 1)
-	} else {
-		b.account(next, 1)
 	}
+	page.stale(1 << c)
 	now := page.words[c] | w&-w // from here on as in set, which is too large to inline
 	page.words[c] = now
 	page.room = page.room&^(1<<c) | nonzero(^now)<<c

@@ -25,16 +25,11 @@ func (b *Bitmap) Set(x uint64) bool {
 // O(log64 n); it allocates as [Bitmap.Set] does.
 func (b *Bitmap) Clear(x uint64) bool {
 	b.ready(x)
-	page, near := b.near(x), b.root.order == nil
-	if page == nil {
-		if page, near = b.reach(x, false), false; page == nil {
-			return false
-		}
-	}
-	if near { // here and below, assumes that x is set
-		b.tally(x, ^uint64(0))
-	} else {
-		b.account(x, ^uint64(0))
+	page := b.near(x)
+	if page != nil && b.root.order == nil {
+		b.tally(x, ^uint64(0)) // assumes that x is set, as below
+	} else if page = b.descend(x, ^uint64(0)); page == nil {
+		return b.open(x, false) != nil && b.Clear(x)
 	}
 	step(1)
 	c := x / 64 % fan
@@ -59,22 +54,58 @@ func (b *Bitmap) Clear(x uint64) bool {
 	return true
 }
 
-// near returns the page of x if pages has it.
+// near returns the page of x if pages has it or it is the root.
 func (b *Bitmap) near(x uint64) *node {
 	if i := x >> pageBits; i < uint64(len(b.pages)) {
 		return b.pages[i]
+	}
+	if b.root.kid == nil {
+		return &b.root
 	}
 	return nil
 }
 
 // tally is account where near returns the page and there are no order summaries.
 func (b *Bitmap) tally(x, diff uint64) {
-	step(2)
 	nd := &b.root
+	if nd.kid == nil {
+		return
+	}
+	step(1)
 	c := nd.slot(x)
 	nd.words[c] += diff
 	if nd.shift != pageBits {
+		step(1)
 		nd.kid[c].words[x>>pageBits%fan] += diff
+	}
+}
+
+// descend is find and account in one walk. It changes nothing if there is no page.
+func (b *Bitmap) descend(x, diff uint64) *node {
+	nd := &b.root
+	c := nd.slot(x)
+	for nd.kid != nil {
+		step(1)
+		kid := nd.kid[c]
+		if kid == nil || !kid.holds(x) {
+			b.takeBack(nd, x, -diff)
+			return nil
+		}
+		nd.words[c] += diff
+		nd.stale(1 << c)
+		nd = kid
+		c = nd.slot(x)
+	}
+	nd.stale(1 << c)
+	return nd
+}
+
+// takeBack adds diff to the counts above nd on the way to x, to undo an assumption.
+func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
+	for up := &b.root; up != nd; {
+		c := up.slot(x)
+		up.words[c] += diff
+		up = up.kid[c]
 	}
 }
 
