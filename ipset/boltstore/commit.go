@@ -73,23 +73,29 @@ func (s *Store) take() []*call {
 	})
 }
 
-// transaction commits one batch and answers its callers. It returns an error if the store can't go on.
-func (s *Store) transaction() error {
-	var batch []*call
+// transaction commits one batch, or what waits if none is given, and answers its callers. It returns an error if the store can't
+// go on.
+func (s *Store) transaction(given ...*call) error {
+	batch := given
+	take := func() {
+		if len(given) == 0 {
+			batch = s.take()
+		}
+	}
 	var revs []uint64
 	var errs []error
 	var b *batchWriter
 	committing := false
 	err := s.guard(func() error {
 		if _, err := s.there(); err != nil {
-			batch = s.take()
+			take()
 			return err
 		}
 		tx, err := s.db.Begin(true)
 		if err != nil {
 			return err
 		}
-		batch = s.take()
+		take()
 		if err := s.same(tx, 0); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
@@ -118,6 +124,9 @@ func (s *Store) transaction() error {
 	case err != nil && committing:
 		var fatal error
 		fatal, err = s.undone(b.id, err)
+		if fatal == nil && errors.Is(err, ErrNoSpace) && len(batch) > 1 {
+			return s.apart(batch)
+		}
 		answer(batch, nil, nil, err)
 		return fatal
 	}
@@ -132,6 +141,17 @@ func (s *Store) transaction() error {
 	}
 	s.mu.Unlock()
 	answer(batch, revs, errs, nil)
+	return nil
+}
+
+// apart commits each call of a batch in a transaction of its own, because there is no room for all of them in one.
+func (s *Store) apart(batch []*call) error {
+	for i, c := range batch {
+		if err := s.transaction(c); err != nil {
+			answer(batch[i+1:], nil, nil, failure("commit", s.path, err))
+			return err
+		}
+	}
 	return nil
 }
 

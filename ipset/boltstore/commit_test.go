@@ -341,6 +341,36 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// A commit that has no room takes none of those down that share its transaction and have it.
+func TestNoSpaceForOneOfSeveral(t *testing.T) {
+	s := openT(t, Options{MaxSize: 1 << 20, NoSync: true})
+	for round := range 10 {
+		release := hold(t, s)
+		var wg sync.WaitGroup
+		errs := make([]error, 6)
+		for i := range errs {
+			value := ""
+			if i%2 == 1 {
+				value = strings.Repeat("x", 2<<20)
+			}
+			wg.Go(func() {
+				_, errs[i] = s.Commit(t.Context(), []store.Op{put(fmt.Sprint(i), value, store.AnyRevision)})
+			})
+		}
+		queued(s, len(errs))
+		release()
+		wg.Wait()
+		for i, err := range errs {
+			if i%2 == 1 && !errors.Is(err, ErrNoSpace) || i%2 == 0 && err != nil {
+				t.Fatalf("round %d, commit %d: %v", round, i, err)
+			}
+		}
+		if n := s.Stats().Records; n != 3 {
+			t.Fatalf("round %d: %d records, want 3", round, n)
+		}
+	}
+}
+
 // TestNoSpaceOfTheSystem: what a system says when there is no room is known by its number, and by its words where bbolt keeps those
 // alone.
 func TestNoSpaceOfTheSystem(t *testing.T) {
