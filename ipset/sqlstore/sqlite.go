@@ -227,12 +227,11 @@ func (d sqlite) begin(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	w := &liteWriter{s: s, tx: tx}
 	rev, err := d.lock(ctx, s, tx, since)
 	if err != nil {
 		return nil, err
 	}
-	w.rev, w.was = rev, rev
+	w := &liteWriter{s: s, tx: tx, rev: rev, was: rev}
 	for _, p := range []struct {
 		stmt **sql.Stmt
 		text string
@@ -251,10 +250,8 @@ func (d sqlite) begin(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (
 
 // commit makes one commit unless an expectation fails. After an error the transaction holds a part of it.
 func (w *liteWriter) commit(ctx context.Context, ops []store.Op) (result, error) {
-	writes := false
 	for i := range ops {
 		op := &ops[i]
-		writes = writes || op.Kind != store.Guard
 		if op.Expect == store.AnyRevision {
 			continue
 		}
@@ -265,9 +262,6 @@ func (w *liteWriter) commit(ctx context.Context, ops []store.Op) (result, error)
 		if have != op.Expect {
 			return result{conflict: i + 1}, nil
 		}
-	}
-	if !writes {
-		return result{rev: w.rev}, nil
 	}
 	next := stepAfter(w.rev, uint64(salts(1)[0]))
 	for i := range ops {
