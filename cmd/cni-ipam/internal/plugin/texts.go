@@ -41,9 +41,9 @@ func rangeText(err *ipalloc.Error, in *hostlocal.SetError, written [][]rangeConf
 		return "IPNet IP and Mask version mismatch"
 	case field == "Subnet" && !r.Subnet.IP.Equal(r.Subnet.IP.Mask(r.Subnet.Mask)):
 		return fmt.Sprintf("Network has host bits set. For a subnet mask of length %d the network address is %s", bits, r.Subnet.IP.Mask(r.Subnet.Mask))
-	case field == "Start":
+	case field == "First":
 		return fmt.Sprintf("RangeStart %s not in network %s", err.Addr, subnet)
-	case field == "End":
+	case field == "Last":
 		return fmt.Sprintf("RangeEnd %s not in network %s", err.Addr, subnet)
 	case field == "":
 		return "mixed address families"
