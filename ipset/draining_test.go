@@ -58,7 +58,7 @@ func TestDrainingIsToldApart(t *testing.T) {
 			more.Claim.Handle, more.Num4, more.Partial = "more", 1, false
 			_, err := w.AutoAssign(bg, more)
 			rows, _ := w.Explain(bg, more)
-			if len(why) != 1 || why[0].Reason != alloc.ReasonDrainingLeft || len(rows) != 1 || rows[0].Reason != alloc.ReasonDrainingLeft || !errors.Is(err, ipalloc.ErrFull) {
+			if len(why) != 1 || why[0].Reason != alloc.ReasonDrainingLeft || !c.was.Prefix.Overlaps(why[0].InTheWay) || why[0].InTheWay.Bits() != c.was.BlockBits || len(rows) != 1 || rows[0].Reason != alloc.ReasonDrainingLeft || !errors.Is(err, ipalloc.ErrFull) {
 				t.Errorf("%v; %v; %v", why, rows, err)
 			}
 			w.releaseHandle("first")

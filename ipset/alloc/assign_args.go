@@ -110,6 +110,8 @@ type Shortage struct {
 	// Limit is the limit that ReasonLimitReached means, with the blocks that the owner has or would have got. Max is 0 under
 	// NoAutoBlocks.
 	Limit BlockLimit
+	// InTheWay is one of the blocks that ReasonDrainingLeft means; it may be the zero Prefix.
+	InTheWay netip.Prefix
 }
 
 // Explanation says what one pool would do for a call.

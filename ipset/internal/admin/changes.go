@@ -43,14 +43,16 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
 	seed := e.draw(set...)
+	var resized []string
 	change := func(_ *txn.Txn, c *pool.Catalog) error {
+		resized = nil
 		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
 		for _, p := range set {
 			var err error
 			if i := slices.IndexFunc(c.Pools, func(q pool.Pool) bool { return q.Name == p.Name }); i < 0 {
 				err = add(c, p, seed)
 			} else if c.Pools[i].Differs(p) != "" {
-				err = update(c, i, p, seed)
+				err = update(c, i, p, seed, &resized)
 			}
 			if err != nil {
 				return err
@@ -71,11 +73,7 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	} else {
 		err = e.Change(ctx, "change", change)
 	}
-	names := make([]string, len(set))
-	for i := range set {
-		names[i] = set[i].Name
-	}
-	return e.thenDrop(ctx, err, names...)
+	return e.thenDrop(ctx, err, &resized)
 }
 
 // changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin

@@ -134,20 +134,22 @@ func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
+	var resized []string
 	err = e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
+		resized = nil
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
-		return update(c, i, p, seed)
+		return update(c, i, p, seed, &resized)
 	})
-	return e.thenDrop(ctx, err, p.Name)
+	return e.thenDrop(ctx, err, &resized)
 }
 
-// thenDrop deletes the empty blocks of former sizes of pools that have been changed without an error. Those in use go with their last
+// thenDrop deletes the empty blocks of former sizes of pools that have been resized without an error. Those in use go with their last
 // address.
-func (e *Admin) thenDrop(ctx context.Context, err error, names ...string) error {
-	if err != nil {
+func (e *Admin) thenDrop(ctx context.Context, err error, resized *[]string) error {
+	if err != nil || len(*resized) == 0 {
 		return err
 	}
 	c, err := e.ReadCatalog(ctx)
@@ -155,7 +157,7 @@ func (e *Admin) thenDrop(ctx context.Context, err error, names ...string) error 
 		return err
 	}
 	var drained []netip.Prefix
-	for _, name := range names {
+	for _, name := range *resized {
 		i := c.ByName(name)
 		if i < 0 || len(c.Pools[i].Draining) == 0 {
 			continue
@@ -221,8 +223,8 @@ func add(c *pool.Catalog, p pool.Pool, seed uint64) error {
 	return nil
 }
 
-// update replaces pool i of a catalog.
-func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
+// update replaces pool i of a catalog, and notes its name if that has blocks of another size then.
+func update(c *pool.Catalog, i int, p pool.Pool, seed uint64, resized *[]string) error {
 	was := c.Pools[i].Prefix
 	if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
 		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.Invalid("Prefix", "a pool can grow and not shrink or move")})
@@ -233,7 +235,9 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	p.Seed, p.BlockBits = cmp.Or(p.Seed, c.Pools[i].Seed), cmp.Or(p.BlockBits, c.Pools[i].BlockBits)
 	next := seeded(p, seed)
 	next.Draining = nil // adopt notes those that blocks still have
-	next.Drain(c.Pools[i].BlockBits)
+	if next.Drain(c.Pools[i].BlockBits); len(next.Draining) > 0 {
+		*resized = append(*resized, p.Name)
+	}
 	c.Pools[i] = next
 	return nil
 }
@@ -339,7 +343,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
-	return e.thenDrop(ctx, err, name)
+	return e.thenDrop(ctx, err, &[]string{name})
 }
 
 // union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,

@@ -76,6 +76,7 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 			return block, err == nil, err
 		} else if be := t.Blocks.Get(block); be == nil || be.Block == nil {
 			p.reason(s, i, alloc.ReasonDrainingLeft)
+			s.drains = t.InTheWay
 		}
 		if !next.IsValid() {
 			break

@@ -36,6 +36,9 @@ func (s *shortage) Error() string {
 		if text += x.Reason.String(); x.Limit.Max > 0 {
 			text += fmt.Sprintf(": %d of %d blocks", x.Limit.Blocks, x.Limit.Max)
 		}
+		if x.InTheWay.IsValid() {
+			text += fmt.Sprintf(": %s", x.InTheWay)
+		}
 	}
 	if n := len(s.short) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
@@ -96,6 +99,10 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Short
 	case alloc.ReasonCoolingLeft:
 		if until := s.cools[i]; until != 0 {
 			short.Until = wire.Unstamp(block.Later(until, t.E.Skew))
+		}
+	case alloc.ReasonDrainingLeft:
+		if p.cat.Containing(s.drains.Addr()) == i {
+			short.InTheWay = s.drains
 		}
 	case alloc.ReasonLimitReached:
 		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)

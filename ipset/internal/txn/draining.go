@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -41,6 +42,7 @@ func (t *Txn) insideOne(pool netip.Prefix, size int, block netip.Prefix) (netip.
 	at := record.OrdinalOf(netip.PrefixFrom(block.Addr(), size))
 	last := record.OrdinalOf(netip.PrefixFrom(record.LastAddr(pool), size))
 	hole, ok, err := t.Free(pool, size, at, last)
+	t.InTheWay = netip.PrefixFrom(block.Addr(), size).Masked()
 	switch {
 	case err != nil:
 		return netip.Prefix{}, true, err
@@ -66,6 +68,9 @@ func (t *Txn) aroundSome(cat *CatalogEntry, size int, block netip.Prefix) (netip
 		r := record.BlockRange(record.KindBlock, block)
 		r.Limit = 1
 		recs, err := t.List(r)
+		if len(recs) > 0 {
+			t.InTheWay, _ = record.ParseBlockID(recs[0].Key[1:])
+		}
 		return next, len(recs) > 0, err
 	}
 	id, i := record.LeafOf(netip.PrefixFrom(block.Addr(), size))
@@ -74,5 +79,8 @@ func (t *Txn) aroundSome(cat *CatalogEntry, size int, block netip.Prefix) (netip
 		return next, true, err
 	}
 	inside := ^uint64(0) >> (64 - 1<<(size-block.Bits())) << i
-	return next, pe.Get().Word&inside != 0, nil
+	if inside &= pe.Get().Word; inside != 0 {
+		t.InTheWay = id.Block(bits.TrailingZeros64(inside))
+	}
+	return next, inside != 0, nil
 }

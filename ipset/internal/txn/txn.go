@@ -30,7 +30,9 @@ type Txn struct {
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
-	by   *pool.Catalog // of the last plan
+	// InTheWay is the block of a former size that Occupied has met last.
+	InTheWay netip.Prefix
+	by       *pool.Catalog // of the last plan
 }
 
 // Start makes the transaction of an engine on its store, and what carries out its plans.
