@@ -436,3 +436,15 @@ func TestMakeAtOnce(t *testing.T) {
 		t.Errorf("%v", recs)
 	}
 }
+
+// Each error of this package matches the one that its comment names.
+func TestErrorsMatch(t *testing.T) {
+	for err, is := range map[error]error{
+		boltstore.ErrLocked: ipalloc.ErrInUse, boltstore.ErrForeign: ipalloc.ErrMismatch, boltstore.ErrNoSpace: ipalloc.ErrLimit,
+		boltstore.ErrReadOnly: ipalloc.ErrMismatch, boltstore.ErrFailed: ipalloc.ErrClosed,
+	} {
+		if !errors.Is(err, is) {
+			t.Errorf("%v is not %v", err, is)
+		}
+	}
+}
