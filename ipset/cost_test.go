@@ -241,6 +241,28 @@ func TestBorrowAllocates(t *testing.T) {
 	}
 }
 
+// TestFirstAllocates: a new engine and the first address of a host that has no block cost some 80 allocations.
+func TestFirstAllocates(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
+	i := 0
+	first := func() {
+		i++
+		e, err := New(w.store, Options{Now: w.clock.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.AutoAssign(bg, want(fmt.Sprint("h", i), 1, "p")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1000 { // until the store's history is full
+		first()
+	}
+	if n := testing.AllocsPerRun(200, first); n > 82 && !invariant.Enabled {
+		t.Errorf("%.0f allocations, at most 82", n)
+	}
+}
+
 // TestSpacePairAllocates: in a named space the two commits allocate once more each, for their keys.
 func TestSpacePairAllocates(t *testing.T) {
 	w := newWorld(t, alloc.Config{})

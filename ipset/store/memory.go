@@ -50,6 +50,7 @@ func (m *Memory) Get(ctx context.Context, dst []Record, keys ...string) ([]Recor
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	dst = slices.Grow(dst, len(keys))
 	for _, k := range keys {
 		r, _ := m.table.record(k)
 		dst = append(dst, r)

@@ -48,7 +48,7 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
 func (e *Assigner) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, a, plain)
+	return e.assign(ctx, &a, plain)
 }
 
 // mode is what an assignment does beside the common things.
@@ -62,18 +62,19 @@ const (
 
 // assign carries out an assignment. Of named addresses a Use of 0 is any. An offer moves the end of a
 // lease that would end before TTL.
-func (e *Assigner) assign(ctx context.Context, a alloc.AssignArgs, how mode) (alloc.Assigned, error) {
-	if err := (&args{a}).check(); err != nil {
-		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
-	}
-	if err := e.CheckAlso(a.Also); err != nil {
-		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
-	}
+func (e *Assigner) assign(ctx context.Context, a *alloc.AssignArgs, how mode) (alloc.Assigned, error) {
 	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.args, p.mode, p.also = args{a}, how, txn.Also{Ops: a.Also}
+	p.AssignArgs, p.mode, p.also.Ops = *a, how, a.Also
+	err := p.check()
+	if err == nil {
+		err = e.CheckAlso(a.Also)
+	}
+	if err != nil {
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+	}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
@@ -271,7 +272,10 @@ func (p *AssignPlan) digest() string {
 
 // reset forgets what an earlier attempt has found.
 func (p *AssignPlan) reset() {
-	p.result, p.picks, p.sticky, p.taken = alloc.Assigned{}, p.onePick[:0], 0, nil
+	if p.picks = p.onePick[:0]; p.cat == nil {
+		return // this is the first
+	}
+	p.result, p.searches, p.sticky, p.taken = alloc.Assigned{}, [2]Search{}, 0, nil
 	p.memo, p.last, p.own = record.Memo{}, record.Memo{}, nil
 }
 
@@ -287,10 +291,9 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 		return err
 	}
 	wants := p.wants()
-	p.searches = [2]Search{{family: 4, want: wants[0]}, {family: 6, want: wants[1]}}
 	for i := range p.searches {
 		s := &p.searches[i]
-		if s.want == 0 {
+		if s.family, s.want = 4+2*i, wants[i]; s.want == 0 {
 			continue
 		}
 		choice := p.choice(p.node, s.family)
@@ -344,7 +347,7 @@ func (p *AssignPlan) pick(t *txn.Txn) error {
 // search would begin: one round trip for both.
 func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 	if t.Owners.Get(p.Owner) == nil {
-		keys := []string{record.OwnerKey(p.Owner)}
+		keys := append(make([]string, 0, 8), record.OwnerKey(p.Owner))
 		for i := range p.searches {
 			for _, j := range p.searches[i].Pools[:min(1, len(p.searches[i].Pools))] { // the first
 				pool := &p.cat.Pools[j]
@@ -400,5 +403,5 @@ func (e *Assigner) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigne
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, a, offered)
+	return e.assign(ctx, &a, offered)
 }

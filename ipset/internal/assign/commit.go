@@ -23,7 +23,8 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 			return err
 		}
 	}
-	for _, k := range p.picks {
+	for i := range p.picks {
+		k := &p.picks[i]
 		if k.fresh != nil || k.adopt {
 			p.hint(t, k.be.At)
 		}

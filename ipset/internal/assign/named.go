@@ -42,7 +42,7 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 			args.Num4, args.Num6 = 0, 1
 		}
 	}
-	got, err := e.assign(ctx, args, how)
+	got, err := e.assign(ctx, &args, how)
 	if err != nil {
 		return refuse(err)
 	}

@@ -122,14 +122,8 @@ type Recent[K, V comparable] struct {
 	last    V
 }
 
-// NewRecent returns an empty one for about limit values.
-func NewRecent[K, V comparable](limit int) Recent[K, V] {
-	c := Recent[K, V]{limit: limit, young: map[K]V{}}
-	if limit > 0 {
-		c.old = map[K]V{}
-	}
-	return c
-}
+// NewRecent returns an empty one for about limit values. Its maps are made when they are needed: most engines of many spaces keep little.
+func NewRecent[K, V comparable](limit int) Recent[K, V] { return Recent[K, V]{limit: limit} }
 
 // Get returns the value of k, or the zero V.
 func (c *Recent[K, V]) Get(k K) V {
@@ -140,8 +134,7 @@ func (c *Recent[K, V]) Get(k K) V {
 	v, ok := c.young[k]
 	if !ok && len(c.old) > 0 {
 		if v, ok = c.old[k]; ok {
-			delete(c.old, k)
-			c.young[k] = v
+			c.Put(k, v)
 		}
 	}
 	if ok {
@@ -152,7 +145,9 @@ func (c *Recent[K, V]) Get(k K) V {
 
 // Put makes v the value of k.
 func (c *Recent[K, V]) Put(k K, v V) {
-	delete(c.old, k)
+	if delete(c.old, k); c.young == nil {
+		c.young = make(map[K]V)
+	}
 	c.young[k] = v
 	c.lastKey, c.last = k, v
 }

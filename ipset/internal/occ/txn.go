@@ -55,7 +55,12 @@ type kind struct {
 }
 
 // Register makes k the cells of all keys that begin with prefix.
-func (t *Txn) Register(prefix string, k Kind) { t.kinds = append(t.kinds, kind{prefix, k}) }
+func (t *Txn) Register(prefix string, k Kind) {
+	if t.kinds == nil {
+		t.kinds = make([]kind, 0, 4)
+	}
+	t.kinds = append(t.kinds, kind{prefix, k})
+}
 
 // kind returns the cells of a key's kind.
 func (t *Txn) kind(key string) Kind {
@@ -225,7 +230,7 @@ func (t *Txn) MostGuards() int {
 
 // Load reads those of some records of which nothing is known, in one round trip.
 func (t *Txn) Load(keys ...string) error {
-	t.missing = t.missing[:0]
+	t.missing = slices.Grow(t.missing[:0], len(keys))
 	for _, key := range keys {
 		if t.Known(key) == nil {
 			t.missing = append(t.missing, key)
