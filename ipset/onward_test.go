@@ -6,86 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
-
-	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
-
-// A sequential server names the address after its last one, and is given the next free one in whosever block it is.
-func TestFromGivesTheNextFreeAddress(t *testing.T) {
-	pool := poolOf("p", "10.0.0.0/26", 29)
-	pool.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.40")}
-	w := newWorld(t, alloc.Config{}, pool, poolOf("q", "10.0.1.0/30", 30))
-	next := func(host, from string, n int, want ...string) {
-		t.Helper()
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, From: ip(from), Partial: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, al := range got.V4 {
-			if i >= len(want) || al.Address != ip(want[i]) {
-				t.Fatalf("%s from %s: %v, want %v", host, from, got.V4, want)
-			}
-		}
-		if len(got.V4) != len(want) {
-			t.Fatalf("%s from %s: %v, want %v", host, from, got.V4, want)
-		}
-		w.check()
-	}
-	next("a", "10.0.0.0", 1, "10.0.0.1")   // the ranges begin there
-	next("a", "10.0.0.20", 1, "10.0.0.20") // a block that is made
-	next("b", "10.0.0.1", 1, "10.0.0.2")   // borrowed, before a free block
-	next("b", "10.0.0.6", 3, "10.0.0.6", "10.0.0.7", "10.0.0.8")
-	next("a", "10.0.0.20", 1, "10.0.0.21")
-	next("c", "10.0.0.39", 3, "10.0.0.39", "10.0.0.40", "10.0.1.0") // on into the next pool
-	next("c", "10.0.1.3", 2, "10.0.1.3")
-	next("c", "10.0.1.3", 1)
-	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 1, From: ip("10.0.1.3")})
-	if !errors.Is(err, ipalloc.ErrFull) || len(got.Short) != 2 || got.Short[0].Reason != alloc.ReasonBelowFrom || got.Short[1].Reason != alloc.ReasonBelowFrom {
-		t.Errorf("%+v, %v", got.Short, err)
-	}
-	// The other family is as ever, and what a sticky handle had comes first.
-	if err := w.AddPool(bg, poolOf("six", "fd00::/124", 126)); err != nil {
-		t.Fatal(err)
-	}
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Num6: 1, From: ip("10.0.0.30"), Sticky: true, Claim: alloc.Claim{Handle: "s", TTL: time.Minute}}
-	if got, err = w.AutoAssign(bg, a); err != nil || got.V4[0].Address != ip("10.0.0.30") || len(got.V6) != 1 {
-		t.Fatalf("%v, %v", got, err)
-	}
-	w.releaseHandle("s")
-	a.From = ip("10.0.0.1")
-	if got, err = w.AutoAssign(bg, a); err != nil || got.V4[0].Address != ip("10.0.0.30") {
-		t.Fatalf("%v, %v", got, err)
-	}
-	for _, a := range []alloc.AssignArgs{
-		{From: netip.MustParseAddr("::ffff:10.0.0.1")}, {From: ip("10.0.0.9"), Contiguous: true}, {From: ip("10.0.0.9"), Wish: ip("10.0.0.9")},
-		{From: ip("10.0.0.9"), Addresses: []netip.Addr{ip("10.0.0.9")}},
-	} {
-		a.Owner, a.Num4 = alloc.HostOwner("h"), 1
-		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
-			t.Errorf("%+v: %v", a, err)
-		}
-	}
-}
-
-// A block that is full of leases is in no index of room; the lowest address is found there as soon as its lease has ended.
-func TestFromSeesLeasesThatHaveEnded(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/29", 30))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, From: ip("10.0.0.0"), Claim: alloc.Claim{Handle: "x", TTL: 10 * time.Second}}
-	if _, err := w.AutoAssign(bg, a); err != nil {
-		t.Fatal(err)
-	}
-	w.clock.add(11 * time.Second)
-	e := w.engine(w.store) // knows no block yet
-	got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.2")})
-	if err != nil || got.V4[0].Address != ip("10.0.0.2") {
-		t.Errorf("%v, %v", got.V4, err)
-	}
-}
 
 // A store that fails while the search claims a block, beside blocks of a former size, is the error of the call, which takes nothing.
 func TestFromOnAFailingStore(t *testing.T) {

@@ -17,30 +17,6 @@ func ordered(name, prefix string, bits int, o alloc.Order) alloc.Pool {
 	return p
 }
 
-// TestLowestFirst: released addresses go out again before higher ones, and blocks are claimed from the first of the pool on.
-func TestLowestFirst(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, ordered("a", "10.0.0.0/26", 29, alloc.Lowest))
-	first := func(n int, handle string) (s []string) {
-		for _, al := range w.assign(want("h", n, handle)).V4 {
-			s = append(s, fmt.Sprint(al.Address))
-		}
-		return s
-	}
-	if got := first(10, "p"); got[0] != "10.0.0.0" || got[9] != "10.0.0.9" {
-		t.Errorf("%v", got)
-	}
-	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.5")}, alloc.Release{Address: ip("10.0.0.2")})
-	w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.3")}, alloc.Release{Address: ip("10.0.0.9")})
-	if got := fmt.Sprint(first(5, "q")); got != "[10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.9 10.0.0.10]" {
-		t.Error(got)
-	}
-	w.check()
-	// Another host takes the first free block.
-	if got := w.assign(want("g", 1, "r")).V4[0].Address; got != ip("10.0.0.16") {
-		t.Error(got)
-	}
-}
-
 // TestRandomFollowsFromState: the same calls on two stores give the same addresses, from whichever engine and dry or not; another seed
 // of the pool gives others.
 func TestRandomFollowsFromState(t *testing.T) {

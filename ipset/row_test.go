@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go4.org/netipx"
 
@@ -72,114 +70,6 @@ func TestContiguousLengths(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestContiguousLeavesOut: what is held, cools, is reserved or outside the ranges breaks a row; other owners' blocks are not taken from.
-func TestContiguousLeavesOut(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/28", 28)
-	p.Cooldown = time.Hour
-	p.Ranges = ranges("10.0.0.0/29", "10.0.0.8/30").Ranges() // without 12 to 15
-	w := newWorld(t, alloc.Config{}, p)
-	if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/32")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.3"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.AutoAssign(bg, row("h", 4, false, "q"))
-	if err != nil || got.V4[0].Address != ip("10.0.0.4") || !isRow(got.V4) {
-		t.Errorf("%v, %v", got, err)
-	}
-	w.releaseHandle("q") // it cools
-	if got, err = w.AutoAssign(bg, row("h", 4, true, "q")); err != nil || got.V4[0].Address != ip("10.0.0.8") {
-		t.Errorf("%v, %v", got, err)
-	}
-	before, _ := w.store.MarshalBinary()
-	_, err = w.AutoAssign(bg, row("h", 3, false, "r")) // 1 and 2 are left, 4 to 7 cool, 12 to 15 are outside
-	w.refuses("no row", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
-	_, err = w.AutoAssign(bg, row("g", 1, false, "r"))
-	w.refuses("another's block", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
-	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
-		t.Error("the store changed")
-	}
-	w.clock.add(2 * time.Hour)
-	if got, err = w.AutoAssign(bg, row("h", 4, false, "r")); err != nil || got.V4[0].Address != ip("10.0.0.4") {
-		t.Errorf("%v, %v", got, err)
-	}
-	w.check()
-}
-
-// TestContiguousBothFamilies: each family has a row of its own, or there is none of either.
-func TestContiguousBothFamilies(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "fd00::/124", 125))
-	a := row("h", 8, true, "p")
-	a.Num6 = 4
-	got, err := w.AutoAssign(bg, a)
-	if err != nil || len(got.V4) != 8 || len(got.V6) != 4 || !isRow(got.V4) || !isRow(got.V6) {
-		t.Fatalf("%v, %v", got, err)
-	}
-	a.Num6 = 16
-	a.Handle = "q"
-	_, err = w.AutoAssign(bg, a)
-	w.refuses("one family", err, ipalloc.ErrFull, `in "b": not enough addresses: blocks too small`)
-	if als, _ := w.IPsByHandle(bg, "q"); len(als) > 0 {
-		t.Errorf("%v", als)
-	}
-	w.check()
-}
-
-// TestContiguousLimit: the reason is the limit where a free block would do, and that no block has room in a row where none is free.
-func TestContiguousLimit(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/28", 29)
-	p.MaxBlocksPerHost = 1
-	w := newWorld(t, alloc.Config{}, p)
-	w.assign(want("h", 3, "p"))
-	_, err := w.AutoAssign(bg, row("h", 8, false, "q"))
-	w.refuses("a block is free", err, ipalloc.ErrLimit, `in "a": not enough addresses: limit: 1 of 1 blocks`)
-	w.assign(want("g", 1, "p"))
-	_, err = w.AutoAssign(bg, row("h", 8, false, "q"))
-	w.refuses("no block is free", err, ipalloc.ErrFull, `in "a": not enough addresses: fragmented`)
-	// A block that another has left empty is taken over whole.
-	w.releaseHandle("p")
-	w.clock.add(2 * time.Minute)
-	p.MaxBlocksPerHost = 0
-	if err := w.UpdatePool(bg, p); err != nil {
-		t.Fatal(err)
-	}
-	w.assign(want("h", 1, "r"))
-	if got, err := w.AutoAssign(bg, row("h", 8, true, "q")); err != nil || !isRow(got.V4) {
-		t.Errorf("%v, %v", got, err)
-	}
-	w.check()
-}
-
-// TestContiguousRequest: a repetition gives the row again, and fails if a part of it has been released.
-func TestContiguousRequest(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
-	a := row("h", 4, true, "p")
-	a.Request = "r"
-	first := w.assign(a)
-	if again := w.assign(a); !slices.Equal(again.V4, first.V4) {
-		t.Errorf("%v, first %v", again, first)
-	}
-	w.ReleaseIPs(bg, alloc.Release{Address: first.V4[1].Address})
-	_, err := w.AutoAssign(bg, a)
-	w.refuses("a part is left", err, ipalloc.ErrMismatch, "a part of the addresses")
-	w.releaseHandle("p")
-	if again := w.assign(a); len(again.V4) != 4 || !isRow(again.V4) {
-		t.Errorf("%v", again)
-	}
-	for name, change := range map[string]func(*alloc.AssignArgs){
-		"partial": func(a *alloc.AssignArgs) { a.Partial = true }, "sticky": func(a *alloc.AssignArgs) { a.Sticky = true },
-		"3 aligned": func(a *alloc.AssignArgs) { a.Num4 = 3 }, "12 aligned": func(a *alloc.AssignArgs) { a.Num6 = 12 },
-	} {
-		bad := row("h", 4, true, "p")
-		change(&bad)
-		if _, err := w.AutoAssign(bg, bad); !errors.Is(err, ipalloc.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	w.check()
 }
 
 // isFragmented fails unless a call in pool a finds nothing because what is left is in pieces.

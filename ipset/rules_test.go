@@ -17,45 +17,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestReleasedTogetherAreQueuedInAddressOrder(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
-	w.assign(want("h", 8, "p"))
-	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.7")}, alloc.Release{Address: ip("10.0.0.1")}, alloc.Release{Address: ip("10.0.0.4")}); err != nil {
-		t.Fatal(err)
-	}
-	if s := lastBytes(w.assign(want("h", 3, "q")).V4); s != "1 4 7" {
-		t.Errorf("handed out %s", s)
-	}
-}
-
-// TestFreedBlockOfAFullPoolIsFound: with more than 64 blocks the page of the freed one was full, and so marked above.
-func TestFreedBlockOfAFullPoolIsFound(t *testing.T) {
-	prefixes := []string{"10.0.0.0/20", "10.0.0.0/19", "10.0.0.0/13"} // a page, two, more than one page of pages
-	if testing.Short() {
-		prefixes = prefixes[:2]
-	}
-	for _, prefix := range prefixes {
-		w := full(t, prefix)
-		w.check()
-		if got := w.assign(want("new", 1, "p")); len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonFull {
-			t.Fatalf("%s: %+v", prefix, got)
-		}
-		block := w.blocksOf("old2")[7]
-		var rs []alloc.Release
-		for a := block.Addr(); block.Contains(a); a = a.Next() {
-			rs = append(rs, alloc.Release{Address: a})
-		}
-		w.ReleaseIPs(bg, rs...)
-		if rel, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: block, Owner: alloc.HostOwner("old2"), OnlyEmpty: true}); err != nil || len(rel) != 1 {
-			t.Fatalf("%s: released %v, %v", prefix, rel, err)
-		}
-		if got := w.assign(want("new", 64, "p")); len(got.V4) != 64 || got.V4[0].Block != block {
-			t.Errorf("%s: freed %s, got %d: %+v", prefix, block, len(got.V4), got.Short)
-		}
-		w.check()
-	}
-}
-
 func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or none
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	w.assign(want("h", 2, "p"))
@@ -74,44 +35,6 @@ func TestCollectorSparesAHandleThatGrows(t *testing.T) { // all of a handle or n
 	if als, err := c.Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Gone }); err != nil || len(als) != 3 {
 		t.Errorf("next time: %v, %v", als, err)
 	}
-}
-
-func TestStickyDoesNotBreakStrictAffinity(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/24", 28))
-		a := want("h", 1, "vm")
-		a.Sticky = true
-		first := w.assign(a).V4[0].Address
-		w.releaseHandle("vm")
-		a.Owner = alloc.HostOwner("g") // the machine moved
-		if got := w.assign(a).V4[0].Address; (got == first) == strict {
-			t.Errorf("strict %v: had %s, got %s", strict, first, got)
-		}
-		w.check()
-	}
-}
-
-// TestStickyAddressIsNotLostInATakeOver: the block of the address that the handle had is empty, and another's.
-func TestStickyAddressIsNotLostInATakeOver(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
-	a := want("old", 1, "vm")
-	a.Sticky = true
-	w.assign(a)
-	w.releaseHandle("vm")
-	w.clock.add(time.Hour)
-	a.Owner, a.Num4 = alloc.HostOwner("new"), 3
-	got := w.assign(a)
-	seen := map[string]bool{}
-	for _, al := range got.V4 {
-		if seen[al.Address.String()] {
-			t.Errorf("%s twice", al.Address)
-		}
-		seen[al.Address.String()] = true
-	}
-	if als, err := w.IPsByHandle(bg, "vm"); err != nil || len(als) != 3 || len(got.V4) != 3 {
-		t.Errorf("given %v, held %v, %v", got.V4, als, err)
-	}
-	w.check()
 }
 
 func TestWhatDoesNotFitTogetherGoesAlone(t *testing.T) {

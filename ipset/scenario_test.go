@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -170,54 +169,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
-	reason := func(w *world, a alloc.AssignArgs) alloc.Reason {
-		t.Helper()
-		got := w.assign(a)
-		if len(got.Short) != 1 {
-			t.Fatalf("%+v", got)
-		}
-		return got.Short[0].Reason
-	}
-	fill := func(cfg alloc.Config, p alloc.Pool) *world {
-		w := newWorld(t, cfg, p)
-		w.assign(want("x", 8, "x"))
-		return w
-	}
-	if r := reason(fill(alloc.Config{}, poolOf("a", "10.0.0.0/29", 30)), want("h", 1, "p")); r != alloc.ReasonFull {
-		t.Errorf("full pool: %v", r)
-	}
-	w := fill(alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 28))
-	if r := reason(w, want("h", 1, "p")); r != alloc.ReasonForeignLeft {
-		t.Errorf("room in another's block: %v", r)
-	}
-	w = newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 5, "p")); r != alloc.ReasonLimitReached {
-		t.Errorf("limit: %v", r)
-	}
-	w = newWorld(t, alloc.Config{Strict: true, NoAutoBlocks: true}, poolOf("a", "10.0.0.0/28", 30))
-	if r := reason(w, want("h", 1, "p")); r != alloc.ReasonLimitReached {
-		t.Errorf("no automatic blocks: %v", r)
-	}
-	w = newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
-	w.Operator().SetReservations(bg, ranges("10.0.0.0/30"))
-	if r := reason(w, want("h", 5, "p")); r != alloc.ReasonReservedLeft {
-		t.Errorf("reserved: %v", r)
-	}
-	p := poolOf("a", "10.0.0.0/29", 29)
-	p.Cooldown = time.Hour
-	w = newWorld(t, alloc.Config{}, p)
-	w.assign(want("h", 8, "p"))
-	w.releaseHandle("p")
-	if r := reason(w, want("h", 1, "q")); r != alloc.ReasonCoolingLeft {
-		t.Errorf("cooling, own block: %v", r)
-	}
-	if r := reason(w, want("other", 1, "q")); r != alloc.ReasonCoolingLeft {
-		t.Errorf("cooling, another's block: %v", r)
-	}
-	w.check()
-}
-
 func TestTakeOver(t *testing.T) { // an empty block of another host, after a minute
 	for _, strict := range []bool{false, true} {
 		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("a", "10.0.0.0/28", 28))
@@ -237,22 +188,6 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 		}
 		if len(w.blocksOf("new")) != 1 || len(w.blocksOf("old")) != 0 {
 			t.Fatalf("strict %v: owned by %v, %v", strict, w.blocksOf("new"), w.blocksOf("old"))
-		}
-		w.check()
-	}
-}
-
-// TestTakeOverOfSeveral: one call takes over as many empty blocks as it needs, and not more than the owner may have.
-func TestTakeOverOfSeveral(t *testing.T) {
-	for most, want4 := range map[int]int{0: 8, 1: 4} {
-		w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 30))
-		w.assign(want("old", 16, "p"))
-		w.releaseHandle("p")
-		w.clock.add(time.Hour)
-		a := want("new", 8, "q")
-		a.MaxBlocks = most
-		if got := w.assign(a); len(got.V4) != want4 || len(w.blocksOf("new")) != want4/4 {
-			t.Errorf("at most %d blocks: %v of %v", most, got.V4, w.blocksOf("new"))
 		}
 		w.check()
 	}
@@ -320,135 +255,4 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	w.check()
-}
-
-func TestSequenceNumbersNeverRepeat(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
-	type key struct {
-		a   netip.Addr
-		seq uint64
-	}
-	seen := map[key]bool{}
-	sizes := []int{30, 28, 32, 29}
-	for i := range 200 {
-		h := fmt.Sprint("h", i%3)
-		for _, al := range w.assign(want(h, 3, "p")).V4 {
-			if k := (key{al.Address, al.Seq}); seen[k] {
-				t.Fatalf("round %d: %v again", i, k)
-			} else {
-				seen[k] = true
-			}
-		}
-		if i%2 == 0 {
-			w.releaseHandle("p")
-		}
-		if i%5 == 0 {
-			w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner(h)})
-		}
-		if i%11 == 0 {
-			if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if i%31 == 0 {
-			w.RemovePool(bg, "a")
-			if err := w.AddPool(bg, poolOf("a", "10.0.0.0/28", sizes[i/11%4])); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.check()
-	}
-}
-
-func TestWholeReservedBlocksAreNeverClaimed(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/27", 29))
-	live := w.assign(want("x", 1, "x")).V4[0]
-	held, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/29", live.Block.String()))
-	if err != nil || len(held) != 1 || held[0].Address != live.Address {
-		t.Fatalf("live addresses inside: %v, %v", held, err)
-	}
-	got := w.assign(want("h", 40, "p"))
-	for _, al := range got.V4 {
-		if set, _ := w.Operator().Reservations(bg); set.Contains(al.Address) {
-			t.Errorf("%s is reserved", al.Address)
-		}
-	}
-	for _, b := range w.blocksOf("h") {
-		if set, _ := w.Operator().Reservations(bg); set.ContainsPrefix(b) {
-			t.Errorf("block %s is reserved", b)
-		}
-	}
-	// An owned block that is reserved is passed over; a named address is not.
-	if got := w.assign(want("x", 1, "y")); len(got.V4) != 0 {
-		t.Errorf("from its reserved block: %v", got.V4)
-	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "named"}}); err != nil {
-		t.Errorf("by name: %v", err)
-	}
-	w.check()
-}
-
-func TestRangesOfAPool(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/26", 28)
-	p.Ranges = append(ranges("10.0.0.16/30").Ranges(), ranges("10.0.0.40/31").Ranges()...)
-	w := newWorld(t, alloc.Config{}, p)
-	got := w.assign(want("h", 10, "p"))
-	var as []string
-	for _, al := range got.V4 {
-		as = append(as, al.Address.String())
-	}
-	slices.Sort(as)
-	if s := strings.Join(as, " "); s != "10.0.0.16 10.0.0.17 10.0.0.18 10.0.0.19 10.0.0.40 10.0.0.41" {
-		t.Errorf("assigned %s", s)
-	}
-	us, err := w.Utilization(bg)
-	if u := us[0]; err != nil || u.Used.Lo != 6 || u.Reserved.Lo != 58 || u.Available.Lo != 0 || u.Capacity.Lo != 64 {
-		t.Errorf("%+v, %v", u, err)
-	}
-	w.check()
-}
-
-func TestUtilizationAddsUp(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/26", 28)
-	p.Cooldown = time.Hour
-	w := newWorld(t, alloc.Config{Strict: true}, p)
-	w.Operator().SetReservations(bg, ranges("10.0.0.2/31", "10.0.0.62/31"))
-	a := want("h", 20, "p")
-	a.Head, a.Tail = 3, 1
-	got := w.assign(a).V4
-	w.ReleaseIPs(bg, alloc.Release{Address: got[0].Address}, alloc.Release{Address: got[5].Address})
-	us, err := w.Utilization(bg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := us[0]
-	if u.Used.Lo != 18 || u.Cooling.Lo != 2 || u.Capacity.Lo != 64 || u.Used.Lo+u.Cooling.Lo+u.Reserved.Lo+u.Available.Lo != 64 || len(u.Blocks) != 2 {
-		t.Errorf("%+v", u)
-	}
-	w.clock.add(2 * time.Hour)
-	rest := w.assign(want("h", 64, "q"))
-	rest2 := w.assign(want("g", 64, "q"))
-	if n := uint64(len(rest.V4) + len(rest2.V4)); n < u.Available.Lo {
-		t.Errorf("%d could be had, available were %d and 2 cooling", n, u.Available.Lo)
-	}
-	w.check()
-}
-
-// TestTakeOverOfWhatHasCooled: nobody has swept the block, or touched it, since its last address cooled.
-func TestTakeOverOfWhatHasCooled(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/28", 28)
-	p.Cooldown = 30 * time.Second
-	w := newWorld(t, alloc.Config{Strict: true}, p)
-	w.assign(want("old", 2, "p"))
-	w.releaseHandle("p")
-	for _, tt := range []struct {
-		after time.Duration
-		n     int
-	}{{29 * time.Second, 0}, {60 * time.Second, 0}, {time.Second, 1}} { // 30 s to cool and a minute to be empty
-		w.clock.add(tt.after)
-		if got := w.assign(want("new", 1, "q")); len(got.V4) != tt.n {
-			t.Errorf("%v later: %v, want %d", tt.after, got, tt.n)
-		}
-		w.check()
-	}
 }

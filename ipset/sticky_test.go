@@ -67,51 +67,6 @@ func TestStickyAtRandom(t *testing.T) {
 	}
 }
 
-// TestStickyKeepsTheOtherFamily: a call for one family leaves what the handle had of the other.
-func TestStickyKeepsTheOtherFamily(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "2001:db8::/124", 124))
-	ask := func(handle string, num4, num6 int) alloc.Assigned {
-		a := want("h", num4, handle)
-		a.Num6, a.Sticky = num6, handle == "vm"
-		return w.assign(a)
-	}
-	ask("other", 2, 3)
-	first := ask("vm", 2, 2)
-	for _, num := range [][2]int{{2, 0}, {0, 2}, {2, 2}} {
-		w.releaseHandle("vm")
-		w.clock.add(time.Minute)
-		again := ask("vm", num[0], num[1])
-		for i, als := range [][2][]alloc.Allocation{{first.V4, again.V4}, {first.V6, again.V6}} {
-			for k := range num[i] {
-				if als[1][k].Address != als[0][k].Address {
-					t.Errorf("%v asked: %v, first %v", num, als[1], als[0])
-				}
-			}
-		}
-		w.check()
-		if n, aged := w.records(record.KindSticky), w.records(record.KindAged); n != 1 || aged != 1 {
-			t.Errorf("%d records, %d by age", n, aged)
-		}
-	}
-}
-
-// A sticky call that finds an address already held and no other writes nothing: it has reserved no room for records.
-func TestStickyWithoutPicksWritesNothing(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/31", 31))
-	held := w.assign(want("h", 1, "p")).V4[0]
-	w.assign(want("h", 1, "q"))
-	before := w.rev()
-	a := want("h", 1, "p")
-	a.Sticky, a.Addresses = true, []netip.Addr{held.Address}
-	got, err := w.AutoAssign(bg, a)
-	if err != nil || len(got.V4) != 1 || got.V4[0] != held || len(got.Short) != 1 {
-		t.Errorf("%v, %v; want %v", got, err, held)
-	}
-	if w.rev() != before {
-		t.Errorf("%d commits", w.rev()-before)
-	}
-}
-
 // TestStickyOfTwoEngines: two engines that serve one sticky handle at the same time leave one entry by age.
 func TestStickyOfTwoEngines(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))

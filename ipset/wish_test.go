@@ -71,64 +71,6 @@ func TestWish(t *testing.T) {
 	}
 }
 
-// TestWishInTheBlockOfNamedAddresses: a wish and addresses that the caller names share the block that the call makes for them, and the
-// handle holds all that it was given.
-func TestWishInTheBlockOfNamedAddresses(t *testing.T) {
-	for wish, want := range map[string]bool{"10.0.0.6": true, "10.0.0.5": false, "10.0.0.1": false, "10.0.0.9": true} {
-		w := newWorld(t, alloc.Config{}, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 29, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.14")}})
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Addresses: []netip.Addr{ip("10.0.0.5"), ip("10.0.0.7")}, Claim: alloc.Claim{Handle: "a"}, Wish: ip(wish)})
-		if err != nil || len(got.V4) != 4 {
-			t.Fatalf("wish %s: %v, %v", wish, got, err)
-		}
-		given := map[netip.Addr]bool{}
-		for _, al := range got.V4 {
-			given[al.Address] = true
-			if now, err := w.Lookup(bg, al.Address); err != nil || now.Handle != "a" {
-				t.Errorf("wish %s: %s was given: %v, %v", wish, al.Address, now, err)
-			}
-		}
-		if len(given) != 4 || want && !given[ip(wish)] {
-			t.Errorf("wish %s: %v", wish, given)
-		}
-		w.check()
-	}
-}
-
-// TestStickyRemembersNamedAddresses: a call with Sticky remembers what it gives, named by the caller or not.
-func TestStickyRemembersNamedAddresses(t *testing.T) {
-	h := alloc.HostOwner("dhcp")
-	for name, give := range map[string]func(e *Engine, c alloc.Claim) error{
-		"AssignIP": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AssignIP(bg, alloc.AssignIPArgs{Owner: h, Address: ip("10.0.0.77"), Claim: c, Sticky: true})
-			return err
-		},
-		"Addresses": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c, Sticky: true})
-			return err
-		},
-		"Offer": func(e *Engine, c alloc.Claim) error {
-			c.TTL = time.Minute
-			_, err := e.Offer(bg, alloc.AssignArgs{Owner: h, Addresses: []netip.Addr{ip("10.0.0.77")}, Claim: c})
-			return err
-		},
-		"Wish": func(e *Engine, c alloc.Claim) error {
-			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: h, Num4: 1, Wish: ip("10.0.0.77"), Claim: c, Sticky: true})
-			return err
-		},
-	} {
-		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 24))
-		if err := give(w.Engine, alloc.Claim{Handle: "c"}); err != nil {
-			t.Fatal(name, err)
-		}
-		w.releaseHandle("c")
-		got, err := w.Offer(bg, alloc.AssignArgs{Owner: h, Num4: 1, Claim: alloc.Claim{Handle: "c", TTL: time.Minute}})
-		if err != nil || got.V4[0].Address != ip("10.0.0.77") {
-			t.Errorf("%s: had 10.0.0.77, and is offered %v, %v", name, got.V4, err)
-		}
-		w.check()
-	}
-}
-
 // TestWishWhoseStoreFails: an assignment that one failed call of the store ends while it makes the block of the wish returns that error
 // and assigns nothing.
 func TestWishWhoseStoreFails(t *testing.T) {
