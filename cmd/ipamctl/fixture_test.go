@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +21,16 @@ import (
 // noon is the time of the tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// call runs the program in this process.
+// progressLine is what progress says, which depends on how busy the machine is.
+var progressLine = regexp.MustCompile(`(?m)^ipamctl: [a-z ]+, \d+ s\n`)
+
+// call runs the program in this process, and leaves out what progress says.
 func call(t *testing.T, env map[string]string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	a := &app{stdin: strings.NewReader(env["stdin"]), stdout: &out, stderr: &errs, getenv: func(k string) string { return env[k] }, now: func() time.Time { return noon }}
 	status = a.run(t.Context(), args)
-	return status, out.String(), errs.String()
+	return status, out.String(), progressLine.ReplaceAllString(errs.String(), "")
 }
 
 // newBolt returns the name of a new store in a file, filled by fill.

@@ -309,15 +309,17 @@ func TestEveryRequestFailsOnce(t *testing.T) {
 func TestObjectInForceStaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObjects(t, clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22}"))
+		var refuse atomic.Bool
+		var patches atomic.Int32
+		o.client.PrependReactor("patch", "clustercidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return refuse.Load() && patches.Add(1) == 1, nil, apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("another version"))
+		})
 		o.start()
 		o.api.nodesLoaded()
 		if as, err := o.api.allocator.Allocate(nodeipam.Node{Name: "n"}); err != nil {
 			t.Fatal(as, err)
 		}
-		var patches atomic.Int32
-		o.client.PrependReactor("patch", "clustercidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return patches.Add(1) == 1, nil, apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("another version"))
-		})
+		refuse.Store(true)
 		u := o.get("", "a")
 		u.SetFinalizers(nil)
 		if _, err := o.client.Resource(entryResources[0]).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
