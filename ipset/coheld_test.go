@@ -506,3 +506,28 @@ func TestIPsByShare(t *testing.T) {
 		}
 	}
 }
+
+// A release of several shared addresses, which empties a block of nobody, deletes the block.
+func TestSharedAddressesLeaveTogether(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
+	var all []alloc.Release
+	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		for _, handle := range []string{"x", "y"} {
+			claim := alloc.Claim{Handle: handle, Share: alloc.Share{Max: 2}}
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner("h"), Claim: claim}); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, alloc.Release{Address: ip(a), Guard: alloc.Guard{Handle: handle}})
+		}
+	}
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ReleaseIPs(bg, all...); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.records(record.KindBlock); n != 0 {
+		t.Errorf("%d blocks are left", n)
+	}
+	w.check()
+}
