@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -112,4 +113,13 @@ func TestVirtualOwnersAreReleasedToo(t *testing.T) {
 		t.Errorf("released %v, %v, %d records of owners left, %d of former ones", released, err, w.records(record.KindOwner), w.former())
 	}
 	w.check()
+}
+
+// What is smaller than a block of its pool cannot be claimed, and the reason matches ErrInvalid.
+func TestClaimOfAPartOfABlock(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.16/29"), alloc.HostOwner("h"))
+	if err != nil || len(claimed) != 0 || len(failed) != 1 || !errors.Is(failed[0].Err, ipalloc.ErrInvalid) {
+		t.Errorf("%v, %v, %v", claimed, failed, err)
+	}
 }
