@@ -43,16 +43,16 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
 	seed := e.draw(set...)
-	var resized []string
+	var made *pool.Catalog
 	change := func(_ *txn.Txn, c *pool.Catalog) error {
-		resized = nil
+		made = c
 		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
 		for _, p := range set {
 			var err error
 			if i := slices.IndexFunc(c.Pools, func(q pool.Pool) bool { return q.Name == p.Name }); i < 0 {
 				err = add(c, p, seed)
 			} else if c.Pools[i].Differs(p) != "" {
-				err = update(c, i, p, seed, &resized)
+				err = update(c, i, p, seed)
 			}
 			if err != nil {
 				return err
@@ -73,7 +73,11 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	} else {
 		err = e.Change(ctx, "change", change)
 	}
-	return e.thenDrop(ctx, err, &resized)
+	names := make([]string, len(set))
+	for i := range set {
+		names[i] = set[i].Name
+	}
+	return e.thenDrop(ctx, err, &made, names...)
 }
 
 // changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin

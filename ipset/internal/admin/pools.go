@@ -134,30 +134,27 @@ func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	var resized []string
+	var made *pool.Catalog
 	err = e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
-		resized = nil
+		made = c
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
-		return update(c, i, p, seed, &resized)
+		return update(c, i, p, seed)
 	})
-	return e.thenDrop(ctx, err, &resized)
+	return e.thenDrop(ctx, err, &made, p.Name)
 }
 
-// thenDrop deletes the empty blocks of former sizes of pools that have been resized without an error. Those in use go with their last
-// address.
-func (e *Admin) thenDrop(ctx context.Context, err error, resized *[]string) error {
-	if err != nil || len(*resized) == 0 {
-		return err
-	}
-	c, err := e.ReadCatalog(ctx)
+// thenDrop deletes the empty blocks of former sizes of pools that a change has left in a catalog, if it ended without an error. Those in
+// use go with their last address.
+func (e *Admin) thenDrop(ctx context.Context, err error, made **pool.Catalog, names ...string) error {
 	if err != nil {
 		return err
 	}
+	c := *made
 	var drained []netip.Prefix
-	for _, name := range *resized {
+	for _, name := range names {
 		i := c.ByName(name)
 		if i < 0 || len(c.Pools[i].Draining) == 0 {
 			continue
@@ -223,8 +220,8 @@ func add(c *pool.Catalog, p pool.Pool, seed uint64) error {
 	return nil
 }
 
-// update replaces pool i of a catalog, and notes its name if that has blocks of another size then.
-func update(c *pool.Catalog, i int, p pool.Pool, seed uint64, resized *[]string) error {
+// update replaces pool i of a catalog.
+func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	was := c.Pools[i].Prefix
 	if p.Prefix.Bits() > was.Bits() || !p.Prefix.Contains(was.Addr()) {
 		return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.Invalid("Prefix", "a pool can grow and not shrink or move")})
@@ -235,9 +232,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64, resized *[]string)
 	p.Seed, p.BlockBits = cmp.Or(p.Seed, c.Pools[i].Seed), cmp.Or(p.BlockBits, c.Pools[i].BlockBits)
 	next := seeded(p, seed)
 	next.Draining = nil // adopt notes those that blocks still have
-	if next.Drain(c.Pools[i].BlockBits); len(next.Draining) > 0 {
-		*resized = append(*resized, p.Name)
-	}
+	next.Drain(c.Pools[i].BlockBits)
 	c.Pools[i] = next
 	return nil
 }
@@ -302,7 +297,9 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 // MergePools carries out the call of that name.
 func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
+	var made *pool.Catalog
 	err := e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
+		made = c
 		if len(parts) == 0 {
 			return cause.Invalid("parts", "no pools to merge")
 		}
@@ -343,7 +340,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
-	return e.thenDrop(ctx, err, &[]string{name})
+	return e.thenDrop(ctx, err, &made, name)
 }
 
 // union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,
