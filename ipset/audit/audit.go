@@ -1,5 +1,5 @@
-// Package audit has the values of the checks of packages ipset and prefixes: what they found wrong in the records, what would repair it,
-// and what callers say is in use.
+// Package audit declares what the checks of packages ipset and prefixes take and return: problems found in the records, the steps
+// that repair them, and the addresses that callers know to be in use.
 //
 //	report, err := engine.Operator().Check(ctx, inUse) // of audit.InUse, or nil
 //	for _, p := range report.Problems {
@@ -75,14 +75,14 @@ func (p Problem) String() string {
 // InUse is an address that the caller of a check says is in use.
 type InUse struct {
 	Address netip.Addr
-	// Handle, if not empty, should be the one that holds the address. Without it every holder of the address counts as using it.
+	// Handle, if not empty, is the expected holder. Without it every holder of the address counts as using it.
 	Handle string
 }
 
 // Step is one commit of a repair: it restores derived records, or releases addresses.
 type Step struct {
 	Text string
-	// Ops name the revisions that were checked. With Releases they are guards alone.
+	// Ops expect the revisions that were checked. In a step with Releases all of them are guards.
 	Ops      []store.Op
 	Releases []alloc.Release
 }

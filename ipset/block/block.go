@@ -1,5 +1,5 @@
-// Package block has the unit in which ipset hands out addresses, for programs that keep blocks themselves: a block of addresses, their
-// holders, and the order in which the free ones are handed out. It is pure: it reads no clock and no store.
+// Package block implements the unit in which ipset hands out addresses: a block of them, their holders, and the order in which
+// the free ones are handed out. It serves programs that keep blocks themselves. It is pure: it reads no clock and no store.
 //
 //	b, err := block.New(prefix, block.Options{Owner: alloc.HostOwner("node-a"), Claimed: now})
 //	als := b.AutoAssign(nil, 2, alloc.Claim{Handle: "pod-1"}, now, nil)
@@ -13,9 +13,9 @@
 //
 // # Cost
 //
-// Assigning, releasing and looking at an address cost O(1) amortised, and allocate nothing in steady state. A new block is one span of
-// its queue whatever its size; memory grows with what is held. Taking a named address out of the queue costs the spans before it, and
-// out of the cooling ones their number.
+// Assigning, releasing and looking at an address cost O(1) amortised, and allocate nothing in steady state. A new block of any
+// size is one span of its queue; memory grows with the addresses held. Assigning a named address costs O(spans before it) of the
+// queue, or O(cooling addresses) if it is cooling.
 package block
 
 import (
@@ -34,14 +34,14 @@ import (
 // Every address is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its time), or reserved
 // (one of the first or last ones, kept from assignment). Times come from the caller; [Block.Advance] applies what time alone changes.
 //
-// Not safe for concurrent use. Use [New] or [Restore] to make one; the zero value is unusable. The engine works on the same block
-// through methods that reveal what has to be written, which are not part of this package.
+// Not safe for concurrent use. Use [New] or [Restore] to make one; the zero value is unusable. The engine uses the same block
+// through further methods, which report what to write and are not part of this package.
 type Block core.Block
 
 // Options configures a new block. The zero value is a block without owner or reserved addresses.
 type Options struct {
 	Owner alloc.Owner
-	// Head and Tail addresses at the ends are reserved for the host.
+	// Head and Tail are how many addresses at the two ends are reserved for the host.
 	Head, Tail uint64
 	// Claimed is the moment at which the owner gets the block.
 	Claimed time.Time
@@ -58,11 +58,11 @@ func New(p netip.Prefix, o Options) (*Block, error) {
 	return (*Block)(b), err
 }
 
-// Restore returns a block as another system has it: free are its free addresses in the order in which they will be handed
-// out, busy those held or cooling; the cooling ones among them in the order of their release. The prefix of Allocation.Block
-// does not count. Together with the reserved ends they must be all addresses of the prefix.
+// Restore returns a block with the content that another system has. The addresses in free are handed out in that order.
+// Those in busy are held or cooling, the cooling ones in the order of their release; Allocation.Block is ignored. Free, busy
+// and reserved addresses together must be all addresses of the prefix.
 //
-// It returns the errors of [New], and [ipalloc.ErrCorrupt] for what does not fit together.
+// It returns the errors of [New], and [ipalloc.ErrCorrupt] if the arguments contradict each other.
 func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []alloc.Allocation) (*Block, error) {
 	b, err := core.Restore(p, core.Options(o), free, busy)
 	return (*Block)(b), err
@@ -118,7 +118,8 @@ func (b *Block) AutoAssign(dst []alloc.Allocation, n int, c alloc.Claim, now tim
 // Assign takes one address.
 //
 // It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
-// [ipalloc.ErrOccupied], or [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
+// [ipalloc.ErrOccupied], or [ipalloc.ErrCooling] unless the handle is the one that released it. After an error
+// nothing has changed.
 func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
 	return b.core().Assign(a, c, now)
 }
@@ -129,14 +130,14 @@ func (b *Block) Release(a netip.Addr, g alloc.Guard, now time.Time, cooldown tim
 	return b.core().Release(a, g, now, cooldown)
 }
 
-// Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
+// Renew moves the end of the handle's leases in the block to ttl after now and returns their number.
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	return b.core().Renew(handle, ttl, now)
 }
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
-// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
-// changes.
+// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder. After an
+// error nothing has changed.
 func (b *Block) SetAttributes(at netip.Addr, g alloc.Guard, active, alternate alloc.Attributes) error {
 	return b.core().SetAttributes(at, g, active, alternate)
 }
@@ -148,5 +149,5 @@ func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
 	return b.core().Advance(now, cooldown)
 }
 
-// Check verifies the block: that every address is in exactly one state, and that every count is what the addresses say.
+// Check verifies the block: that every address is in exactly one state, and that every count matches the addresses.
 func (b *Block) Check() error { return b.core().Check() }

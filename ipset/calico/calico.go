@@ -50,11 +50,11 @@ func corrupt(prefix netip.Prefix, format string, args ...any) error {
 	return &ipalloc.Error{Package: "calico", Op: "import", Prefix: prefix, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrCorrupt}
 }
 
-// Import reads a block. Addresses that cool there do so here until cooldown after their release; addresses reserved for a
-// Windows host become the block's reserved ones; a block that is empty counts as empty since its claim. An address is held for
-// the host in its attribute "node", else for the block's owner. Give the block to [ipset.Operator.ImportBlock].
+// Import reads a block. A cooling address stays cooling until cooldown after its release; addresses reserved for a Windows
+// host become the block's reserved ones; a block that is empty counts as empty since its claim. An address is held for the
+// host in its attribute "node", else for the block's owner. Give the block to [ipset.Operator.ImportBlock].
 //
-// It returns an error that is [ipalloc.ErrCorrupt] for anything that does not fit together.
+// It returns [ipalloc.ErrCorrupt] for a block that cannot be read or contradicts itself.
 func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 	var c record
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -163,10 +163,11 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 	return o, nil
 }
 
-// Export writes a block; cooldown tells when a cooling address was released.
+// Export writes a block. The release time of a cooling address is the end of its cooling minus
+// cooldown.
 //
-// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or with addresses that may
-// have several holders, for which that form has no place.
+// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or shared addresses, which
+// that form cannot express.
 func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
 	if b == nil {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Field: "b", Reason: "is nil", Err: ipalloc.ErrInvalid}

@@ -25,12 +25,11 @@ type Address struct {
 // and that no earlier set took. Without one, it takes the first free address after the
 // one it gave last, wrapping. A request does not move that position.
 //
-// It returns ErrExists if the attachment holds an address of a set, whatever is
-// requested; ErrFull; ErrOccupied, with Holder, for a requested address that is held, and
-// ErrReserved for one that is the gateway; ErrOutOfRange for requests that no set took; ErrInvalid for a
-// name, an address, or an engine without sets; ErrClosed in a closed scope; ErrCorrupt; ErrConflict and the store's
-// errors. What the attachment holds outside the sets stays held. After an error nothing
-// has changed, except that after ErrUnknownOutcome the addresses may be held: call
+// It returns ErrExists if the attachment holds an address of a set, whatever is requested; ErrFull; ErrOccupied,
+// with Holder, for a requested address that is held, and ErrReserved for one that is the gateway; ErrOutOfRange for
+// requests that no set took; ErrInvalid for a name, an address, or an engine without sets; ErrClosed in a closed
+// scope; ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds outside the sets stay
+// held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses may be held: call
 // [Engine.Del] on the same engine.
 //
 // Cost: a few records of the store for each address, however many are taken; the first Add of a network, or of a scope,

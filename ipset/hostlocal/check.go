@@ -7,8 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Check reads every record of the network in one view, computes everything derived
-// again and compares: the holder of each address, and each page. It changes nothing.
+// Check reads every record of the network in one view, recomputes the derived ones (the holder of
+// each address, and each page) and compares. It changes nothing.
 //
 // It returns ErrCorrupt with the first difference, or an error of the store. Cost:
 // linear in the records.

@@ -16,9 +16,9 @@ type Config struct {
 	// Network is the name of the network. The engine neither sees nor changes what other
 	// networks hold in the same store.
 	Network string
-	// Sets are the ranges to allocate from: an Add takes one address of each set. They
-	// may differ in every call; what was handed out before stays held. Without sets,
-	// Add and Status fail and everything else works.
+	// Sets are the ranges to allocate from: an Add takes one address of each set. They may change
+	// between calls; addresses handed out before stay held. Without sets, Add and Status fail and
+	// everything else works.
 	Sets []RangeSet
 	// Scope, such as the name of the node, names the engine's part of the network when
 	// engines of several nodes share its addresses. Boot, Leases and GC concern the
@@ -29,16 +29,15 @@ type Config struct {
 	// Boot identifies the time since the node was started, such as the content of
 	// /proc/sys/kernel/random/boot_id. It is recorded if it is not empty.
 	Boot string
-	// Leases ends every holding when the node is started again: what was added under
-	// another Boot is released. It needs Boot. Without it, an attachment holds its
-	// addresses until they are released, as in host-local.
+	// Leases ends every holding at a restart of the node: attachments added under another Boot are
+	// released. It needs Boot. Without it, an attachment holds its addresses until they are released,
+	// as in host-local.
 	Leases bool
 	// Attempts bounds how often a call tries to commit when other engines change
 	// records that it depends on; the default is 16.
 	Attempts int
-	// Wait sleeps before the retry that follows an attempt, counted from 1. The default
-	// sleeps up to a random 100 ms, from the second retry on. Calls may use it at the
-	// same time.
+	// Wait sleeps before the retry that follows an attempt, counted from 1. The default sleeps up to a
+	// random 100 ms, from the second retry on. It must be safe for concurrent use.
 	Wait func(ctx context.Context, attempt int) error
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// SetError is what an [*ipalloc.Error] of this package wraps if it concerns range sets
-// or several addresses. Numbers that do not apply are -1.
+// SetError is the error inside an [*ipalloc.Error] of this package that concerns range sets or
+// several addresses. Numbers that do not apply are -1.
 type SetError struct {
 	Set   int // the number of the range set
 	Range int // the number of the range in the set

@@ -13,12 +13,12 @@ import (
 // Range is a run of addresses of one subnet. Subnet is required; [Canonical] fills the
 // other fields if they are zero.
 type Range struct {
-	// Subnet contains the addresses. Its length goes with every address handed out.
+	// Subnet contains the addresses. Every address is handed out with its prefix length.
 	Subnet netip.Prefix
-	// First and Last are the first and the last address handed out. The default of First
-	// is the address after the subnet's base; that of Last is the subnet's last address,
-	// for IPv4 the one before it. If named, they may be any address of the subnet, its
-	// base and broadcast address included.
+	// First and Last are the first and the last address handed out. The default of First is the
+	// address after the subnet's base; that of Last is the subnet's last address, for IPv4 the one
+	// before it. If set, they may be any address of the subnet, its base and broadcast address
+	// included.
 	First, Last netip.Addr
 	// Gateway is never handed out of this range. It may lie outside the subnet. The
 	// default is the address after the subnet's base.

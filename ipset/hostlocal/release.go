@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Del releases all that an attachment holds and returns it, whatever the ranges are
-// now. If the attachment holds nothing, Del releases what its container holds without
-// interface; if that is nothing either, the answer is empty.
+// Del releases and returns all addresses of an attachment, even if the ranges have changed since.
+// If the attachment holds none, Del releases those that its container holds without an interface;
+// if there are none either, the result is empty.
 //
-// It returns ErrInvalid for a name, ErrCorrupt, ErrConflict and the store's errors.
-// After an Add that ended with ErrUnknownOutcome, Del of the same engine is final: it
-// makes the lost commit fail if it has not been made yet. Cost: a few records for each
-// address held, however many are taken.
+// It returns ErrInvalid for a name, ErrCorrupt, ErrConflict and the store's errors. After an Add
+// that ended with ErrUnknownOutcome, Del of the same engine is final: unless the lost commit has
+// already been made, Del makes it fail. Cost: a few records for each address held, however many are
+// taken.
 func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) {
 	if err := who.check(); err != nil {
 		return nil, e.explain(err, "del", who)
@@ -74,15 +74,14 @@ func (t *txn) records(as []netip.Addr) (need []string) {
 	return need
 }
 
-// GC releases what is held by any attachment of the engine's scope that is not in valid,
-// and returns it, by attachment. An attachment without interface is valid if its container occurs. An
-// empty list releases everything.
+// GC releases the addresses of every attachment of the engine's scope that is not in valid, and
+// returns them by attachment. An attachment without interface is valid if valid names its container.
+// With an empty valid, GC releases everything.
 //
-// It works in steps of one commit each. After an error the earlier steps are done, and
-// their result is returned with the error: ErrInvalid for an impossible attachment in
-// valid, before anything is released; ErrCorrupt, ErrConflict and the store's
-// errors. An attachment that is added while GC runs may be released. Cost: linear in the
-// attachments.
+// It works in steps of one commit each. After an error the earlier steps are done, and their result
+// is returned with the error: ErrInvalid for an impossible attachment in valid, before anything is
+// released; ErrCorrupt, ErrConflict and the store's errors. GC can also release an attachment that
+// is added while it runs. Cost: linear in the attachments.
 func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) {
 	keep := make(map[Attachment]bool, 2*len(valid))
 	for _, a := range valid {
@@ -107,7 +106,7 @@ func (e *Engine) GC(ctx context.Context, valid []Attachment) ([]Holding, error) 
 	return freed, e.explain(err, "gc", Attachment{})
 }
 
-// Holding is an attachment with all that it holds.
+// Holding is an attachment with all its addresses.
 type Holding struct {
 	Attachment Attachment
 	Addresses  []netip.Addr

@@ -10,20 +10,21 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A network keeps headers and cursors after its last address is released, so that its sets go on where they stopped. A store
-// whose spaces come and go needs a call that deletes them too.
+// A network keeps headers and cursors after its last address is released, so that its sets continue where they stopped.
+// Remove deletes those too, for stores whose networks come and go.
 
 // Remove deletes every record of a network in which nothing is held, in all of its scopes. It is idempotent, and the network
-// may be used again. An Add at the same time either keeps Remove from deleting its scope, or begins again after it.
+// may be used again. A concurrent Add either keeps Remove from deleting its scope, or is retried afterwards.
 //
-// It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if
-// other engines were faster each time; and the store's errors. After an error positions of sets may be forgotten; repeat the
-// call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets, two commits for those that fit one.
+// It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if other
+// engines were faster each time; and the store's errors. An error may leave the positions of some sets deleted; repeat the
+// call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if one cannot
+// hold them all.
 func (e *Engine) Remove(ctx context.Context) error { return e.close(ctx, "remove", e.removeStep) }
 
 // CloseScope closes the engine's scope if no attachment of the scope holds anything: from then on, every Add and Import in
-// it, also one in flight, fails with ErrClosed until [Engine.OpenScope]. It is idempotent. Remove deletes a closed scope too,
-// and with it the fact that it was closed.
+// it, also one in flight, fails with ErrClosed until [Engine.OpenScope]. It is idempotent. Remove also deletes a closed
+// scope, which is then open again.
 //
 // It returns the errors of Remove. Cost: linear in the attachments of the network, two commits.
 func (e *Engine) CloseScope(ctx context.Context) error {

@@ -15,7 +15,7 @@ import (
 type State struct {
 	// Holdings are in the order of [Attachment.Compare].
 	Holdings []Holding
-	// Cursors are the addresses that the sets gave last, by the number of the set.
+	// Cursors are the last addresses that the sets gave, by the number of the set.
 	Cursors map[int]netip.Addr
 }
 
@@ -53,11 +53,11 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// Import adds what another allocator of the network has handed out, whatever the sets
-// are. Cursors replace those that are there. Addresses that cannot be taken over are left
-// out and returned, one error for each, with Owner and Addr: ErrOccupied, with Holder, for an
-// address that another attachment holds, ErrInvalid for an address or a name. What the
-// attachment holds already is left as it is.
+// Import adds the holdings of another allocator of the network, regardless of the sets. The given
+// cursors replace the stored ones. Import leaves out addresses that it cannot take over and returns
+// an error for each, with Owner and Addr: ErrOccupied, with Holder, for an address that another
+// attachment holds, ErrInvalid for an address or a name. Addresses that the attachment already
+// holds stay as they are.
 //
 // It works in steps of one commit each, cursors last. After an error the earlier steps
 // are done; repeating the call continues. It returns ErrCorrupt, ErrConflict and the
@@ -163,10 +163,10 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 	return left, nil
 }
 
-// Salvage returns what can be read of a network whose records are damaged, for an Import
-// elsewhere: an address is held if an attachment or its own record says so; if they differ,
-// the attachment is right. lost is the number of records that could not be used. It returns
-// ErrVersion for a record of another version, which is not damaged, and the errors of the store. Cost: linear in the records.
+// Salvage returns what can be read of a network whose records are damaged, for an Import elsewhere: an address is held if an
+// attachment or its own record says so; if they differ, the attachment's record wins. lost is the number of records that
+// could not be used. It returns ErrVersion for a record of another version, which is not damaged, and the errors of the
+// store. Cost: linear in the records.
 func (e *Engine) Salvage(ctx context.Context) (s State, lost int, err error) {
 	recs, _, err := e.store.List(ctx, e.all(0))
 	s.Cursors = make(map[int]netip.Addr)

@@ -5,8 +5,8 @@
 //	vlans, err := numbers.New(ctx, db, "vlan fabric-1", numbers.Range{First: 100, Last: 4094}, ipset.Options{})
 //	n, err := vlans.Assign(ctx, "tenant-a") // again: the same number
 //
-// A number is an address of package ipset in a space of its own, so all that [ipset.Engine] promises of addresses holds: nothing
-// is handed out twice, from several processes, after a crash and after an unknown outcome. The lowest free number comes first.
+// Each range is a space of package ipset and each number an address in it, so every guarantee of [ipset.Engine] holds: no number
+// is handed out twice, even by several processes, after a crash or after an unknown outcome. The lowest free number comes first.
 //
 // Errors are those of the engine, as [ipalloc.Error] of package numbers: they name the owner and the number. Safe for concurrent use.
 package numbers

@@ -34,8 +34,8 @@ const (
 // owner has all blocks: numbers know no hosts.
 var owner = alloc.VirtualOwner("numbers")
 
-// New returns the numbers of a range, which the store keeps under a name. A range of that name may grow and shrink; what is held
-// stays held. It returns [ipalloc.ErrInvalid] for a name that a space cannot have, and for an empty range.
+// New returns the numbers of a range, which the store keeps under name. A later New may grow or shrink the range; numbers held
+// outside it stay held. It returns [ipalloc.ErrInvalid] for a name that a space cannot have, and for an empty range.
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
 	if r.First > r.Last {
@@ -117,7 +117,7 @@ func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
 	return n.fail("occupy", of, err)
 }
 
-// Release takes back all that an owner holds, and returns it.
+// Release releases all numbers of an owner and returns them.
 func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, err error) {
 	as, err := n.e.ReleaseByHandle(ctx, of)
 	for _, a := range as {
@@ -126,7 +126,7 @@ func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, er
 	return released, n.fail("release", of, err)
 }
 
-// Owner returns who holds a number. It returns [ipalloc.ErrNotHeld] if nobody does.
+// Owner returns the owner of a number. It returns [ipalloc.ErrNotHeld] for a free one.
 func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
 	al, err := n.e.Lookup(ctx, addr(x))
 	return al.Handle, n.fail("look up", "", err)
