@@ -10,9 +10,9 @@ import (
 )
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
-// IPv4 pool serves the owner. Pools, if any are named, are the only ones that count, for what the handle holds too, and their selectors
-// do not count then. Repeating the call is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If the handle
-// holds several, it returns the first.
+// IPv4 pool serves the owner. If pools are named, only these count, also for the address that the handle holds, and their
+// selectors do not apply. Repeating the call is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If
+// the handle holds several, it returns the first.
 //
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
@@ -21,9 +21,9 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 	return a, cause.Of("assign", handle, err)
 }
 
-// AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only the rest from
-// pools of lower priority. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
-// block that it claims, searched from a place fixed by its name; then from a block of another that has been empty for at least
+// AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only the rest from pools
+// of lower priority. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
+// block that it claims, searched from a place fixed by its name; then from another owner's block that has been empty for at least
 // a minute, which it takes over; then from a block without owner, which it adopts; then, unless affinity is strict, borrowed from
 // any block with room. Limits forbid claiming, taking over and adopting, not borrowing.
 //
@@ -31,8 +31,8 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;
 // [ipalloc.ErrNotFound] for an owner or a pool that does not exist, and if no pool may serve a family; without Partial, for a
-// shortage, [ipalloc.ErrCooling] with the time, [ipalloc.ErrLimit] or [ipalloc.ErrReserved] if all pools tried have that reason
-// alone, else [ipalloc.ErrFull]; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after
+// shortage, [ipalloc.ErrCooling] with the time, [ipalloc.ErrLimit] or [ipalloc.ErrReserved] if that is the only reason of all
+// pools tried, else [ipalloc.ErrFull]; [ipalloc.ErrLimit] if one commit cannot hold the call; [ipalloc.ErrConflict] after
 // Retry.Attempts conflicts; any error of the store. If a record of Also is not at the revision that it expects, the error is
 // [ipalloc.ErrConflict] as well, without another attempt, and [store.ConflictKey] names the record. After
 // [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat with the same Request, or release by handle on the
@@ -49,26 +49,27 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // does. If the handle already holds the address,
 // AssignIP returns the allocation as it is.
 //
-// With Claim.Share, a held address that its first holder shares under the same key gets one more holder, also from a block of
-// another owner under strict affinity. The limit is that of the first holder. A holder is added and removed in one commit.
+// With Claim.Share, a held address that its first holder shares under the same key gets one more holder, even in another
+// owner's block under strict affinity. The first holder's limit applies. A holder is added and removed in one commit.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
 // exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the
-// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its block is another owner's and affinity is strict, and
-// if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that released it;
-// [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved] for one of the Head or
-// Tail of its block, and with Automatic for one that automatic assignment leaves out; [ipalloc.ErrLimit] if the block would have to be claimed and may not be, and for a shared address that has as many
-// holders as it may have, or whose record would take more than 256 KiB or than the store takes; [ipalloc.ErrConflict],
-// [ipalloc.ErrUnknownOutcome] and other errors of the store as for AutoAssign.
+// namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its block is another owner's and affinity is
+// strict, and if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that
+// released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved] for
+// one of the Head or Tail of its block, and with Automatic for one that automatic assignment leaves out; [ipalloc.ErrLimit] if
+// the block would have to be claimed but a limit or the configuration forbids that, if a shared address has its largest number of
+// holders, and if its record would exceed 256 KiB or the store's limit; [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and
+// other errors of the store as for AutoAssign.
 func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
 	al, err := e.assign.AssignIP(ctx, a)
 	return al, cause.Of("assign IP", a.Handle, err)
 }
 
-// Offer assigns what a handle may want to keep, for the short time TTL: the addresses that it holds, else those that it had
-// last and that are free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less
-// than TTL is held for TTL. An offer that is taken is a lease: RenewIP or Renew moves its end. One that is not taken ends by
-// itself, and its addresses then cool for the Cooldown of their pool.
+// Offer assigns addresses to a handle for a short time, the TTL: those that it holds, else those that it had last and that are
+// free, else others. It is AutoAssign with Existing and Sticky, and an address that the handle holds for less than TTL is held
+// for TTL. To accept an offer, move its end with RenewIP or Renew. An offer that is not accepted ends by itself, and its
+// addresses then cool for the Cooldown of their pool.
 //
 // Errors as for AutoAssign; [ipalloc.ErrInvalid] without TTL or handle, and with a Request.
 func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
@@ -76,9 +77,9 @@ func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned,
 	return got, cause.Of("offer", a.Handle, err)
 }
 
-// EnsureBlock makes sure that an owner has a block in one of the pools that may serve the arguments, and returns the owner's
-// blocks there, which need not have room. Without any it claims one, as AutoAssign would, and assigns no address. Num4 and Num6
-// say which families; their values do not count.
+// EnsureBlock makes sure that an owner has a block in one of the pools that serve the arguments, and returns the owner's blocks
+// there, which need not have room. If there is none it claims one, as AutoAssign would, and assigns no address. A family counts
+// if its Num4 or Num6 is above 0, regardless of the number.
 //
 // Errors as for AutoAssign, nothing claimed; [ipalloc.ErrLimit] if a block is free but a limit forbids the
 // owner to claim it, and the error of a shortage if no block is free.
@@ -87,12 +88,13 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 	return blocks, cause.Op("ensure block", err)
 }
 
-// Explain says of every pool what it would do for AutoAssign with these arguments if it were the only one, in the order in which
-// pools are tried: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request, Addresses and
-// Also do not count, and a Wish counts in its own pool. Nothing is written. The pools are looked at one after the other, so the answer is no consistent snapshot.
+// Explain returns, for every pool in the order in which pools are tried, what AutoAssign with these arguments would do if that
+// pool were the only one: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request,
+// Addresses and Also are ignored, and a Wish applies to its own pool. Nothing is written. The pools are examined one after the
+// other, so the result is no consistent snapshot.
 //
-// Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; those of the
-// store. Cost: that of a [Engine.DryRun] for each pool that qualifies.
+// Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; the
+// store's. Cost: a [Engine.DryRun] for each pool that qualifies.
 func (e *Engine) Explain(ctx context.Context, a alloc.AssignArgs) ([]alloc.Explanation, error) {
 	rows, err := e.assign.Explain(ctx, a, func() *assign.Assigner { return e.DryRun().assign })
 	return rows, cause.Of("explain", a.Handle, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
-// first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
-// addresses of a handle go together or not at all. Those without handle are never touched.
+// Collector finds addresses that are held but not in use, and releases them. An address becomes a candidate when it is first
+// seen leaked, and is confirmed after it has been leaked for the grace period; when it is seen alive, the period starts over.
+// All addresses of a handle are released together or not at all. Addresses without handle are never touched.
 //
 // A Collector remembers only candidates. It is not safe for concurrent use.
 type Collector struct{ room *release.Collector }
@@ -26,8 +26,8 @@ func (c *Collector) Candidates() int { return c.room.Candidates() }
 
 // Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
-// sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
-// store that ended it.
+// sequence number, so an address that has another holder by then stays held. Collect returns the addresses that it released,
+// and the store's error if one ended it.
 func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	if live == nil {
 		return nil, cause.Op("collect", cause.Invalid("live", "is nil"))

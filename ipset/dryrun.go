@@ -6,30 +6,31 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// DryRun returns an engine whose calls answer what those of e would, and write nothing. What its calls change is kept in memory,
-// so several calls in a row answer what the same calls of e would:
+// DryRun returns an engine whose calls return what those of e would, and write nothing. Their changes are kept in memory, so a
+// series of calls returns what the same series on e would:
 //
 //	plan := engine.DryRun()
 //	_, _, err := plan.RemoveHost(ctx, alloc.HostOwner("node-a"))            // what if node-a went away
 //	address, err := plan.Assign(ctx, alloc.HostOwner("node-b"), "pod-1")    // and pod-1 asked again on node-b
 //
-// The answer, errors included, is that of the real call on the records that the dry one read: until it ends, a change by another
-// engine is a conflict, and the call is repeated. Where it may differ:
+// The result, errors included, is that of the real call on the records that the dry call read. A change by another engine during
+// the dry call is a conflict, and the call is retried. The result can differ in these cases:
 //
-//   - The dry call reads the clock, and the labels of hosts, when it is made.
-//   - It draws seeds of its own for new pools in random order.
+//   - The dry call reads the clock and the labels of hosts when it is made.
+//   - It draws other seeds for new pools in random order.
 //   - It meets only the refusals that the store announces in its Limits, not a full disk or a missing permission.
-//   - An owner of more than 64 blocks is served by the engine's memory of which one had room last. The dry engine begins with
-//     the memory that e has now.
-//   - What a dry call has changed must not change in the store before the last dry call: such a call fails with
-//     [ipalloc.ErrMismatch]. Begin with another DryRun.
+//   - For an owner of more than 64 blocks an engine remembers which block had room last. The dry engine begins with the
+//     memory that e has now.
+//   - A record that a dry call has changed must not change in the store before the last dry call: later dry
+//     calls then fail with [ipalloc.ErrMismatch]. Begin with a new DryRun.
 //
-// A dry call costs the reads of the real one, without what the cache of e saves, and one read in place of each commit. It holds no
-// lock of e. If a commit of e has an unknown outcome, the first dry call settles it, as every call of e would; nothing else is
-// written. [Engine.InSpace] of the dry engine returns a dry engine, which shares what both change. [Engine.Follow] and
+// A dry call costs the reads of the real one without the cache of e, and one read in place of each commit. It holds no lock of e.
+// If a commit of e has an unknown outcome, the first dry call settles it, as every call of e would; nothing else is written.
+// [Engine.InSpace] of the dry engine returns another dry engine, and the two share their changes. [Engine.Follow] and
 // [Engine.Changes] of the dry engine deliver the commits of the store, not those of the dry calls.
 //
-// Safe for concurrent use, also beside e. The dry engine needs no end; its memory is that of an engine and of what its calls wrote.
+// Safe for concurrent use, also beside e. A dry engine need not be closed; it takes the memory of an engine and of the changes of
+// its calls.
 func (e *Engine) DryRun() *Engine {
 	d, err := New(store.NewOverlay(e.spaces.db), e.spaces.options)
 	if err != nil {

@@ -40,20 +40,20 @@ type Options struct {
 	Skew time.Duration
 	// Rand draws the waits between retries and the seeds of pools; by default the process's generator.
 	Rand rand.Source
-	// Labels returns the labels of an owner, a host or a virtual one, by which [alloc.Pool].Nodes selects it, and false for an owner
-	// that does not exist. Without it all owners exist and have no labels. It is called without a lock held and must not block
-	// for long. The map must not change after it was returned.
+	// Labels returns the labels of an owner, a host or a virtual owner, for [alloc.Pool].Nodes, and false for an owner that does not
+	// exist. Without it all owners exist and have no labels. It is called without a lock held and must not block for long. The map
+	// must not be modified after it is returned.
 	Labels func(alloc.Owner) (labels map[string]string, ok bool)
 	// Retry says how conflicts with other engines are retried.
 	Retry Retry
 	// Cache is the number of records of each kind that the engine caches, 8,192 by default, and about twice as many at most. Set it
-	// to the number of hosts that take turns at one engine: an assignment for a host whose records have left the cache reads twice,
-	// first the owner's record, then its blocks.
+	// to the number of hosts that one engine serves: an assignment for a host whose records have left the cache reads twice, first
+	// the owner's record, then its blocks.
 	Cache int
 }
 
 // Engine assigns addresses on a store. [New] makes one. Any number of engines, in any number of processes, may work on one
-// store. Safe for concurrent use. [Engine.Follow] keeps its cache fresh where others change what it serves.
+// store. Safe for concurrent use. [Engine.Follow] keeps its cache fresh if other engines serve the same hosts.
 //
 // # Calls
 //
@@ -69,10 +69,10 @@ type Options struct {
 //
 // # Blocks without owner
 //
-// The commit that writes a block without owner as empty deletes it, such as a release of its last address. Where the last lease or
-// cooldown ends by time, the next Sweep writes that, a call that meets the block, or an assignment that looks beyond its owner's
-// blocks: it first writes what has ended in its pools, and so gives the address that it would give after a Sweep. Until then the
-// block is listed.
+// A block without owner is deleted by the commit that empties it, such as the release of its last address. If its last lease or
+// cooldown ends by time, the next Sweep deletes it, or a call that reads the block, or an assignment that looks beyond its
+// owner's blocks. Such an assignment first writes all ends of leases and cooldowns in its pools, so it gives the address that it
+// would give after a Sweep. Until then the block is listed.
 //
 // # An unknown outcome
 //
@@ -80,8 +80,8 @@ type Options struct {
 // been made. Then:
 //
 //   - Repeat [Engine.Assign], or AutoAssign with Existing: they return what the handle holds.
-//   - Repeat AutoAssign or AssignIP with its request key. It returns what of the first answer is still held and assigns the rest.
-//     [Operator.Sweep] forgets the key after a day.
+//   - Repeat AutoAssign or AssignIP with its request key. The repetition returns the addresses of the first answer that are still
+//     held and assigns the rest. [Operator.Sweep] forgets the key after a day.
 //   - Otherwise release by handle, on the same engine.
 //
 // # Cost
@@ -97,10 +97,9 @@ type Options struct {
 //	Check                              O(n), in pages; memory O(blocks + what is wrong)
 //	Collect                            O(n), in pages; memory O(what is not in use)
 //
-// Callers of one engine are combined: while a commit is in flight, calls that arrive wait
-// and go into the next one together, as many as fit. One engine has one commit in flight;
-// many engines may share one store. A call whose caller gives up before it is part of a
-// commit is not carried out.
+// Callers of one engine are combined: while a commit is in flight, calls that arrive wait and go into the next
+// one together, as many as fit. One engine has one commit in flight; many engines may share one store. A call
+// whose context ends before the call is part of a commit is not carried out.
 //
 // # Clocks
 //
@@ -118,23 +117,21 @@ type Options struct {
 // The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch of its free addresses, and every commit
 // in the block writes it: 72 KB after 25,000 of 50,000 addresses were released in random order. Where it would be longer than a
 // value of the store may be, releases there fail with [ipalloc.ErrLimit]: from some 165,000 stretches on in etcd with values of
-// 500 KB. Choose smaller blocks for so many addresses.
+// 500 KB. Use smaller blocks for that many addresses.
 //
 // The pools are one record: 10,000 with as many reserved ranges take some 260 KB, which a
 // change of a pool rewrites and an engine reads again, 5 ms of work. Other calls do not
 // depend on their number.
 //
-// A store takes 2^24 changes by which a pool gets addresses or another block size while its
-// family has, or had, blocks of other sizes: one a minute for 31 years. Then such a change fails
-// with [ipalloc.ErrLimit], and all else goes on. Other changes of pools do not count. What is
-// left of hosts, blocks and pools that are gone is 64 records for each block size.
+// A store takes 2^24 changes by which a pool gets addresses or another block size while its family has, or had,
+// blocks of other sizes: one a minute for 31 years. Then such a change fails with [ipalloc.ErrLimit], and all
+// else goes on. Other changes of pools do not count. Removed hosts, blocks and pools leave 64 records for each
+// block size behind.
 //
-// A reserved range is passed over in one step, however large it is. A free block that is
-// wholly reserved keeps its page from being full, so the search for another block in an
-// otherwise full pool reads one page for each such hole. Blocks that have been empty for
-// less than a minute, or have only cooling addresses, are passed over by their index
-// records, 64 to a list. A pool in another one is passed over in one step, pools side by
-// side together.
+// A reserved range is passed over in one step, however large it is. A free block that is wholly reserved keeps
+// its page from counting as full, so the search for a block in an otherwise full pool reads one page for each
+// such block. Blocks that have been empty for less than a minute, or have only cooling addresses, are passed
+// over by their index records, 64 to a list. A nested pool is passed over in one step, adjacent ones together.
 type Engine struct {
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it

@@ -10,8 +10,8 @@ import (
 )
 
 // Hosts returns a report for every owner of a block and every borrower, those with the most addresses in use first, then by name.
-// It reads the records of all blocks and of borrowed addresses, not those of the others: O(blocks + borrowed addresses). Like
-// Utilization it is no consistent snapshot.
+// It reads the records of all blocks and of borrowed addresses, not of other addresses: O(blocks + borrowed addresses). Like that
+// of Utilization, the result is no consistent snapshot.
 func (e *Engine) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 	hosts, err := e.query.Hosts(ctx)
 	return hosts, cause.Op("hosts", err)
@@ -31,19 +31,18 @@ func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 	return blocks, cause.Op("blocks of", err)
 }
 
-// Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads index
-// records alone, a page at a time: the cost is the number of borrowed addresses. No snapshot.
+// Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads only
+// index records, a page at a time, so the cost is the number of borrowed addresses and the result is no consistent snapshot.
 func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
 	return cause.Each("borrowings", o.e.query.Borrowings(ctx))
 }
 
-// ClaimAffinity gives an owner every block in the part of a prefix that lies in a pool: blocks that do not exist are
-// made, those without owner are adopted, those of others, those beyond a limit and those of a disabled pool fail, and those
-// the owner has count as claimed. One commit per block; an interrupted claim is resumed by repeating it.
+// ClaimAffinity gives an owner every block in the part of a prefix that lies in a pool. It makes missing blocks and adopts
+// those without owner; the owner's own count as claimed. Blocks of other owners, beyond a limit or of a disabled pool are
+// failures in the result. One commit per block; repeat an interrupted claim to resume it.
 //
-// It returns [ipalloc.ErrInvalid] for an owner or a prefix that cannot be, [ipalloc.ErrNotFound] if no pool overlaps the
-// prefix, ipalloc.ErrLimit for more
-// than 65,536 blocks; or an error of the store and what was done so far.
+// It returns [ipalloc.ErrInvalid] for an impossible owner or prefix, [ipalloc.ErrNotFound] if no pool overlaps the
+// prefix, ipalloc.ErrLimit for more than 65,536 blocks; or an error of the store, with the blocks claimed so far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []alloc.ClaimFailure, err error) {
 	claimed, failed, err = e.release.ClaimAffinity(ctx, p, o)
 	return claimed, failed, cause.Op("claim affinity", err)
@@ -52,9 +51,9 @@ func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owne
 // DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
 // others, and blocks larger than the prefix, are not touched. It returns the blocks taken.
 //
-// Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for a prefix that cannot be; [ipalloc.ErrNotFound] for a pool that
-// does not exist; with OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after the others; those of the store. Steps of a few blocks
-// each.
+// Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for an impossible prefix; [ipalloc.ErrNotFound] for a pool
+// that does not exist; with OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after all others were taken; the store's. It
+// works in steps of a few blocks each.
 func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks []netip.Prefix, err error) {
 	switch {
 	case (a.Owner == alloc.Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix != (netip.Prefix{}):

@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Lookup returns the allocation of an address as it is in the store. Of a shared one it is that of the first holder, and
+// Lookup returns the allocation of an address as it is in the store. For a shared address it is the first holder's;
 // [alloc.Allocation.Holders] yields all. It returns [ipalloc.ErrNotHeld] for an address that is not held,
 // [ipalloc.ErrCooling] with the allocation for a cooling one, and [ipalloc.ErrInvalid]. One round trip.
 func (e *Engine) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, error) {
@@ -24,10 +24,10 @@ func (e *Engine) IPsByHandle(ctx context.Context, handle string) ([]alloc.Alloca
 	return held, cause.Of("IPs by handle", handle, err)
 }
 
-// IPsByAttribute returns the addresses whose active attributes have a value under a key, in address order, of an address with
-// several holders those of them that have it. It finds addresses of pools whose [alloc.Pool].Index lists the key. Values
-// of more than 1,024 bytes, or with a NUL byte, are not found. Errors: [ipalloc.ErrInvalid] for a key that cannot be indexed; those
-// of the store. Cost: two round trips, and the number of addresses found.
+// IPsByAttribute returns the allocations whose active attributes have a value under a key, in address order; for a shared address
+// those of the holders that have it. It finds addresses only in pools whose [alloc.Pool].Index lists the key. Values of more than
+// 1,024 bytes, or with a NUL byte, are not found. Errors: [ipalloc.ErrInvalid] for a key that cannot be indexed; the store's.
+// Cost: two round trips, and the number of addresses found.
 func (e *Engine) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {
 	held, err := e.query.IPsByAttribute(ctx, key, value)
 	return held, cause.Op("IPs by attribute", err)

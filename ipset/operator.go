@@ -52,26 +52,27 @@ func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live 
 	return live, cause.Op("set reservations", err)
 }
 
-// Drain disables a pool and returns the allocations of its addresses that are still held. It reads those of the pools in it, too.
-// It returns [ipalloc.ErrNotFound] if there is no such pool.
+// Drain disables a pool and returns the allocations of its addresses that are still held. It also reads, but does not return, the
+// addresses of pools nested in it. It returns [ipalloc.ErrNotFound] if there is no such pool.
 func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocation, err error) {
 	held, err = o.e.admin.Drain(ctx, name)
 	return held, cause.Op("drain", err)
 }
 
-// SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0,
-// a-1 and so on. Blocks stay where they are; nothing but the catalog is written. MergePools of the parts is the inverse: the same
-// addresses can be assigned and named before, in between and afterwards; of a Subnet, as Ranges without its ends.
+// SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0, a-1 and so
+// on. Blocks stay where they are; nothing but the catalog is written. MergePools of the parts is the inverse. The same addresses
+// can be assigned and named before, in between and afterwards; for a Subnet, the parts have Ranges without its ends.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for more than 8 bits or less than 1 and if a
-// part would be smaller than a block, and [ipalloc.ErrExists] if a name is taken or a pool in it is as large as a part or
-// larger. A block larger than a part stops it, too.
+// part would be smaller than a block, also one of a former size, and [ipalloc.ErrExists] if a name is taken or a pool in it is
+// as large as a part or larger.
 func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 	return cause.Op("split pool", o.e.admin.SplitPool(ctx, name, bits))
 }
 
-// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first and the ranges of all. Blocks stay
-// where they are; those of another size than the first pool's drain. A pool and pools in it can be merged; other pools in them stay.
+// MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first and the
+// ranges of all. Blocks stay where they are; those of another size than the first pool's drain. A pool can be merged with pools
+// in it; other nested pools stay.
 //
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one
 // prefix, and [ipalloc.ErrExists] if another pool has the name.
@@ -120,9 +121,9 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 // forgets old request keys and sticky handles. Call it every minute or so from one engine. Many blocks go into one commit, as many as
 // the store's limits allow; repeat a sweep that was interrupted.
 //
-// Its cost follows what is due. The engine remembers the empty blocks, some 60 bytes each, and lists them again after IdleAfter;
-// a sweep with Unselected lists all of them, because their hosts' labels may have changed. Idle blocks that Keep leaves to their owners
-// cost two reads in 1,000.
+// Its cost depends on the number of blocks and keys that are due. The engine remembers the empty blocks, some 60 bytes each, and
+// lists them again after IdleAfter; a sweep with Unselected lists all of them, because their hosts' labels may have changed.
+// 1,000 idle blocks that Keep leaves to their owners cost two reads.
 func (o Operator) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
 	swept, err := o.e.release.Sweep(ctx, a)
 	return swept, cause.Op("sweep", err)

@@ -13,10 +13,10 @@ func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
 	return pools, cause.Op("pools", err)
 }
 
-// AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep theirs.
-// Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing is written,
-// so a program may add its pools at each start. A pool that has been changed since, for example by ipamctl, is [ipalloc.ErrExists]:
-// ignore the error to keep the change, or call [Engine.UpdatePool] to undo it.
+// AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep
+// theirs. Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing
+// is written, so a program may add its pools at each start. For a pool that has been changed since, for example by ipamctl,
+// AddPool fails with [ipalloc.ErrExists]: ignore the error to keep the change, or call [Engine.UpdatePool] to undo it.
 //
 // It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for a
 // nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
@@ -25,11 +25,11 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 	return cause.Op("add pool", e.admin.AddPool(ctx, p))
 }
 
-// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. A changed BlockBits
-// resizes: blocks of the old size drain, that is, keep their addresses, give none to automatic assignment, and go with the last address
-// that is released or ended by time. Those that are empty go at once; an error after the change leaves it in force.
-// A call that names an address still gets it from such a block, because the block is where its record is. Draining is kept by the
-// engine; sizes that have drained leave it with the next update.
+// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. If BlockBits changes,
+// blocks of the old size drain: they keep their addresses, automatic assignment takes none from them, and each is deleted when
+// its last address is released or ends by time. Empty ones are deleted at once; an error after the change leaves it in force. A
+// call that names an address still gets it from a draining block, because that has its record. The engine maintains Draining; the
+// next update removes sizes that have drained.
 //
 // If nothing differs, nothing is written.
 //
@@ -49,11 +49,11 @@ func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return cause.Op("remove pool", e.admin.RemovePool(ctx, name))
 }
 
-// ChangePools makes several changes of pools and reservations in one commit, so that a mirror of another system's pools has no state
-// between. If nothing differs, nothing is written.
+// ChangePools makes several changes of pools and reservations in one commit, so a mirror of another system's pools has no
+// intermediate state. If nothing differs, nothing is written.
 //
-// Errors, nothing changed: those of [Engine.AddPool] and [Engine.UpdatePool]; with IfEmpty [ipalloc.ErrInUse], with pool, address and
-// holder; [ipalloc.ErrInvalid] for a range that cannot be reserved; those of the store.
+// Errors, nothing changed: those of [Engine.AddPool] and [Engine.UpdatePool]; with IfEmpty [ipalloc.ErrInUse], with pool, address
+// and holder; [ipalloc.ErrInvalid] for a range that cannot be reserved; the store's.
 func (o Operator) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	return cause.Op("change pools", o.e.admin.ChangePools(ctx, a))
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Release gives addresses back in one commit, all or none, and writes records of the caller with it: the row of a machine goes with
-// its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling already
-// are no error, and Also is written for them too.
+// Release gives back addresses and writes records of the caller in one commit, all or none: for example the row of a machine goes
+// with its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling
+// already are no error, and Also is written for them too.
 //
 // Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if a guard does not hold; [ipalloc.ErrConflict] if a record of
 // Also is not at the revision that it expects, which [store.ConflictKey] names; [ipalloc.ErrLimit] if one commit cannot hold the

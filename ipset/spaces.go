@@ -15,16 +15,17 @@ import (
 // overlap. Everything that an engine has or does is of its own space: pools, configuration and reservations, hosts, handles,
 // request keys, queries, Follow, Check and Repair. The space without a name costs nothing.
 //
-// The engine has the options of e, and a cache of its own; Options.Now, Labels and Retry.Sleep are called by all of them at once.
-// The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record, and
-// [Operator.Spaces] lists those that do. The engine of a named space reaches that space alone: its InSpace returns e for its
-// own name, and [ipalloc.ErrInvalid] for another.
+// The engine has the options of e, and a cache of its own; engines of several spaces call Options.Now, Labels and Retry.Sleep
+// concurrently. The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record,
+// and [Operator.Spaces] lists the existing ones. The engine of a named space reaches that space alone: its InSpace returns e for
+// its own name, and [ipalloc.ErrInvalid] for another.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space
 // costs one more memory allocation, and its keys are longer by the name and two bytes; see [store.Space].
 //
 // Records of your own may lie in the same store, and in each space of it, under keys that begin with an upper-case letter. This
-// package does not read, report or remove them, and writes those that a call names in Also, in the commit of its addresses.
+// package does not read, report or remove them, and writes only those that a call passes in Also, in the commit of its
+// addresses.
 func (e *Engine) InSpace(name string) (*Engine, error) {
 	if name == e.space && name != "" {
 		return e, nil
@@ -87,11 +88,11 @@ func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 // empty blocks, and what it remembers of request keys and sequence numbers. A space of that name that is made later is a new one,
 // whose sequence numbers begin again. It succeeds for a space that does not exist.
 //
-// It returns [ipalloc.ErrInUse] if the space has a pool, an address or a record of another program, and says which; no more than
-// empty blocks is gone then. Records of others are never removed: with one that comes while the space is removed, RemoveSpace
-// returns ErrInUse, and nothing but that record is left. No assignment is lost, because everything goes on the condition that the
-// catalog is as it was without pools; the catalog goes last. If RemoveSpace is interrupted, or a pool is added meanwhile, what is
-// left is a space in order: use it, or call RemoveSpace again. It takes a commit for up to 256 records.
+// If the space has a pool, an address or a record of another program, it returns [ipalloc.ErrInUse] and names it; at most empty
+// blocks are gone then. Records of others are never removed: if one is written while the space is removed, RemoveSpace returns
+// ErrInUse, and only that record is left. No assignment is lost, because each deletion is conditional on the unchanged catalog
+// without pools, which is deleted last. If RemoveSpace is interrupted, or a pool is added meanwhile, a consistent space is left:
+// use it, or call RemoveSpace again. It takes a commit for up to 256 records.
 func (o Operator) RemoveSpace(ctx context.Context, name string) error {
 	if err := o.e.mustOwnStore("remove space"); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// Allocation is one address that is held or cooling. An address with several holders has an allocation for each: queries by address
-// return that of the first holder, queries by handle or host that of the holder asked for.
+// Allocation is one address that is held or cooling. An address with several holders has an allocation for each. Queries by
+// address return the first holder's, queries by handle or host that handle's or host's.
 type Allocation struct {
 	Address netip.Addr
 	// Block is the prefix of the block that the address is in.
@@ -83,8 +83,9 @@ func (a Allocation) Holder() string {
 // subnet. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
-// Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false for
-// an address that was not declined. Such an address is cooling, and its own holder does not get it back before its time.
+// Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false
+// for an address that was not declined. A declined address is cooling, and even its former holder does not get it back before its
+// time.
 func (a Allocation) Declined() (handle, reason string, ok bool) {
 	if !a.Cooling || a.Handle != "" {
 		return "", "", false

@@ -13,10 +13,10 @@ type AssignArgs struct {
 	Owner Owner
 	// Num4 and Num6 are how many addresses of each family.
 	Num4, Num6 int
-	// Addresses are given besides these, in the same commit: a static IPv4 address with an automatic IPv6 one. What
-	// Engine.AssignIP says of its address holds of each: reservations and ranges do not count for it, selectors count with
-	// PoolsAndSelectors alone, one that the handle holds already is given again. If one cannot be given, the call fails, also with
-	// Partial. They come first in the result. At most 64.
+	// Addresses are assigned in addition, in the same commit: for example a static IPv4 address with an automatic IPv6 one. Each
+	// is assigned as by Engine.AssignIP: reservations and ranges do not apply, selectors apply only with PoolsAndSelectors, and an
+	// address that the handle already holds is returned again. If one cannot be assigned, the call fails, even with Partial. They
+	// come first in the result. At most 64.
 	Addresses []netip.Addr
 	// Claim is the handle, the attributes and the time to live.
 	Claim
@@ -24,48 +24,48 @@ type AssignArgs struct {
 	Use Use
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
-	// Pools narrows the choice to the named pools; their selectors then do not count unless PoolsAndSelectors.
+	// Pools narrows the choice to the named pools; their selectors then apply only with PoolsAndSelectors.
 	Pools             []string
 	PoolsAndSelectors bool
 	// MaxBlocks narrows the limit of blocks per host if it is above 0.
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
 	Head, Tail uint64
-	// Partial accepts fewer addresses than asked, also where one commit does not take so many: Short of the result says why. Without
-	// it a shortage in any family is an error and nothing is assigned.
+	// Partial accepts fewer addresses than asked, also if one commit cannot hold them all; Assigned.Short says why. Without it a
+	// shortage in any family is an error and nothing is assigned.
 	Partial bool
-	// Contiguous asks for neighbouring addresses: those of a family are in one block and in a row, all or none. They come from the
-	// owner's blocks, then from one that it claims or takes over, and are never borrowed; in any Order of the pool the lowest
-	// that fit are taken. It goes without Partial and Sticky. A repeated Request whose addresses have been released in part is
-	// [ipalloc.ErrMismatch]. Cost: O(spans log spans) of the free queue for each block that is looked at.
+	// Contiguous asks for consecutive addresses: those of a family come from one block, in a row, all or none. The block is one of
+	// the owner's, or one that the owner claims or takes over; nothing is borrowed. In any Order of the pool the lowest run that
+	// fits is taken. Contiguous excludes Partial and Sticky. Repeating a Request fails with [ipalloc.ErrMismatch] if some of its
+	// addresses have been released. Cost: O(spans log spans) of the free queue for each block examined.
 	Contiguous bool
 	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
 	// and the first is a multiple of it.
 	Aligned bool
-	// Existing returns the addresses that the handle holds, of Pools if these are named, in place of assigning more. Num4 and Num6 are
-	// then ignored: a handle with addresses of one family gets none of the other. Calls with Existing for one handle give it addresses
-	// once, also when they come from several engines at the same time. Leases keep their end, also if TTL is 0: Renew moves it. It
-	// costs one round trip more, and goes without a Request.
+	// Existing returns the addresses that the handle holds, in Pools if these are named, in place of assigning more. Num4 and Num6
+	// are then ignored: a handle with addresses of one family gets none of the other. Concurrent calls with Existing for one
+	// handle assign addresses once, even on several engines. Leases keep their end, even if TTL is 0; Renew moves it. Existing
+	// costs one round trip more and excludes Request.
 	Existing bool
-	// Wish is an address that a client asks for, as in option 50 of DHCP. It is given if automatic assignment could give it, so it
-	// respects ranges, reservations, selectors and limits; otherwise another address is. It comes before what a Sticky handle had
-	// last.
+	// Wish is an address that a client asks for, as in option 50 of DHCP. It is assigned if automatic assignment could choose it,
+	// so ranges, reservations, selectors and limits apply; otherwise another address is assigned. It takes precedence over the
+	// last addresses of a Sticky handle.
 	Wish netip.Addr
-	// From asks for the next free addresses at or after an address, for a server that gives them in sequence: the lowest ones of its
-	// family that automatic assignment may give, from blocks of any owner, and none below it. Pools of one priority are searched in
-	// address order. What a Sticky handle had comes first. It goes without Addresses, Wish and Contiguous. Cost: three round trips,
-	// and one more for each 64 blocks with room that are passed over.
+	// From asks for the next free addresses at or after an address, for a server that assigns in sequence: the lowest of its family
+	// that automatic assignment may choose, from blocks of any owner, and none below From. Pools of one priority are searched in
+	// address order. The last addresses of a Sticky handle come first. From excludes Addresses, Wish and Contiguous. Cost: three
+	// round trips, and one more for each 64 blocks with room that are passed over.
 	From netip.Addr
-	// Sticky gives the handle the addresses back that it had last from a call with Sticky, named by the caller or not: those
-	// that are free. It costs one round trip more.
+	// Sticky prefers the addresses that the handle had last from a call with Sticky, named by the caller or not, if they are
+	// free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
-	// Also are records of yours that are written in the same commit, both or neither: the row of a machine with its address.
-	// Their keys begin with an upper-case letter other than L and X, those of hostlocal and prefixes, which may be guarded. They
-	// are written if anything is assigned: not where Existing finds addresses of the handle, and not by a repetition of a
-	// Request, whose first commit has written them. They are not among the arguments that a repetition must repeat.
+	// Also lists records of yours to write in the same commit, both or neither: for example the row of a machine with its
+	// address. Their keys begin with an upper-case letter. Keys with L and X, of hostlocal and prefixes, can only be guarded.
+	// Also is written only if something is assigned: not if Existing finds addresses of the handle, and not by a repeated
+	// Request, because its first commit has written it. A repeated Request may have another Also.
 	Also []store.Op
 }
 
@@ -80,9 +80,9 @@ type AssignIPArgs struct {
 	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
 	// Namespace. If it is false, no selector is applied. Pool.Manual is ignored in either case, because the address names the pool.
 	Selectors bool
-	// Automatic gives the address only if automatic assignment could give it to the owner, else the call fails: the selectors of its pool
-	// apply, its Ranges, Subnet and the reservations, and affinity. So a client gets the address that it asks for, or a refusal, as a
-	// DHCP client that restarts does. Use is then Workload by default. It goes without Share.
+	// Automatic assigns the address only if automatic assignment could choose it for the owner; otherwise the call fails. The pool's
+	// selectors, Ranges and Subnet, the reservations and affinity apply. Use it for a client that needs the address it asks for or a
+	// refusal, such as a DHCP client after a restart. Use is then Workload by default. Automatic excludes Share.
 	Automatic bool
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
@@ -90,17 +90,17 @@ type AssignIPArgs struct {
 	MaxBlocks int
 	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
 	Head, Tail uint64
-	// Sticky remembers the address for the calls with [AssignArgs].Sticky. Without it the call leaves no memory.
+	// Sticky remembers the address for calls with [AssignArgs].Sticky. Without it nothing is remembered.
 	Sticky bool
-	// Request, if not empty, names this request: a repetition returns the allocation while the handle still holds it, and
-	// assigns the address again after. The same key with other arguments is [ipalloc.ErrInvalid].
+	// Request, if not empty, names this request: a repetition returns the allocation if the handle still holds it, and
+	// otherwise assigns the address again. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
-	// Also are records of yours that are written in the same commit, as in [AssignArgs]: not if the handle has the address
-	// already, and not by a repetition of the Request.
+	// Also lists records of yours to write in the same commit, as in [AssignArgs]: not if the handle already has the
+	// address, and not by a repeated Request.
 	Also []store.Op
 }
 
-// Shortage says why a pool did not give what was asked.
+// Shortage says why a pool gave fewer addresses than asked.
 type Shortage struct {
 	Family int // 4 or 6
 	Pool   string
@@ -125,8 +125,8 @@ type Explanation struct {
 // Assigned is the result of Engine.AutoAssign.
 type Assigned struct {
 	V4, V6 []Allocation
-	// Short has one entry per pool tried in a family with fewer addresses than asked, also beside the error of a shortage. Where no
-	// pool qualifies, it has one for each pool, or for each that the call names.
+	// Short has one entry for each pool tried in a family that got fewer addresses than asked, also if the call fails for that. If
+	// no pool qualifies, it has one for each pool, or for each pool that the call names.
 	Short []Shortage
 }
 
@@ -138,8 +138,8 @@ const (
 	ReasonFull Reason = iota + 1
 	// ReasonReservedLeft: only reserved addresses are left.
 	ReasonReservedLeft
-	// ReasonDrainingLeft: blocks of a size that the pool had before are in the way. Their addresses can be assigned when they are
-	// empty.
+	// ReasonDrainingLeft: blocks of a former block size of the pool are in the way. Their addresses can be assigned once the
+	// blocks are empty.
 	ReasonDrainingLeft
 	// ReasonCoolingLeft: only cooling addresses are left.
 	ReasonCoolingLeft
@@ -147,16 +147,16 @@ const (
 	ReasonForeignLeft
 	// ReasonLimitReached: there are free blocks, and a limit or the configuration forbids claiming them.
 	ReasonLimitReached
-	// ReasonFragmented: addresses are left, and no block that the owner has or may get has so many in a row as Contiguous or
-	// Aligned asks for.
+	// ReasonFragmented: addresses are left, but no block that the owner has or may get has as many in a row as Contiguous or
+	// Aligned needs.
 	ReasonFragmented
-	// ReasonTooSmall: no block of the pool has so many addresses in a row as Contiguous asks for.
+	// ReasonTooSmall: the blocks of the pool are too small for the run that Contiguous asks for.
 	ReasonTooSmall
-	// ReasonOutsideLeft: every address that the Ranges and Subnet of the pool allow is held, and AssignIP alone gives the others.
+	// ReasonOutsideLeft: every address that the Ranges and Subnet of the pool allow is held; only AssignIP assigns the others.
 	ReasonOutsideLeft
-	// ReasonBelowFrom: every address at or after From is held, and those below it are not looked at.
+	// ReasonBelowFrom: every address at or after From is held, and those below are not searched.
 	ReasonBelowFrom
-	// ReasonCommitFull: addresses are left, and one commit of the store takes no more.
+	// ReasonCommitFull: addresses are left, but one commit of the store cannot hold more.
 	ReasonCommitFull
 
 	// The others say why a pool does not qualify.

@@ -9,10 +9,10 @@ import (
 // Change is one thing that a commit changed. The fields that its Kind does not name are zero.
 type Change struct {
 	Kind ChangeKind
-	// Address is the address of the kinds that are about one. Was and Is are its record before and after the commit, zero for none.
+	// Address is the address that changed. Was and Is are its record before and after the commit, zero for none.
 	Address netip.Addr
 	Was, Is Allocation
-	// Block is the block of the kinds that are about one, Owner its owner after the commit and Former its owner before.
+	// Block is the block that changed, Owner its owner after the commit and Former its owner before.
 	Block         netip.Prefix
 	Owner, Former Owner
 
@@ -20,9 +20,9 @@ type Change struct {
 	Reserved, FormerReserved *netipx.IPSet
 	Config, FormerConfig     *Config
 
-	// Unknown is set if the state before is not known, which happens only to the first change of a record after a start at a
-	// revision. The change is then reported as if nothing had been before, such as AddressAssigned for a renewed lease. Pools and
-	// settings are one record: all of them are reported then, as they are.
+	// Unknown is set if the state before the commit is not known, which happens only to the first change of a record after a
+	// start at a revision. The change is then reported as if there had been no record: a renewed lease, for example, as
+	// AddressAssigned. Pools and settings are one record, so all of them are then reported as they are.
 	Unknown bool
 }
 
@@ -39,8 +39,8 @@ type Commit struct {
 type ChangeKind uint8
 
 const (
-	// AddressAssigned: the address is held; Is has the holder. Was is cooling if the address was. Of an address with several
-	// holders each has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
+	// AddressAssigned: the address is held; Is has the holder. Was is set if the address was cooling. Each holder of a
+	// shared address has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
 	AddressAssigned ChangeKind = iota
 	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
 	// there is no other holder, the address is free.
@@ -51,11 +51,11 @@ const (
 	AddressCooled
 	// LeaseChanged: the holder is the same, and the lease ends at another time: it was renewed.
 	LeaseChanged
-	// AttributesChanged: the holder is the same, and its attributes are others.
+	// AttributesChanged: the holder is the same, and its attributes have changed.
 	AttributesChanged
 	// HostChanged: the holder is the same, on another host.
 	HostChanged
-	// BlockClaimed: Owner has the block. Former had it before, or is nobody.
+	// BlockClaimed: Owner got the block. Former is its owner before, the zero Owner if it had none.
 	BlockClaimed
 	// BlockOrphaned: the block has no owner. Former had it before.
 	BlockOrphaned

@@ -62,8 +62,8 @@ type Guard struct {
 type Outcome uint8
 
 const (
-	// Released means that the address was held and is now free or cooling. If it has other holders than the one that the guard
-	// names, they keep it.
+	// Released means that the address was held and is now free or cooling. Holders other than the one that the guard names
+	// keep it.
 	Released Outcome = iota
 	// WasFree means that the address was not held.
 	WasFree

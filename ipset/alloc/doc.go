@@ -1,6 +1,6 @@
-// Package alloc declares what the calls of package ipset take and return: pools and settings, the arguments and results of each call,
-// and the reasons of a shortage. They are a package of their own because the engine, the packages below it, and blocks that a
-// program keeps itself share them.
+// Package alloc declares what the calls of package ipset take and return: pools and settings, the arguments and results of each
+// call, and the reasons of a shortage. They form a separate package because the engine, the packages below it and package block
+// share them.
 //
 //	alloc.HostOwner("node-a")               the host that an address is for, or the owner of a block
 //	alloc.Claim{Handle: "pod-1"}            what a caller asks for, with attributes, lease and sharing
@@ -8,5 +8,5 @@
 //	alloc.Allocation                        what calls return
 //	alloc.Count                             a number of addresses, up to all of IPv6
 //
-// All are plain values. Zero fields mean what the comment of each says, none or the default. Text and JSON forms lose nothing.
+// All are plain values. A zero field means none or the default, as its comment says. Text and JSON forms lose nothing.
 package alloc

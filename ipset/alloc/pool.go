@@ -15,14 +15,14 @@ import (
 
 // Pool is a prefix that is divided into blocks. A zero field selects the default that its comment names.
 //
-// A pool may lie in another one, to any depth. Each address belongs to the smallest pool around it, whether or not that pool is
-// enabled, so settings and limits of the outer pool do not apply to it. A nested prefix is made of whole blocks of the pool around it.
+// A pool may lie in another one, to any depth. Each address belongs to the smallest pool that contains it, enabled or not, so
+// settings and limits of outer pools do not apply to it. A nested prefix is made of whole blocks of the pool around it.
 type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
-	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold up to
-	// 2^64 addresses. A call that changes the pool keeps it if it is 0, so a pool that grows gives all that it has: while addresses of
-	// an old block are held, no block of another size can be made where it is.
+	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold
+	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size, so a growing pool can use all its
+	// addresses: no block of another size can be made where an old block still holds addresses.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -34,40 +34,42 @@ type Pool struct {
 	// Manual restricts the pool to calls that name it.
 	Manual bool `json:"manual,omitempty"`
 	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
-	// random. The block is chosen before: the owner's blocks in address order, then a free one from a place that the owner's name
-	// fixes, with Lowest the first free block of the pool. So Lowest and Random apply to the whole pool only if it is one block. In a pool of
-	// any blocks, which may grow, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole pool. Cost: see
-	// ipset.Engine.
+	// random. The block is chosen first: the owner's blocks in address order, then a free one, searched from a place that the
+	// owner's name fixes (with Lowest: the first free block of the pool). So Lowest and Random apply to the whole pool only if it is
+	// one block. In a pool of several blocks, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole
+	// pool. Cost: see ipset.Engine.
 	Order Order `json:"order,omitempty"`
-	// Seed decides the addresses of a Random order. The call that makes the pool draws it if it is 0, from Options.Rand, so two
-	// stores do not hand out the same addresses; a call that changes the pool keeps it if it is 0. It is no secret.
+	// Seed determines the addresses of a Random order. If it is 0, the call that adds the pool draws it from Options.Rand, so
+	// two stores do not hand out the same addresses, and a call that changes the pool keeps the present one. It is not a
+	// secret.
 	Seed uint64 `json:"seed,omitempty"`
 	// Index lists up to 8 keys of attributes by which Engine.IPsByAttribute finds the addresses of the pool. An assignment writes
-	// one small record more for each of them that it has an attribute of. A key that comes or goes applies to the addresses that are
-	// assigned from then on; Operator.Reindex applies it to the others.
+	// one small record more for each of these keys that its attributes have. Adding or removing a key affects only later
+	// assignments; Operator.Reindex applies it to the addresses already held.
 	Index []string `json:"index,omitempty"`
-	// Priority puts the pool before those with a lower one, even if the owner has blocks there: an address comes from a pool of lower
-	// Priority only if no pool of a higher one that qualifies can give one. Among equals an owner's existing blocks come first,
-	// then the pools in the order of their names.
+	// Priority puts the pool before those of lower Priority: an address comes from a pool only if no qualifying pool of higher
+	// Priority can give one, even if the owner has blocks in the lower one. Among pools of equal Priority the owner's existing
+	// blocks come first, then the pools in the order of their names.
 	Priority int `json:"priority,omitempty"`
-	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes. Where all of them lie outside of the prefix, as
-	// in a part of a split pool that has none of the ranges, it takes none; AssignIP gives them.
+	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes. If all of them lie outside the prefix,
+	// as in a part of a split pool without any of the ranges, it takes none. AssignIP assigns every other address.
 	Ranges []netipx.IPRange `json:"ranges,omitempty"`
-	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; 0 is no limit but that of the [Config].
+	// MaxBlocksPerHost limits the blocks of this pool that one owner claims; if it is 0, only the limit of the
+	// [Config] applies.
 	MaxBlocksPerHost int `json:"maxBlocksPerHost,omitempty"`
 	// Subnet says that the pool is one subnet of hosts: its network and broadcast addresses, or its subnet-router anycast
 	// address for IPv6, are not assigned automatically. It has no effect on pools of one or two addresses.
 	Subnet bool `json:"subnet,omitempty"`
 	// Cooldown is how long a released address is kept from others.
 	Cooldown time.Duration `json:"-"`
-	// Draining lists the block sizes that the pool had and that blocks may still have.
+	// Draining lists the former block sizes of the pool that some blocks may still have.
 	Draining []int `json:"draining,omitempty"`
 }
 
 // poolForm is a pool in JSON.
 type poolForm Pool
 
-// MarshalJSON writes a pool as a person does: uses by name, a cooldown such as "1h", and no field that has its zero value.
+// MarshalJSON writes a pool in readable form: uses by name, a cooldown such as "1h", and no field with its zero value.
 func (p Pool) MarshalJSON() ([]byte, error) {
 	form := struct {
 		poolForm
@@ -79,7 +81,7 @@ func (p Pool) MarshalJSON() ([]byte, error) {
 	return json.Marshal(form)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no pool can be, unknown fields among it.
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for an impossible pool and for unknown fields.
 func (p *Pool) UnmarshalJSON(text []byte) error {
 	form := struct {
 		poolForm
@@ -100,7 +102,7 @@ func (p *Pool) UnmarshalJSON(text []byte) error {
 
 // Config applies to all pools. The zero value is the default.
 type Config struct {
-	// Strict forbids taking addresses from blocks of others.
+	// Strict forbids borrowing addresses from blocks of other owners.
 	Strict bool
 	// NoAutoBlocks forbids AutoAssign and AssignIP to claim blocks; it needs Strict.
 	NoAutoBlocks bool
@@ -110,14 +112,15 @@ type Config struct {
 
 // PoolChanges are changes of pools and reservations that are made together. Zero fields change nothing.
 type PoolChanges struct {
-	// Set are pools to add. One whose name exists takes its place as in Engine.UpdatePool; an equal one is left.
+	// Set lists pools to add. A pool whose name exists replaces that one as in Engine.UpdatePool; an equal pool
+	// changes nothing.
 	Set []Pool
 	// Remove names pools to remove. They are removed before those of Set are added, so a pool may get another prefix. Names of no
 	// pool are ignored.
 	Remove []string
-	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. The pools are
-	// disabled in a commit before the one that removes them; a call that was cut off leaves them so, and can be repeated.
-	// It is refused in [store.Together], because others would not see that the pools are disabled.
+	// IfEmpty refuses to remove a pool with a held address, and takes its empty blocks from their owners. One commit
+	// disables the pools, a later one removes them. An interrupted call leaves them disabled and can be repeated. IfEmpty
+	// is refused in [store.Together], because others would not see that the pools are disabled.
 	IfEmpty bool
 	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
 	Reserve, Unreserve []netipx.IPRange

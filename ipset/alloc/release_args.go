@@ -13,19 +13,20 @@ type ReleaseArgs struct {
 	Handle string
 	// Addresses are released if their guards hold.
 	Addresses []Release
-	// Also are records of yours that are written in the same commit, as in [AssignArgs].
+	// Also lists records of yours to write in the same commit, as in [AssignArgs].
 	Also []store.Op
 }
 
 // UpdateArgs are the arguments of Engine.Update.
 type UpdateArgs struct {
 	Address netip.Addr
-	// Guard names the handle, and perhaps the allocation, that must hold the address, and selects that holder of a shared
-	// address. Without it the first holder is meant.
+	// Guard names the handle, and optionally the allocation, that must hold the address; of a shared address it selects
+	// the holder. Without a Guard the first holder is updated.
 	Guard
 	// Active and Alternate replace the attributes where they are not nil.
 	Active, Alternate *Attributes
-	// Host, if not nil, becomes the host that the address is held for: the one that a virtual machine has moved to.
+	// Host, if not nil, becomes the host that the address is held for, for example after a virtual machine has
+	// moved.
 	Host *Owner
 	// Swap exchanges active and alternate before they are replaced.
 	Swap bool
@@ -62,10 +63,10 @@ type SweepArgs struct {
 
 // Swept reports what a sweep did.
 type Swept struct {
-	// Advanced is the number of blocks in which leases or cooldowns ended. Those without owner that are empty by it are deleted.
+	// Advanced is the number of blocks in which leases or cooldowns ended. Blocks without owner that became empty are deleted.
 	Advanced int
-	// Ended are the leases that this sweep ended, each as its holder had the address. A lease that an assignment met first is not among
-	// them: Engine.Changes tells of all.
+	// Ended are the allocations whose leases this sweep ended. Leases that an assignment ended first are not among them;
+	// Engine.Changes reports all.
 	Ended []Allocation
 	// Returned are the blocks that were given back.
 	Returned []netip.Prefix
@@ -85,7 +86,7 @@ type Liveness uint8
 const (
 	// Alive means that it is in use, or that the caller cannot tell.
 	Alive Liveness = iota
-	// Leaked means that it is not in use. It is released once that has held for the whole grace period.
+	// Leaked means that it is not in use. It is released after it has been so for the whole grace period.
 	Leaked
 	// Gone means that what used it no longer exists. It is released at once.
 	Gone
@@ -107,10 +108,10 @@ func (l *Liveness) UnmarshalText(text []byte) error {
 
 // DisownArgs say which blocks Engine.DisownBlocks takes from their owners.
 type DisownArgs struct {
-	// Owner selects the blocks: all that it owns, or those of them in Prefix if that is set.
+	// Owner selects all blocks that it owns, or only those in Prefix if that is set.
 	Owner  Owner
 	Prefix netip.Prefix
-	// Pool, in place of Owner and Prefix, means every block of the pool of that name, of any owner.
+	// Pool, in place of Owner and Prefix, selects every block of the pool of that name, of any owner.
 	Pool string
 	// OnlyEmpty passes over blocks in which an address is held.
 	OnlyEmpty bool

@@ -11,9 +11,9 @@ type HostReport struct {
 	// Blocks is the number of blocks that it owns. Used, Cooling and Available count their addresses, of any holder.
 	Blocks                   int
 	Used, Cooling, Available Count
-	// Borrowed is the number of addresses that it holds in blocks of others, Lent that of addresses which others hold in its own.
+	// Borrowed is the number of addresses that it holds in blocks of others, Lent the number that others hold in its blocks.
 	Borrowed, Lent int
-	// Limits are the limits of blocks that apply to it, that of the Config first.
+	// Limits are the limits of blocks that apply to it, the Config's first.
 	Limits []BlockLimit
 }
 
@@ -36,17 +36,17 @@ type Borrowing struct {
 	Block   netip.Prefix
 }
 
-// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Draining + Available for a
-// block; of a pool, too, with the addresses in no block among the last three. A pool does not count the addresses of the pools that
-// lie in it, so that the sum over all pools counts every address once.
+// Utilization counts the addresses of a pool or a block by state. Capacity = Used + Cooling + Reserved + Draining + Available. In
+// a pool, the last three include addresses in no block. A pool does not count the addresses of the pools that lie in it, so that
+// the sum over all pools counts every address once.
 type Utilization struct {
 	// Pool is empty for blocks outside every pool.
 	Pool   string
 	Prefix netip.Prefix
 	Owner  Owner // of a block
-	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept from
-	// automatic assignment: by a reservation, by the pool's ranges or for the host. Draining are free, and in a block of a size that
-	// the pool had before, or in the place of a larger block that cannot be made beside it. Available can be assigned now.
+	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept
+	// from automatic assignment: by a reservation, by the pool's ranges or for the host. Draining are free, but in a block of a
+	// former size of the pool, or where such a block keeps a larger one from being made. Available can be assigned now.
 	Capacity, Used, Cooling, Reserved, Draining, Available Count
 	Blocks                                                 []Utilization // of a pool, in address order
 	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.

@@ -95,8 +95,8 @@ func (u *Use) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalText returns what String returns, with a name quoted that is not UTF-8 or begins with a quote. It returns [ipalloc.ErrInvalid]
-// for an unknown kind.
+// MarshalText returns what String returns, but quotes a name that is not UTF-8 or begins with a quote. It returns
+// [ipalloc.ErrInvalid] for an unknown kind.
 func (o Owner) MarshalText() ([]byte, error) {
 	if o != (Owner{}) && o.Check() != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "owner", Text: fmt.Sprintf("%d:%s", o.Kind, o.Name), Err: ipalloc.ErrInvalid})
@@ -202,7 +202,7 @@ func (a Allocation) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for what no allocation can be.
+// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for an impossible allocation.
 func (a *Allocation) UnmarshalJSON(text []byte) error {
 	fail := func(err error) error {
 		return cause.Wrap(ipalloc.Error{Op: "read", Field: "allocation", Reason: err.Error(), Err: ipalloc.ErrInvalid})

@@ -1,5 +1,5 @@
-// Package enginetest runs the engine of package ipset on a store, to show that the store
-// is fit for it:
+// Package enginetest runs the engine of package ipset on a store, to show that the store fulfils the engine's
+// needs:
 //
 //	func Test(t *testing.T) {
 //		enginetest.Test(t, func(t *testing.T) store.Store { return open(t) })

@@ -10,30 +10,28 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Allocate hands out a prefix. It takes the first part of the smallest free prefix that
-// the length fits into, and the lowest of several such.
+// Allocate hands out a prefix. It takes the first part of the smallest free prefix that the length fits into,
+// the lowest if there are several.
 //
-// Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool
-// nor a holding with Children; ErrOutOfRange if Pool does not hand out that length;
-// ErrFull if no free prefix of that length is left, and Reason names the largest free one.
-// Nothing is changed then.
+// Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool nor a holding with
+// Children; ErrOutOfRange if Pool does not hand out that length; ErrFull if no free prefix of that length is
+// left, and Reason names the largest free one. After an error nothing has changed.
 //
-// It makes one commit: the holding, its index entry, and for each 6 bits between the pool
-// and the prefix at most one page.
+// It makes one commit, which writes the holding, its index entry, and at most one page for each 6 bits between
+// the pool and the prefix.
 //
-// Operations of also on records of yours are part of that commit, both or neither: a Guard, or the row of a cluster with its
+// also lists operations on records of yours for the same commit, both or neither: a Guard, or the row of a cluster with its
 // prefix. Their keys begin with an upper-case letter other than L and X. If a record is not at the revision that its operation
 // expects, the error is ErrConflict, and store.ConflictKey names the record.
 func (a *Allocator) Allocate(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
 	return a.allocate(ctx, "allocate", r, false, also)
 }
 
-// Assign returns a prefix of the requested length that the owner holds from the pool, the
-// lowest of several; if the owner holds none it allocates one as Allocate does. Concurrent
-// calls of several processes return the same prefix. It is idempotent: repeat it after an
-// error. It does not change Children, Attributes and the end of a holding that exists, and does not
-// carry out also then. The errors are those of Allocate, and with Request.New ErrExists for
-// such a holding, which InTheWay names.
+// Assign returns a prefix of the requested length that the owner holds from the pool, the lowest if it holds
+// several; if it holds none, Assign allocates one as Allocate does. Concurrent calls of several processes
+// return the same prefix. It is idempotent: repeat it after an error. If the holding exists, Assign changes
+// neither its Children, its Attributes nor its end, and ignores also. The errors are those of Allocate, and
+// with Request.New ErrExists for an existing holding, which InTheWay names.
 func (a *Allocator) Assign(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
 	return a.allocate(ctx, "assign", r, true, also)
 }
@@ -99,9 +97,9 @@ func (t *txn) record(r *Request, at netip.Prefix, above string) (record, error) 
 	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes, until}, above}, err
 }
 
-// Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool
-// already, Occupy returns the holding as it is, or ErrExists with Request.New. also is as in
-// Allocate, and is not carried out for such a holding.
+// Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool already, Occupy returns
+// the holding as it is, or ErrExists with Request.New. also is as in Allocate, and is ignored if the holding
+// exists.
 //
 // The errors are those of Allocate except ErrFull, and: ErrOutOfRange for a prefix outside
 // the pool; ErrOccupied if a part of it is held, and InTheWay and Holder name that.

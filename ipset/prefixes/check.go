@@ -21,10 +21,9 @@ type Checked struct {
 	Holdings int
 }
 
-// Check verifies all records of this package at one moment: that every record can be read,
-// that each holding has its pool and overlaps no other, and that the index and the pages
-// are what the holdings say. It reads everything into memory, some 500 bytes a holding.
-// Problems are in the report, not in the error.
+// Check verifies all records of this package at one moment: that every record can be read, that each holding
+// has its pool and overlaps no other, and that the index and the pages agree with the holdings. It reads
+// everything into memory, some 500 bytes a holding. Problems are in the report, not in the error.
 func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	c, err := a.check(ctx)
 	if err != nil {
@@ -33,10 +32,10 @@ func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	return &c.Checked, nil
 }
 
-// Repair restores the index and the pages, one commit for each record, and returns what
-// Check found before. It is safe while others write: a record that changes meanwhile is
-// looked at again. It fails with ErrCorrupt, and changes nothing, while the report has a
-// problem of another kind, because a page could then declare a held prefix free.
+// Repair restores the index and the pages, one commit for each record, and returns what Check found before. It
+// is safe while others write: a record that changes meanwhile is examined again. If the report has a problem of
+// another kind, Repair fails with ErrCorrupt and changes nothing, because a page could then declare a held
+// prefix free.
 func (a *Allocator) Repair(ctx context.Context) (*Checked, error) {
 	call := ipalloc.Error{Op: "repair"}
 	var first *Checked

@@ -20,10 +20,10 @@
 // from the lowest if there are several, as with cidrset.Set.AllocatePrefix. Free
 // neighbours merge into one free prefix at once, so releases restore the larger prefixes.
 //
-// [Allocator.Assign] is the call for a controller: it returns what the owner holds or
-// allocates it, however often it is repeated. [Allocator.Occupy] takes a prefix that the
-// caller names; [Allocator.Fits] returns what the next call would return. With
-// [Request].New, Assign and Occupy fail with ErrExists if the owner holds the prefix already.
+// [Allocator.Assign] is the call for a controller: it returns the prefix that the owner holds, or allocates
+// one, and can be repeated. [Allocator.Occupy] takes a prefix that the caller names; [Allocator.Fits] returns
+// what the next call would return. With [Request].New, Assign and Occupy fail with ErrExists if the owner holds
+// the prefix already.
 //
 // A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] set the lengths that are
 // handed out from now on, and holdings stay as they are. [Allocator.ReleaseTree] releases a holding
@@ -31,21 +31,23 @@
 //
 // # Leases
 //
-// With [Request].TTL a prefix is a lease, as in DHCPv6 prefix delegation: it ends by itself unless [Allocator.Renew] moves its end, or
-// makes it permanent with a TTL of 0. From its end on every call takes the prefix for free, whatever has been written by then:
+// With [Request].TTL a prefix is a lease, as in DHCPv6 prefix delegation: it ends by itself unless [Allocator.Renew] moves its
+// end, or makes it permanent with a TTL of 0. From its end on every call treats the prefix as free, even if nothing has been
+// written yet:
 //
 //	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "DUID 00:01:0a", Bits: 56, TTL: time.Hour})
 //	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour) // ErrNotHeld after the end: Assign again
 //
-// A lease has no Children. Call [Allocator.Sweep] every minute if you follow Changes: an end is told when it is written. On a store
-// with leases a call that looks for free prefixes reads what has ended, which is one round trip more.
+// A lease has no Children. If you follow Changes, call [Allocator.Sweep] every minute, because Changes reports the end of a lease
+// when it is written. In a store with leases, a call that looks for free prefixes also reads which leases have ended: one round
+// trip more.
 //
 // # Your own records
 //
-// A call that changes a holding can change records of yours in the same commit. This enforces rules
-// that span two packages, also across processes: for example, a prefix gives either addresses or
-// children. Write the use of the prefix with the revision that you have read, here and in the Also
-// of package ipset:
+// A call that changes a holding can change records of yours in the same commit. This enforces rules that span
+// two packages, also across processes: for example, a prefix gives either addresses or children. Write a record
+// of the prefix's use, at the revision that you have read, in both calls: here, and in the Also of package
+// ipset:
 //
 //	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
 //	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
@@ -55,12 +57,12 @@
 //
 // # Addresses below
 //
-// A holding becomes a pool of addresses by ipset's AddPool. [store.Together] makes one commit of
-// that and of the call that assigns the holding. Make the pool Manual, so that it serves only calls
-// that name it, or set its Nodes. Otherwise it serves every host.
+// A holding becomes a pool of addresses by ipset's AddPool. [store.Together] combines that call and the one
+// that assigns the holding in one commit. Make the pool Manual, so that it serves only calls that name it, or
+// set its Nodes. Otherwise it serves every host.
 //
-// To take both back, first remove the pool by itself, because that takes several commits. Then
-// release the holding, in a commit that verifies that the pool has not come back:
+// To undo both, first remove the pool in a separate call, because that takes several commits. Then release the
+// holding, in a commit that verifies that the pool has not been added again:
 //
 //	err := engine.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{name}, IfEmpty: true})
 //	if err != nil {
@@ -100,10 +102,9 @@
 // store: the answers are those of a single allocator that serves one call at a time. A call
 // that loses a race is planned again.
 //
-// After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or
-// a change of attributes. After Allocate use [Allocator.ReleaseByOwner] or
-// [Allocator.Owned]. The next call of the same allocator first makes sure that such a
-// commit can no longer be made.
+// After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or a change of
+// attributes. After Allocate use [Allocator.ReleaseByOwner] or [Allocator.Owned]. The next call of the same
+// allocator first makes sure that the lost commit can no longer be made.
 //
 // # Errors
 //
@@ -112,9 +113,9 @@
 //
 // # Limits
 //
-// An owner's name has at most [MaxOwner] bytes, attributes have at most [MaxAttributes]. A
-// root pool hands out prefixes up to single addresses, and itself as a whole; a holding hands out
-// longer ones than itself. The root pools are one record: some thousands of them are fine.
+// An owner's name has at most [MaxOwner] bytes, attributes have at most [MaxAttributes]. A root pool can hand
+// out prefixes of any length from its own to single addresses; a holding only longer ones than itself. The root
+// pools are one record: some thousands of them are fine.
 //
 // # Complexity
 //
@@ -130,7 +131,7 @@
 //	Check, Repair                       every record
 //	Sweep                               the leases that have ended
 //
-// Where leases have ended that are not written, Utilization and Levels read every holding of the pool.
+// While ends of leases are not yet written, Utilization and Levels read every holding of the pool.
 //
 // Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing
 // outside the store.

@@ -21,8 +21,8 @@ import (
 // errDue is the answer of a plan that found leases which have ended and are not written.
 var errDue = errors.New("prefixes: leases have ended, and are written first")
 
-// Sweep writes the ends of leases that are over, and returns them. Every call takes them for ended before that; after it Changes
-// tells them, and their records are gone. It needs a commit for each part that fits one; an error ends it, and repeating it continues.
+// Sweep releases the leases that have ended, and returns them. Every call treats them as ended even before; Sweep deletes their
+// records, and Changes then reports them. It makes as many commits as it needs; after an error, repeat it to continue.
 func (a *Allocator) Sweep(ctx context.Context) (ended []Holding, err error) {
 	return a.releaseParts(ctx, ipalloc.Error{Op: "sweep"}, nil, (*txn).releaseEnded)
 }
@@ -39,9 +39,9 @@ func (t *txn) releaseEnded() (part, error) {
 	}, "")
 }
 
-// Renew moves the end of a lease to ttl from now; 0 makes the holding permanent, and a permanent holding becomes a lease. It fails
-// with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a negative ttl and for one of a holding
-// with Children, which is no lease. also is as in Allocate. Repeat it after an unknown outcome.
+// Renew moves the end of a lease to ttl from now; 0 makes the holding permanent, and a permanent holding becomes a lease. It
+// fails with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a negative ttl, and for a ttl
+// above 0 of a holding with Children. also is as in Allocate. Repeat it after an unknown outcome.
 func (a *Allocator) Renew(ctx context.Context, owner string, at netip.Prefix, ttl time.Duration, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
 	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {

@@ -24,16 +24,15 @@ type Pool struct {
 	Sizes  Sizes
 }
 
-// Holding is a prefix that has an owner.
+// Holding is a prefix with its owner.
 type Holding struct {
 	Prefix netip.Prefix
 	Owner  string
 	// Pool is the prefix that it is held from: a root pool or another holding.
 	Pool netip.Prefix
-	// Level is 1 if Pool is a root pool, and one more than that of Pool otherwise.
+	// Level is 1 if Pool is a root pool, otherwise one more than the level of Pool.
 	Level int
-	// Children are the lengths that are handed out from it in turn. The zero Sizes means
-	// that it is not a pool.
+	// Children are the lengths that are handed out from it in turn. With the zero Sizes the holding is not a pool.
 	Children Sizes
 	// Attributes is the caller's data, at most MaxAttributes bytes.
 	Attributes string
@@ -67,7 +66,8 @@ type Options struct {
 	Attempts int
 	// Now is the time source of leases; nil is time.Now. Calls that meet no lease do not use it.
 	Now func() time.Time
-	// Skew is how far the clocks of allocators on one store may differ: every lease ends later by that time.
+	// Skew is the largest difference between the clocks of allocators on one store: every lease ends later by that
+	// time.
 	Skew time.Duration
 }
 

@@ -59,10 +59,10 @@ func (a *Allocator) Get(ctx context.Context, at netip.Prefix) (Holding, error) {
 	})
 }
 
-// Path returns the holdings that contain a prefix, itself included, the largest first:
-// region, cluster, node. The result is empty if nothing there is held. The last one is the
-// longest match. For an address use netip.PrefixFrom(ip, ip.BitLen()). Path makes two
-// round trips, whatever the number of levels, and shows one moment.
+// Path returns the holdings that contain a prefix, itself included, the largest first: region, cluster, node.
+// The result is empty if no holding contains it. The last one is the longest match. For an address use
+// netip.PrefixFrom(ip, ip.BitLen()). Path makes two round trips for any number of levels; the result is a
+// consistent view.
 func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, err error) {
 	call := ipalloc.Error{Op: "path", Prefix: at}
 	if err := checkPrefix("at", at); err != nil {
@@ -111,9 +111,8 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 	}
 }
 
-// Owned returns the holdings of an owner in address order, IPv4 first. It reads the index
-// at one moment, and the holdings 100 at a time; one that has changed its owner meanwhile
-// is left out.
+// Owned returns the holdings of an owner in address order, IPv4 first. It reads the index in one consistent
+// view, then the holdings 100 at a time; a holding that has changed its owner meanwhile is left out.
 func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) {
 	call := ipalloc.Error{Op: "owned", Owner: owner}
 	if err := checkOwner("owner", owner); err != nil {
@@ -260,21 +259,19 @@ func decodeRecord(rec store.Record) (record, error) {
 
 // Change is one change of the holding of a prefix.
 type Change struct {
-	// Rev is the revision of the commit. The changes that deliver the present state have Rev 0, but for the last of them, which has the
-	// revision of that state.
+	// Rev is the revision of the commit. The changes that deliver the present state have Rev 0, except the last one, which has the
+	// revision of the state.
 	Rev    uint64
 	Prefix netip.Prefix
 	// Holding is the holding after the commit. The zero Holding means that the prefix was released.
 	Holding Holding
 }
 
-// Changes yields the changes of holdings after a revision of the store, in their order,
-// until ctx ends or the caller breaks the loop. A change has a Holding if the prefix was handed
-// out, or got another owner, other attributes, other children or another end. The end of a lease is a release when it is written,
-// by Sweep at the latest. With after 0 the present state
-// comes first, as State returns it. An error ends the loop. ipalloc.ErrOutOfRange means that the
-// store no longer has all commits after that revision: begin again with 0, and drop each holding
-// that is not in the state.
+// Changes yields the changes of holdings after a revision of the store, in their order, until ctx ends or the caller breaks the
+// loop. A change has a Holding if the prefix was handed out, or its owner, attributes, children or end changed. The end of a
+// lease is reported as a release when it is written, by Sweep at the latest. With after 0, Changes yields the present state
+// first, as State returns it. An error ends the loop. ipalloc.ErrOutOfRange means that the store no longer has all commits after
+// that revision: begin again with 0, and drop your holdings that are not in the state.
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		call := ipalloc.Error{Op: "changes"}

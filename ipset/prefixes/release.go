@@ -11,10 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
-// owner does not hold exactly that prefix, and Holder names another one that does; with
-// ErrInUse while a prefix is held from it, and InTheWay and Holder name one. Nothing is
-// changed then. also is as in Allocate.
+// Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the owner does not hold
+// exactly that prefix (Holder names the owner that does), and with ErrInUse while a prefix is held from it
+// (InTheWay and Holder name one). After an error nothing has changed. also is as in Allocate.
 func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
 	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {
@@ -26,10 +25,10 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, 
 	}), also...)
 }
 
-// ReleaseTree releases a holding with everything that is held from it, of any owner, the deepest first, and returns what it has
-// released. It needs a commit for each part of the holdings that fits one; an error ends it, what has been released before stays
-// released, and repeating the call continues. What is handed out from the tree meanwhile is released too. It fails with
-// ErrNotHeld if the owner does not hold exactly that prefix.
+// ReleaseTree releases a holding with everything that is held from it, of any owner, the deepest first, and returns the released
+// holdings. It makes as many commits as it needs. After an error the holdings released so far stay released; repeat the call to
+// continue. Prefixes handed out from the tree meanwhile are released too. It fails with ErrNotHeld if the owner does not hold
+// exactly that prefix.
 func (a *Allocator) ReleaseTree(ctx context.Context, owner string, at netip.Prefix) ([]Holding, error) {
 	call := ipalloc.Error{Op: "release tree", Owner: owner, Prefix: at}
 	return a.releaseParts(ctx, call, checkHeld(owner, at), func(t *txn) (part, error) {
@@ -107,11 +106,10 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 	return e
 }
 
-// ReleaseByOwner releases all that an owner holds, the prefixes held from others first,
-// and returns what it has released. After an Assign, Allocate or Occupy of unknown outcome
-// it leaves nothing behind, also if that commit is made late. It needs a commit for each
-// part of the holdings that fits one; an error ends it, and what has been released before
-// stays released. ErrInUse names a prefix that another owner holds from one of them.
+// ReleaseByOwner releases all holdings of an owner, the deepest first, and returns them. After an Assign,
+// Allocate or Occupy of unknown outcome it leaves nothing behind, even if that commit is made late. It makes as
+// many commits as it needs. After an error the holdings released so far stay released. ErrInUse names a prefix
+// that another owner holds from one of them.
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
 	return a.releaseParts(ctx, call, checkOwner("owner", owner), func(t *txn) (part, error) {
@@ -190,10 +188,9 @@ func (t *txn) fits(n int) bool {
 
 func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells) }
 
-// Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld
-// unless from holds exactly that prefix, and Holder names another owner that does. The
-// holdings from the prefix keep their owners. It makes one commit, with the operations of also as in Allocate. After an unknown outcome
-// repeat it: ErrNotHeld with to as the Holder means that it was made.
+// Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld unless from holds exactly that prefix;
+// Holder names another owner that does. The holdings from the prefix keep their owners. It makes one commit, with the operations
+// of also as in Allocate. After an unknown outcome repeat it: ErrNotHeld with to as the Holder means that the transfer was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkOwner("from", from), checkOwner("to", to)), also, func(_ *txn, r *record) error { r.Owner = to; return nil })
@@ -206,12 +203,13 @@ func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Pr
 	return a.change(ctx, call, checkAttributes(attributes), also, func(_ *txn, r *record) error { r.Attributes = attributes; return nil })
 }
 
-// SetChildren replaces the lengths that a holding hands out from now on, makes it a pool, or, with the zero Sizes, no pool
-// any more. What is held from it stays held. also is as in Allocate: a Guard of a record of yours keeps a prefix whose addresses
-// you hand out from becoming a pool.
+// SetChildren replaces the lengths that a holding hands out from now on. It makes the holding a pool, or, with the zero Sizes,
+// no longer a pool. Prefixes held from it stay held. also is as in Allocate: a Guard on a record of yours can keep a prefix
+// whose addresses you hand out from becoming a pool.
 //
-// It fails with ErrNotHeld as Transfer does; with ErrInvalid for lengths that are not longer than the prefix, or if that is a
-// whole root pool or a lease; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and Holder name.
+// It fails with ErrNotHeld as Transfer does; with ErrInvalid for lengths that are not longer than the prefix, and for a holding
+// that is a whole root pool or a lease; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and
+// Holder name.
 func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Prefix, children Sizes, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set children", Owner: owner, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkHeld(owner, at), children.checkOf(at)), also, func(t *txn, r *record) error {

@@ -18,8 +18,7 @@ type Utilization struct {
 	Free  [129]int // the free prefixes, each as large as possible
 }
 
-// Room returns how many prefixes of a length, 0 to 128, are free in total. It returns math.MaxUint64
-// for that many and more.
+// Room returns how many prefixes of a length, 0 to 128, are free in total, at most math.MaxUint64.
 func (u *Utilization) Room(length int) (n uint64) {
 	for l, free := range u.Free[:length+1] {
 		if free == 0 {
@@ -74,9 +73,9 @@ func (u *Utilization) add(id pageID, p page) {
 	}
 }
 
-// Utilization returns the utilization of one pool: what is held from it and what is free.
-// It reads the pages of the pool alone, at one moment: about one record for 64 prefixes.
-// It fails with ErrNotFound if there is no such pool.
+// Utilization returns the utilization of one pool: what is held from it and what is free. It reads only the
+// pages of the pool, about one record for 64 prefixes, in one consistent view. It fails with ErrNotFound if
+// there is no such pool.
 func (a *Allocator) Utilization(ctx context.Context, pool netip.Prefix) (*Utilization, error) {
 	levels, err := a.utilization(ctx, ipalloc.Error{Op: "utilization", Pool: pool}, pool, false)
 	if err != nil {
@@ -85,10 +84,9 @@ func (a *Allocator) Utilization(ctx context.Context, pool netip.Prefix) (*Utiliz
 	return levels[0], nil
 }
 
-// Levels returns the utilization of a pool, then that of all pools that are held from it
-// together, and so on: region, clusters, nodes. It reads every holding in the pool and
-// every page, 1,000 records at a time; while others write, the parts are moments apart.
-// It fails with ErrNotFound if there is no such pool.
+// Levels returns the utilization of a pool, then the sum over all pools held from it, then over the pools held
+// from these: region, clusters, nodes. It reads every holding in the pool and every page, 1,000 records at a
+// time, so the result is no consistent snapshot. It fails with ErrNotFound if there is no such pool.
 func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilization, error) {
 	return a.utilization(ctx, ipalloc.Error{Op: "levels", Pool: pool}, pool, true)
 }

@@ -1,5 +1,5 @@
-// Package prefixestest runs an allocator of package prefixes on a store, to show that the
-// store is fit for it:
+// Package prefixestest runs an allocator of package prefixes on a store, to show that the store fulfils the
+// allocator's needs:
 //
 //	func Test(t *testing.T) {
 //		prefixestest.Test(t, func(t *testing.T) store.Store { return open(t) })
