@@ -1,7 +1,7 @@
-// Package admin carries out what the operator of the pools asks for: their making, change and end, imports, other indexes, and the
-// end of a space.
+// Package admin implements the operator's calls: it adds, changes and removes pools, imports blocks, reindexes, and removes a
+// space.
 //
-// It imports release, because a pool or a space that ends gives up its blocks, txn and what txn imports.
+// It imports txn, what txn imports, and release, because removing a pool or a space gives up its blocks.
 package admin
 
 import (

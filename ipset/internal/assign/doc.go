@@ -1,7 +1,8 @@
-// Package assign gives addresses: the search for the best places, addresses that the caller names, neighbours, repeated requests,
-// sticky handles. A plan picks places first and changes no block; when the picks are complete, it carries them out.
+// Package assign assigns addresses: the best free ones, those that the caller names, consecutive ones, those of repeated requests
+// and of sticky handles. A plan picks places first and changes no block; when the picks are complete, it carries them out.
 //
-// It imports txn and what txn imports, and no room beside it: what an assignment needs of a release is in txn.
+// It imports txn and what txn imports, but not release: the part of a release that an assignment needs is in
+// txn.
 package assign
 
 import (

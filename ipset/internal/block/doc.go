@@ -1,5 +1,5 @@
-// Package block has the unit in which ipset hands out addresses: a block, its addresses, and the records that a store keeps of
-// them, for the engine. It is pure: it reads no clock and no store.
+// Package block implements, for the engine, the unit in which ipset hands out addresses: a block, its addresses, and their
+// records in a store. It is pure: it reads no clock and no store.
 //
 // # Terms
 //
@@ -8,8 +8,8 @@
 // what an address is held for. A handle is the caller's key of an address, and a sequence number tells one allocation of an
 // address from all later ones.
 //
-// The methods take ordinals and nanoseconds since 1970, check no condition and reveal what has to be written. Package ipset/block is
-// the face of this one for programs that keep blocks themselves; its Block is converted from and to the one here without cost.
+// The methods take ordinals and nanoseconds since 1970, check no preconditions and report what must be written. Package
+// ipset/block is the public form, for programs that keep blocks themselves; its Block converts to and from this one at no cost.
 //
 // # Records
 //
@@ -21,12 +21,12 @@
 // # Invariants
 //
 // Every ordinal is in exactly one state. The queue has each free ordinal once, in the order of their release. The cooling
-// ordinals are in the order of their release. Sequence numbers only grow. A record has one form: what decodes is coded to
-// the same bytes. [Block.Check] verifies all of it.
+// ordinals are in the order of their release. Sequence numbers only grow. A record has one form: a decoded record encodes
+// to the same bytes. [Block.Check] verifies all of it.
 //
 // # Cost
 //
 // Assigning, releasing and looking at an address cost O(1) amortised, and allocate nothing in steady state while no engine
-// tracks the block. A new block is one span of its queue whatever its size; memory grows with what is held. Taking a named
-// address out of the queue costs the spans before it, and out of the cooling ones their number.
+// tracks the block. A new block of any size is one span of its queue; memory grows with the addresses held. Assigning a
+// named address costs O(spans before it) of the queue, or O(cooling addresses) if it is cooling.
 package block

@@ -1,6 +1,7 @@
-// Package check compares every record with what it follows from, finds what is wrong, and repairs it.
+// Package check compares every record with those that it is derived from, reports what is wrong, and repairs
+// it.
 //
-// It imports release, because a repair may release, txn and what txn imports.
+// It imports txn, what txn imports, and release, because a repair can release addresses.
 package check
 
 import (

@@ -7,8 +7,8 @@
 // A caller whose context ends leaves. [Queue.Do] then reports whether its call was part of a batch, because only such a call can
 // have left a trace.
 //
-// Concurrency: all methods are safe for concurrent use. One batch is served at a time. A goroutine exists while calls wait or
-// are served, and at no other time.
+// Concurrency: all methods are safe for concurrent use. One batch is served at a time. A goroutine exists only while calls
+// wait or are served.
 package combine
 
 import (

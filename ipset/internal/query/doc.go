@@ -1,7 +1,7 @@
-// Package query answers questions from the store: lookups, lists, utilization, changes. Nothing in it writes. What it reads is
-// brought to the present, so a lease that has ended is no longer held, whether or not that is written yet.
+// Package query answers questions from the store: lookups, lists, utilization, changes. Nothing in it writes. Its results show
+// the present: an address whose lease has ended is no longer held, even if that is not written yet.
 //
-// It imports txn and what txn imports. Release, check and admin stand on it, because they look before they act.
+// It imports txn and what txn imports. Release, check and admin import it, because they read before they write.
 package query
 
 import (

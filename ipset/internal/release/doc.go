@@ -1,6 +1,6 @@
 // Package release takes addresses and blocks back: by address, handle, host and time, with leases, affinity and leaks.
 //
-// It imports query, txn and what txn imports. Check and admin stand on it.
+// It imports query, txn and what txn imports. Check and admin import it.
 package release
 
 import (

@@ -1,4 +1,4 @@
-// Package wire has the parts of which the records of ipset are made: numbers, strings and addresses.
+// Package wire encodes and decodes the parts of ipset's records: numbers, strings and addresses.
 package wire
 
 import (
