@@ -24,8 +24,8 @@ var (
 	// ErrNotHeld means the owner does not hold what the call refers to.
 	ErrNotHeld = errors.New("not held")
 	// ErrOutOfRange means the named prefix, address or port is not in the pool or range,
-	// or not of a size that the pool hands out. Of a watch it means that the store no
-	// longer has the commits after the revision named: list, and watch from there.
+	// or not of a size that the pool hands out. From a watch it means that the store no
+	// longer has the commits after the given revision: list, and watch from there.
 	ErrOutOfRange = errors.New("out of range")
 	// ErrReserved means the named prefix or address overlaps a reservation, or only reserved ones are left.
 	ErrReserved = errors.New("reserved")
@@ -38,8 +38,8 @@ var (
 	// ErrMismatch means the state differs from what the caller expects: another
 	// holder, generation, pool or kind.
 	ErrMismatch = errors.New("mismatch")
-	// ErrVersion means another version of this module wrote what was read, a newer one as
-	// a rule, in a form that this one does not read.
+	// ErrVersion means another version of this module, usually a newer one, wrote the data in a form that this
+	// version does not read.
 	ErrVersion = errors.New("unknown version")
 	// ErrReplaced means the store is not the one that was opened, or went back to an
 	// earlier state. Nothing was read or committed. What was read from it before is not
@@ -86,7 +86,8 @@ type Error struct {
 	Err    error  // a sentinel of this package, or an error that wraps one
 }
 
-// Error returns one line: package, call, what was asked, of which pool, the argument at fault, and why not:
+// Error returns one line: the package, the call, what was asked, the pool, the argument at fault, and the
+// reason:
 //
 //	cidrset: allocate /22 in 10.0.0.0/16: no free prefix of that length (largest is /23)
 //	ipset: drain "pods": no such pool

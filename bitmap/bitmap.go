@@ -68,9 +68,8 @@ func NewPow2(order int) *Bitmap {
 //go:noinline
 func badOrder(order int) { panic(fmt.Sprintf("bitmap: order %d out of range [0, 64]", order)) }
 
-// Len returns n, the number of ordinals, set or not. For a space of 2^64 ordinals it
-// returns [math.MaxUint64], as for one ordinal less; [Bitmap.Last] tells them apart.
-// O(1).
+// Len returns n, the number of ordinals, set or not. For 2^64 ordinals it returns
+// [math.MaxUint64], the same as for 2^64-1; [Bitmap.Last] tells them apart. O(1).
 func (b *Bitmap) Len() uint64 {
 	if !b.some {
 		return 0
@@ -158,9 +157,8 @@ func (b *Bitmap) Test(x uint64) bool {
 	return nd.words[nd.slot(x)]>>(x%64)&1 != 0
 }
 
-// Word returns the 64 ordinals from x rounded down to a multiple of 64 as a
-// word, lowest ordinal in the lowest bit. Bits for ordinals from n on are 1. It
-// panics if x is out of range. O(log64 n).
+// Word returns the aligned word of 64 ordinals that contains x, lowest ordinal in the
+// lowest bit. Bits of ordinals >= n are 1. It panics if x is out of range. O(log64 n).
 func (b *Bitmap) Word(x uint64) uint64 {
 	b.check(x)
 	if !b.touched {

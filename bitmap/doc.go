@@ -9,16 +9,16 @@
 //	x, ok = b.SetNextClear(0)        // 7
 //	fmt.Println(b.Count())           // 101
 //
-// A program that hands out addresses or prefixes wants package servicealloc or cidrset, which
-// stand on this one and lock.
+// To hand out addresses or prefixes, use package servicealloc or cidrset, which are built on
+// this one and lock.
 //
 // # Terms
 //
 // An ordinal is a uint64 position. A set bit is a taken ordinal, a clear bit a free one.
-// Ranges are closed, [lo, hi], because a half-open range cannot end at 2^64. An aligned
-// run of order k is 2^k ordinals the first of which is a multiple of 2^k. Counts are
-// uint64 and saturate at [math.MaxUint64]. Only the count of a 2^64 space that is wholly
-// set is larger; [Bitmap.Full] distinguishes it.
+// Ranges are closed, [lo, hi], because a half-open range cannot end at 2^64. An aligned run of
+// order k is 2^k consecutive ordinals from a multiple of 2^k. Counts are uint64 and saturate
+// at [math.MaxUint64]. Only the count of a 2^64 space that is wholly set is larger;
+// [Bitmap.Full] distinguishes it.
 //
 // # Structure
 //
@@ -53,13 +53,13 @@
 // # Memory
 //
 // A page takes 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with order
-// summaries), an inner node 1,088 bytes. The first node is part of the Bitmap. A dense
-// set takes at most 1.3 bits an ordinal plus 1 KiB; one of two to eight pages, n from
-// 4,097 to about 40,000, up to 0.9 KiB more, because its first node has a whole array of
-// children. An isolated ordinal in a sparse set takes one page and at most one inner
-// node; where the array begins to be of use a node takes up to 1.5 KiB more. A set whose n
-// is not a power of two also keeps the path to n once it is touched: at most one inner
-// node for each 6 bits of n.
+// summaries), an inner node 1,088 bytes. The first node is part of the Bitmap. A dense set
+// takes at most 1.3 bits an ordinal plus 1 KiB. With two to eight pages (n from 4,097 to about
+// 40,000) it takes up to 0.9 KiB more, because its first node has a full array of children. An
+// isolated ordinal in a sparse set takes one page and at most one inner node; where the array
+// of children begins to pay, a node takes up to 1.5 KiB more. A set whose n is not a power of
+// two also keeps the path to n once it is touched: at most one inner node for each 6 bits of
+// n.
 //
 // # Errors and concurrency
 //

@@ -83,7 +83,7 @@ func (b *Bitmap) setNextSlow(x uint64) (next uint64, ok bool) {
 }
 
 // SetNextN sets the next clear ordinals at or after x, wrapping once, stores them in
-// dst, and returns how many there were: len(dst) unless the set is full by then. It
+// dst, and returns how many it set: len(dst), or fewer if the set is then full. It
 // panics if x is out of range. It reads each word once, and allocates only for pages, as
 // [Bitmap.Set] does.
 func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {

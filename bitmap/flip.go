@@ -3,8 +3,8 @@ package bitmap
 import "math/bits"
 
 // Set sets x and reports whether it was clear. It panics if x is out of range.
-// O(log64 n); it allocates only when x is the first of its page to differ and no
-// spare page is left.
+// O(log64 n). It allocates only when the page of x becomes partly filled and no spare
+// page is left.
 func (b *Bitmap) Set(x uint64) bool {
 	b.ready(x)
 	page := b.reach(x, true)

@@ -6,7 +6,7 @@ import "iter"
 //
 // The set may change between two steps, as with all iterators of this package. An
 // ordinal flipped while its word of 64 is being iterated may be reported in either
-// state; later ones are reported as they are. It does not allocate for a result.
+// state; later ones are exact. It does not allocate per result.
 func (b *Bitmap) All() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(true, yield) }
 }

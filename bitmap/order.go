@@ -32,13 +32,12 @@ type order struct {
 // recorded.
 const unreported = ^uint16(0)
 
-// BestFit returns the place at which taking 2^k ordinals breaks the smallest run that
-// fits: the first ordinal of the smallest maximal aligned run of clear ordinals that
-// holds 2^k, and of the lowest if there are several. ok is false if there is no such
-// run. It panics if k is negative. The set is unchanged.
+// BestFit returns the first ordinal of the smallest maximal aligned run of clear
+// ordinals that holds 2^k; of equally small runs, the lowest. ok is false if there is
+// no such run. It panics if k is negative. The set is unchanged.
 //
-// O(log n) steps, and a constant number for each word that flipped since the
-// last call. The first call builds the summaries, one pass over the set.
+// O(log n) steps, plus a constant number for each word that changed since the last
+// call. The first call builds the summaries in one pass over the set.
 func (b *Bitmap) BestFit(k int) (lo uint64, ok bool) {
 	if k < 0 {
 		panic(fmt.Sprintf("bitmap: negative order %d", k))

@@ -149,17 +149,17 @@ func (s *Set) draw(taken uint64) uint64 {
 	return s.random.Uint64N(free)
 }
 
-// AllocatePrefix takes a free prefix of the given length, from that of the pool to that
-// of a child, and returns it: the first part of the lowest of the smallest free aligned
-// spaces that hold it. It leaves the cursor alone and ignores the policy. With
-// [Cooldown], if nothing else fits, children that have cooled long enough count as
-// free.
+// AllocatePrefix takes and returns a free prefix of the given length, which is between
+// the pool's length and a child's. It takes the first part of the smallest free aligned
+// space that holds it; of equally small ones, the lowest. It leaves the cursor alone
+// and ignores the policy. With [Cooldown], if nothing else fits, children that have
+// cooled long enough count as free.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid], with Field
 // "bits", for an impossible length; [ipalloc.ErrFull] if no free space is that large,
-// though smaller ones may be; [ipalloc.ErrCooling] if children are cooling, which may
-// or may not make room. The set is unchanged then. O(log n) amortised, however many
-// prefixes are live; it does not allocate in steady state.
+// although smaller ones may exist; [ipalloc.ErrCooling] instead if children are
+// cooling, which might make room later. The set is unchanged then. O(log n) amortised,
+// however many prefixes are live; it does not allocate in steady state.
 func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {

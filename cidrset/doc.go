@@ -11,8 +11,8 @@
 //	freed, err := set.Release(p)   // 1 child is free again
 //	p, err = set.AllocateNext()    // 10.0.2.0/24
 //
-// The set hands out the /24 prefixes of 10.0.0.0/16 in turn. The one that was released comes
-// round after the others. An error that matches [ipalloc.ErrFull] means that none is free.
+// The set hands out the /24 prefixes of 10.0.0.0/16 in turn. It reuses a released child only
+// after the others. An error that matches [ipalloc.ErrFull] means that none is free.
 //
 // For the addresses of one subnet, without network and broadcast, use servicealloc.NewRange;
 // for prefixes by node, package cidrset/nodeipam; to keep a set in a file,

@@ -8,10 +8,10 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// All returns the taken children, ascending. It holds the lock only between steps,
-// while it looks up the next up to 64 children, so the body of the loop may call any
-// method. A child changed during the loop may be reported in either state; all others
-// are exact. It does not allocate for a child.
+// All returns the taken children, ascending. It holds the lock only between steps, to
+// look up the next children (up to 64), so the body of the loop may call any method. A
+// child changed during the loop may be reported in either state; all others are exact.
+// It does not allocate per child.
 func (s *Set) All() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(s.taken, true, yield) }
 }
@@ -58,9 +58,9 @@ func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, o
 	return x &^ 63, word, true
 }
 
-// UsedPrefixes returns the taken space as the fewest prefixes, ascending. They join
-// neighbours, so they are not what was allocated. It holds the lock as [Set.All] does,
-// for one run of children at a time.
+// UsedPrefixes returns the taken space as the fewest prefixes, ascending. Neighbours
+// are joined, so these are not the prefixes that were allocated. It holds the lock as
+// [Set.All] does, for one run of children at a time.
 func (s *Set) UsedPrefixes() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.prefixes(s.taken, true, yield) }
 }

@@ -77,11 +77,10 @@ func (c *config) choose(field string, p policy) *ipalloc.Error {
 	return nil
 }
 
-// Cooldown keeps released children from being allocated again before d has passed on
-// the given clock. Children that were never used are allocated first, then released
-// ones, oldest first; when 4,096 runs of neighbours wait that were released later, a
-// child that has cooled counts as never used. Occupy takes a cooling child at once. A clock that is set back
-// makes children cool longer, never shorter.
+// Cooldown keeps released children from being allocated again before d has passed on the given clock.
+// Children that were never used are allocated first, then released ones, oldest first; once 4,096 runs of
+// neighbours released later are waiting, a child that has cooled counts as never used. Occupy takes a
+// cooling child at once. A clock that is set back makes children cool longer, never shorter.
 //
 // Each call that allocates or releases reads the clock once, without holding the
 // set's lock.
@@ -106,7 +105,7 @@ func Cooldown(d time.Duration, now func() time.Time) Option {
 //
 // f may read the set but must not modify it: a modifying call deadlocks. If f panics,
 // that change counts as delivered, later changes are still delivered, and the panic
-// continues in the caller whose turn it was to deliver.
+// continues in the call that was delivering.
 func OnChange(f func(Change)) Option {
 	return option(func(c *config) *ipalloc.Error {
 		switch {

@@ -24,11 +24,11 @@ const (
 	runSize = 4
 )
 
-// MarshalBinary returns a snapshot of the set: pool, child length, cursor, taken
-// and cooling children, with a version and a checksum. It takes at most one bit for
-// each child and a little, a few bytes for a set that is empty or full, and about
-// twenty bytes for each run of children that began to cool at the same moment. The
-// error is always nil. It holds the set's lock.
+// MarshalBinary returns a snapshot of the set: pool, child length, cursor, taken and
+// cooling children, with a version and a checksum. Its size is at most one bit for each
+// child plus a little (a few bytes if the set is empty or full), plus about twenty
+// bytes for each run of children that began to cool at the same moment. The error is
+// always nil. It holds the set's lock.
 func (s *Set) MarshalBinary() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,9 +51,8 @@ func (s *Set) MarshalBinary() ([]byte, error) {
 	return w.Finish()
 }
 
-// Restore returns the set of pool and childBits that data is a snapshot of, with the
-// given options. The policy may differ from the one before. Without [Cooldown],
-// children that were cooling are free.
+// Restore returns the set whose snapshot is data, with the given options. pool and childBits must be
+// those of the set; the policy may differ. Without [Cooldown], children that were cooling are free.
 //
 // It accepts any bytes, and either fails with an [*ipalloc.Error] or returns a set
 // that passes [Set.Check]. The error matches [ipalloc.ErrCorrupt] if data is damaged;

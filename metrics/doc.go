@@ -25,9 +25,9 @@
 //
 // # Pools
 //
-// All allocators share ipalloc_pool_capacity and ipalloc_pool_count, so that one alert and
-// one panel serve them all. The label kind is the package, the label pool is what fills up
-// by itself:
+// All allocators share ipalloc_pool_capacity and ipalloc_pool_count, so that one alert and one
+// panel serve them all. The label kind is the package, the label pool names what can fill up on its
+// own:
 //
 //	cidrset        the prefix
 //	nodeipam       the prefix; with labels, the entry and the prefix

@@ -33,7 +33,7 @@ var (
 	scrapeSeconds  = define("scrape_seconds", gauge, "How long the last reading of the statistics took.", "space")
 )
 
-// EngineOptions are what [NewEngine] can be given; the zero value is useful.
+// EngineOptions are the options of [NewEngine]; the zero value is useful.
 type EngineOptions struct {
 	// Timeout bounds the reading of the statistics; 0 is 10 s. A scrape whose reading fails has no pools, and
 	// ipalloc_scrape_success is 0.
@@ -43,7 +43,7 @@ type EngineOptions struct {
 	MaxAge time.Duration
 	// Hosts is how many hosts are shown, those with most blocks; the others are summed under "(others)". 0 shows none.
 	Hosts int
-	// Borrowed counts the borrowed addresses of each pool. It reads one more index record of the store for each.
+	// Borrowed counts the borrowed addresses of each pool. It reads one more index record of the store for each such address.
 	Borrowed bool
 }
 
@@ -94,12 +94,12 @@ type shortage struct {
 	reason alloc.Reason
 }
 
-// NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless MaxAge of the options lets
-// it show the last one.
+// NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless EngineOptions.MaxAge lets
+// it reuse the last result.
 //
 // Several engines on one store show the same pools: register one of them, or give them different names. The engines of
-// several spaces may have one name: the label space tells them apart. Each space is a time series for each of its pools and
-// states, so register those that you look at.
+// several spaces may have one name: the label space tells them apart. Each space adds a time series for each of its pools
+// and states, so register only the spaces that you watch.
 func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second

@@ -20,7 +20,7 @@ var (
 	backups       = define("backups_total", counter, "Backups: made or failed.", "outcome")
 )
 
-// FileStats are the numbers of a store in a file. A boltstore.Stats converts to it.
+// FileStats are statistics of a store in a file. A boltstore.Stats converts to it.
 type FileStats struct {
 	Revision     uint64
 	Records      uint64
@@ -35,8 +35,8 @@ type file struct {
 	limit int64
 }
 
-// NewFile returns a collector of the numbers of a file. limit is the size that it may have, 0 without a limit: MaxSize of the
-// store's options, or what the disk has room for.
+// NewFile returns a collector of the statistics of a file. limit is its largest allowed size, such as MaxSize of the store's
+// options or the room on the disk; 0 is no limit.
 //
 //	metrics.NewFile("pods", func() metrics.FileStats { return metrics.FileStats(db.Stats()) }, 1<<30)
 func NewFile(name string, stats func() FileStats, limit int64) prometheus.Collector {
@@ -73,14 +73,15 @@ func NewBackups(name string) *Backups {
 	return &Backups{series: newSeries(name, "", backupLast, backupBytes, backupSeconds, backups)}
 }
 
-// Resume sets when the last successful backup was taken and its size, such as the time and size of its file. It counts nothing.
+// Resume sets when the last successful backup was taken and its size, such as the time and size of its file. It does not count
+// as a backup.
 func (b *Backups) Resume(at time.Time, size int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last.at, b.last.took, b.last.size = at, 0, size
 }
 
-// Observe counts a backup that was begun at began, took as long as took and has size bytes, or that ended with err.
+// Observe counts a backup that began at began, lasted took, and has size bytes or failed with err.
 func (b *Backups) Observe(began time.Time, took time.Duration, size int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

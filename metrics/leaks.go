@@ -45,8 +45,7 @@ type allocation struct {
 	seq  uint64
 }
 
-// NewLeaks returns a collector of leaks; now is the clock that ages are measured with, time.Now if it is nil. c must not be used
-// by anything else.
+// NewLeaks returns a collector of leaks; now is the clock for ages, time.Now if it is nil. Nothing else may use c.
 func NewLeaks(name string, c *ipset.Collector, now func() time.Time) *Leaks {
 	if now == nil {
 		now = time.Now
@@ -55,7 +54,8 @@ func NewLeaks(name string, c *ipset.Collector, now func() time.Time) *Leaks {
 		collector: c, now: now, since: make(map[allocation]time.Time)}
 }
 
-// Run calls [ipset.Collector.Collect], and counts. Calls run one after the other. It remembers the candidates.
+// Run calls [ipset.Collector.Collect], counts the results and remembers the candidates. Calls run one after the
+// other.
 func (l *Leaks) Run(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	l.running.Lock()
 	defer l.running.Unlock()

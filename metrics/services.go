@@ -49,7 +49,7 @@ func (s services) Collect(out chan<- prometheus.Metric) {
 	})
 }
 
-// Registry is a collector of the counts of a [servicealloc.Registry], and of what is found wrong with it. Make one with
+// Registry is a collector of the counts of a [servicealloc.Registry], and of the findings about it. Make one with
 // [NewRegistry].
 type Registry struct {
 	services

@@ -31,7 +31,8 @@ var outcomes = []string{"made", "conflict", "unknown", "failed"}
 // buckets are for latencies from a store in memory to one that is about to time out.
 var buckets = []float64{25e-6, 100e-6, 400e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.5e-3, 25e-3, 50e-3, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4}
 
-// Store is a [store.Store] that passes every call to another one, and a collector of what it counts. Make one with [NewStore].
+// Store is a [store.Store] that passes every call to another one, and a collector of the counts of these calls. Make one with
+// [NewStore].
 type Store struct {
 	inner store.Store
 
@@ -48,7 +49,7 @@ type Store struct {
 var _ store.Store = (*Store)(nil)
 
 // NewStore returns a store that counts and times what it passes to s. A call costs two readings of the clock and no
-// allocation. Give every engine a store of its own if ipalloc_store_unsettled_commits is to be exact: an engine settles an
+// allocation. For an exact ipalloc_store_unsettled_commits give every engine its own Store, because an engine settles an
 // unknown outcome before its next commit.
 func NewStore(name string, s store.Store) *Store {
 	w := &Store{inner: s, commits: make(map[string]prometheus.Counter)}

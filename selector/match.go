@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Match reports whether the selector selects what has that name and those labels, and
-// how many labels the matching term requires to be present; if several terms match, the
-// largest number. A label that several requirements ask for counts once, and so does
-// the name. The empty selector selects everything, with none met. Match does not
+// Match reports whether the selector matches an object with that name and those labels,
+// and how many labels the matching term requires to be present; if several terms match,
+// the largest number. A label in several requirements counts once, and so does the
+// name. The empty selector matches everything, with the number 0. Match does not
 // allocate.
 func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool) {
 	if m.Empty() {
@@ -23,10 +23,10 @@ func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool
 	return 0, false
 }
 
-// Labels returns the labels that Match counts, as they are on the matched thing:
-// "key=value", ascending by key, joined by commas. The name is the key metadata.name
-// and follows a label of that key. Of several equally good terms it is the string that
-// sorts lowest. It is "" if nothing is counted.
+// Labels returns the labels that Match counts, as the object has them: "key=value",
+// ascending by key, joined by commas. The name has the key metadata.name and follows a
+// label of that key. If several terms match equally well, Labels returns the string
+// that sorts lowest. It returns "" if Match counts nothing.
 func (m *Matcher) Labels(name string, labels map[string]string) string {
 	best, found := "", -1
 	if m.Empty() {
@@ -70,8 +70,8 @@ func (t *term) met(name string, labels map[string]string) string {
 	return b.String()
 }
 
-// Why returns the first requirement of each term that does not hold, with what is
-// there instead: "zone in (b), but zone=a". It is "" if the selector matches.
+// Why returns, for each term, the first requirement that does not hold, with the actual
+// value: "zone in (b), but zone=a". It is "" if the selector matches.
 func (m *Matcher) Why(name string, labels map[string]string) string {
 	var reasons []string
 	if m.Empty() {

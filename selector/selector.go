@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Operator says what a [Requirement] asks of a label. The operators are those of the node selector of the Kubernetes API: NotIn and
-// DoesNotExist also hold without the label; Gt and Lt hold for a label whose value is a decimal integer above or below the required
-// one.
+// Operator is the test that a [Requirement] applies to a label. The operators are those of the node selector of the Kubernetes
+// API: NotIn and DoesNotExist also hold without the label; Gt and Lt hold for a label whose value is a decimal integer above or
+// below the required one.
 type Operator string
 
 // The operators.
@@ -24,8 +24,8 @@ const (
 // NameField is the only key that a requirement on a field can have.
 const NameField = "metadata.name"
 
-// Requirement asks one thing of one label, or of a field. In and NotIn need at
-// least one value, Gt and Lt one decimal integer, Exists and DoesNotExist none.
+// Requirement is one test of one label, or of a field. In and NotIn need at least one value, Gt and Lt one decimal integer,
+// Exists and DoesNotExist none.
 type Requirement struct {
 	Key    string
 	Op     Operator
@@ -67,8 +67,8 @@ func (s Selector) Compile() (*Matcher, error) {
 	return m, nil
 }
 
-// Matches reports whether the selector selects what has that name and those labels. It compiles the selector each time, and fails
-// as Compile does.
+// Matches reports whether the selector matches an object with that name and those labels. It compiles the selector each time, and
+// fails as Compile does.
 func (s Selector) Matches(name string, labels map[string]string) (bool, error) {
 	m, err := s.Compile()
 	if err != nil {

@@ -18,9 +18,8 @@ const (
 	// OpReplace means that the owner now holds what the change lists, and what an open
 	// transaction has taken for it.
 	OpReplace Op = "replaced"
-	// OpMove means that the owner now holds what the change lists besides what it held
-	// before, and that the owner From does not hold any more what From lists. Both have
-	// the generations after it, and either may list nothing.
+	// OpMove means that the owner gained what the change lists and that From.Owner lost
+	// what From lists. Both generations are those after the move; either may list nothing.
 	OpMove Op = "moved"
 	// OpSetRange means that the range was added, or changed to what the change says.
 	OpSetRange Op = "range set"
@@ -39,10 +38,10 @@ type Change struct {
 }
 
 // Apply repeats a change that [OnChange] delivered, in a registry that follows another one
-// or is rebuilt from a journal. After the changes of the other one in their order it holds
-// the same for the same owners, in the same order among owners that claim one address.
-// Changes that a snapshot has already may be applied again, in order: the state is right
-// again after the last of them, but for the order among those that claim one address.
+// or is rebuilt from a journal. After all changes of the other registry, in order, the
+// same owners hold the same, and owners that claim one address are in the same order.
+// Changes that a snapshot already has may be applied again, in order: the state is right
+// after the last of them, except for the order of owners that claim one address.
 //
 // It fails with [ipalloc.ErrInvalid] for a change that no registry makes, and with
 // [ipalloc.ErrInUse] if a transaction of the owner is open here. Nothing is changed then.

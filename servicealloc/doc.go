@@ -13,17 +13,15 @@
 //	r.Release(ip)
 //	fmt.Println(r.Free())           // 252
 //
-// The range never hands out 192.0.2.0 and 192.0.2.255, the network and the broadcast address.
-// LowestFirst picks the lowest free address; without it the search begins at a random one.
-// StaticBand(0) lets it pick from all addresses: otherwise the lowest 16 are left for callers
-// that name one until the rest is taken. To survive a restart, open the range with journal.OpenRange of
-// package ipset/boltstore/journal, or save it with MarshalBinary.
+// The range never hands out 192.0.2.0 and 192.0.2.255, the network and the broadcast address. LowestFirst picks the
+// lowest free address; without it the search begins at a random one. StaticBand(0) lets it pick from all addresses:
+// without it, the lowest 16 are left to callers that name an address, until the rest is taken. To survive a restart,
+// open the range with journal.OpenRange of package ipset/boltstore/journal, or save it with MarshalBinary.
 //
 // # Types
 //
-// A range is a prefix and its usable addresses, a band a part of them. A grant is what one owner
-// holds; its generation tells it from the owner's next grant, so that a step that was planned
-// for the one is not taken on the other.
+// A range is a prefix and its usable addresses, a band a part of them. A grant is what one owner holds; its generation
+// distinguishes it from the owner's next grant, so a step planned for one is never applied to the other.
 //
 //   - [Range] and [Ports]: one prefix, one range of ports, without owners. Both are a
 //     [Pool].
@@ -45,14 +43,13 @@
 //	10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
 //	fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
 //
-// An address that the caller names is given if it is free, in either band. In the static band a
-// well-known one, such as cluster DNS at 10.96.0.10, stays free until it is asked for.
+// An address that the caller names is given if it is free, in either band. In the static band a well-known address,
+// such as cluster DNS at 10.96.0.10, stays free until it is asked for.
 //
-// Otherwise a [Range] gives the next free address of the dynamic band at or after a random start,
-// and wraps at its end. A [Registry] gives one of all free ones, each with the same probability in
-// all ranges. With [LowestFirst] both give the lowest free one. When the dynamic band is full, the
-// static band is next, and the answer says spilled. With [NeverSpill], or when that is full
-// too, the call fails with [ipalloc.ErrFull].
+// Otherwise a [Range] gives the next free address of the dynamic band at or after a random start, and wraps at its end.
+// A [Registry] picks among the free addresses of all ranges, each with the same probability. With [LowestFirst] both
+// give the lowest free one. When the dynamic band is full, both use the static band and report spilled. With
+// [NeverSpill], or if the static band is full too, the call fails with [ipalloc.ErrFull].
 //
 // The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
 // size is 2^hostbits, or the length of the run of [Between]; of n ports it has min(max(16, n/32), 128), none if n <= 16

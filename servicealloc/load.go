@@ -7,15 +7,15 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Load takes over what is recorded of owners: after a start, before anything is handed
-// out. It never fails as a whole. It returns what is wrong with the records, and keeps
-// all that they name out of circulation, even what is wrong:
+// Load adds the recorded grants of owners. Call it after a start, before anything is
+// handed out. It never fails as a whole. It returns what is wrong with the records, and
+// keeps all that they name out of circulation, even where a record is wrong:
 //
-//   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the holder
-//     gives it back it goes to this owner.
+//   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the Holder
+//     releases it, this owner gets it.
 //   - [ipalloc.ErrExists]: the owner is listed twice.
-//   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: no range has it usable. It stays
-//     with the owner when a range that has it is added.
+//   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: it is usable in no range. The owner
+//     holds it all the same, also after such a range is added.
 //   - [ipalloc.ErrInvalid]: an address is zoned or 4-in-6; its plain form is held. Or the
 //     generation is beyond 2^61 and far from what the registry has counted to; the grant
 //     gets a new one.

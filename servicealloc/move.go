@@ -8,19 +8,17 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Move takes what from lists away from from.Owner, and gives what to lists to to.Owner, in
-// one step. Both name an owner, the generation of its grant, 0 if it holds nothing, and what
-// is to go or to come. Either may list nothing. What from lists may be listed by to, whose
-// owner then holds it, also if others were loaded with it; anything else there must be
-// free. Move returns the new generations of both grants, 0 for an owner that holds nothing
-// or is not named. It takes O(log n) for each address and port, however much the owners
-// hold.
+// Move releases from.Addrs and from.Ports of from.Owner, and gives to.Addrs and to.Ports to
+// to.Owner, in one step. Both name the generation of the owner's present grant, 0 if it
+// holds nothing. Either may list nothing. to may list what from lists: to.Owner then gets
+// it, even if Load recorded it for others too. Anything else that to lists must be free.
+// Move returns the new generations of both grants, 0 for an owner that holds nothing or is
+// not named. It takes O(log n) for each address and port, however much the owners hold.
 //
-// It fails with [ipalloc.ErrMismatch] if a generation is another one, with
-// [ipalloc.ErrInUse] if a transaction of one of the owners is open, with
-// [ipalloc.ErrNotHeld] if from lists what its owner does not hold, and with
-// [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for what to
-// lists. Nothing is changed then.
+// It fails with [ipalloc.ErrMismatch] if a generation differs, with [ipalloc.ErrInUse] if a
+// transaction of one of the owners is open, with [ipalloc.ErrNotHeld] if from lists what
+// its owner does not hold, and with [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or
+// [ipalloc.ErrOutOfRange] for what to lists. Nothing is changed then.
 func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	r.lock()
 	defer r.unlock()

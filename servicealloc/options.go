@@ -86,11 +86,11 @@ func NeverSpill() Option {
 	return option{"NeverSpill", func(c *config) string { c.neverSpill = true; return "" }}
 }
 
-// StaticBand makes the size lowest usable members the static band, and the usable
-// addresses in ps as well, wherever they lie. A negative size selects the share that
-// Kubernetes computes, 0 no static band. [NewRange] and [NewPorts] refuse a size beyond
-// what is usable, and NewPorts prefixes. For a [Registry] the size holds for each
-// range of addresses and for its ports; small ones become static as a whole.
+// StaticBand makes the lowest size usable members static, and also the usable addresses
+// in ps, wherever they lie. A negative size selects the share that Kubernetes computes,
+// 0 no static band. [NewRange] and [NewPorts] refuse a size above the number of usable
+// members; NewPorts also refuses ps. For a [Registry] the size holds for each range of
+// addresses and for its ports; small ones become static as a whole.
 func StaticBand(size int, ps ...netip.Prefix) Option {
 	ps = slices.Clone(ps)
 	return option{"StaticBand", func(c *config) string {
@@ -127,10 +127,10 @@ func LastAddress() Option {
 	return option{"LastAddress", func(c *config) string { c.last = true; return "" }}
 }
 
-// Between makes exactly the addresses from first to last usable, both included, as DHCP
-// servers have it. Both must lie in the prefix, and the run outside of ::ffff:0:0/96. The share of
-// the static band is that of the run. Only [NewRange] takes it; a [Registry] has the
-// prefixes that make up the run, with [FirstAddress] and [LastAddress].
+// Between makes exactly the addresses from first to last usable, both included, as in the
+// configuration of DHCP servers. Both must lie in the prefix, and the run must lie outside
+// ::ffff:0:0/96. The static band is a share of the run. Only [NewRange] takes it; for a
+// [Registry], set the prefixes that make up the run, with [FirstAddress] and [LastAddress].
 func Between(first, last netip.Addr) Option {
 	return option{"Between", func(c *config) string {
 		if !first.IsValid() || !last.IsValid() || last.Less(first) || first.IsUnspecified() {

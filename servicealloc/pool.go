@@ -77,8 +77,8 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 // number is taken for all of them, as in Kubernetes.
 //
 // It fails with [ipalloc.ErrInvalid] if r begins at port 0, is empty or numbers the
-// protocols apart, or if an option contradicts r or another one; and with the errors of
-// [Restore].
+// protocols separately, or if an option contradicts r or another one; and with the
+// errors of [Restore].
 func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
 	c, err := collect(opts)
 	if err != nil {
@@ -224,10 +224,10 @@ func (p *Pool[T]) changed(op Op, member T) {
 // plain reports whether the common case of a call may be worked inline.
 func (p *Pool[T]) plain() bool { return p.space.Simple && p.changes == nil }
 
-// AllocateNext takes a member: from the dynamic band the next free one, coming round
-// at the end of the band, from a start that is uniform over the band; the lowest free
-// one with [LowestFirst]. When the dynamic band has none, it goes on in the static band
-// the same way and reports spilled.
+// AllocateNext takes the next free member of the dynamic band, from a start that is
+// uniform over the band, wrapping at its end; with [LowestFirst], the lowest free
+// member. When the dynamic band has none, it goes on in the static band in the same way
+// and reports spilled.
 //
 // It fails with [ipalloc.ErrFull] if neither band has a free member, or the dynamic
 // one has none and [NeverSpill] is on. It takes O(log n) however full the pool is and

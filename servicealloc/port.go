@@ -32,8 +32,8 @@ type Port struct {
 // PortRange is a closed range of port numbers.
 type PortRange struct {
 	First, Last uint16
-	// PerProtocol numbers the ports of each protocol by itself. Without it a number is
-	// taken for all protocols, whichever is asked for, as Kubernetes does.
+	// PerProtocol numbers the ports of each protocol separately. Without it a number is
+	// taken for all protocols, whichever one a request names, as in Kubernetes.
 	PerProtocol bool
 }
 

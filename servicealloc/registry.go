@@ -119,21 +119,18 @@ func (r *Registry) lock() {
 	r.ranges.refresh()
 }
 
-// Allocate gives owner what req asks for, all of it or nothing, and a new generation.
-// An owner that holds something gets the same answer again if that is what req asks
-// for, named or left open; addresses that Load recorded for it but another owner holds are ignored. If it holds something else and req names its generation,
-// req replaces it: what the owner holds and req names, or leaves open, it keeps, and the
-// rest is released. Nothing is held for an empty request.
+// Allocate gives owner what req asks for, all of it or nothing, and a new generation. If the owner's grant already is what req
+// asks for, named or left open, Allocate returns that grant again; addresses that Load recorded for the owner but another owner
+// holds are ignored. If the grant is different and req names its generation, req replaces it: the owner keeps what req names or
+// leaves open, and the rest is released. An empty request holds nothing.
 //
-// It fails with [ipalloc.ErrMismatch] if the owner holds something else and req does
-// not name its generation, with [ipalloc.ErrNotHeld] if req names one and the owner
-// holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is open or a
-// range is draining, and with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error names
-// the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req cannot
-// be had. A request that contradicts itself is [ipalloc.ErrInvalid], and after generation
-// 2^62, which counting does not get to, each is [ipalloc.ErrLimit]. Nothing is changed
-// then. It takes O(log n) for each part, and for a part that the engine chooses also
-// a step for each of the disjoint ranges; the answer allocates.
+// It fails with [ipalloc.ErrMismatch] if the owner holds something else and req does not name its generation, with
+// [ipalloc.ErrNotHeld] if req names one and the owner holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is
+// open or a range is draining, and with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error names the holder),
+// [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req cannot be had. A request that contradicts itself is
+// [ipalloc.ErrInvalid]. After generation 2^62, which counting never reaches, every request is [ipalloc.ErrLimit]. Nothing is
+// changed then. It takes O(log n) for each part, and a step for each disjoint range if the engine chooses the part; the answer
+// allocates memory.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
 	if req.DryRun {
@@ -172,9 +169,9 @@ func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	return had, nil
 }
 
-// Close ends the registry when another one takes its place: every later call that would
-// change it fails with [ipalloc.ErrClosed], and so does the end of a transaction that is
-// open. Reading goes on. Closing it again does nothing.
+// Close ends the registry, when another one replaces it. Every later call that would
+// change it fails with [ipalloc.ErrClosed], and so does ending an open transaction.
+// Reads still work. Closing it again does nothing.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,9 +188,9 @@ func (r *Registry) Get(owner string) (Grant, bool) {
 	return Grant{}, false
 }
 
-// OwnerOf returns the owner that holds ip and the generation of the grant that ip is part
-// of; in an open transaction, of the new one. It takes O(1) and does not allocate;
-// [Registry.Get] returns the grant.
+// OwnerOf returns the owner that holds ip and the generation of the grant that contains
+// ip; in an open transaction, the generation of the new grant. It takes O(1) and does not
+// allocate; [Registry.Get] returns the grant.
 func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held bool) {
 	if addr.CheckAddr(ip) != nil {
 		return "", 0, false
@@ -203,8 +200,8 @@ func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held
 	return r.ownerOf(subjectOf(ip))
 }
 
-// OwnerOfPort is [Registry.OwnerOf] for a port; without a protocol, for the first protocol
-// with which it is held.
+// OwnerOfPort is [Registry.OwnerOf] for a port. If port names no protocol, the first protocol under which the number is held
+// counts.
 func (r *Registry) OwnerOfPort(p Port) (owner string, generation uint64, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,8 +231,8 @@ func (r *Registry) String() string {
 	return fmt.Sprintf("%d owners, %d ranges", len(r.owners), len(r.ranges.entries))
 }
 
-// All yields what each owner holds, by owner. No lock is held while the loop's body
-// runs; owners that come meanwhile are not seen, those that go are left out.
+// All yields what each owner holds, by owner. No lock is held while the loop's body runs; owners added meanwhile are not seen,
+// removed ones are left out.
 func (r *Registry) All() iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
 		r.mu.Lock()

@@ -55,18 +55,19 @@ func (e *RangeInfo) refuse() (field, why string) {
 	return "", ""
 }
 
-// SetRange adds the range, or changes the one of that name to it: draining can be begun
-// and undone, prefixes can come and go. What is held stays held, and an address that
+// SetRange adds the range, or replaces the range of that name: draining can start and
+// stop, prefixes can be added and removed. What is held stays held, and an address that
 // another range makes usable stays usable. Ranges may overlap, nest and repeat each
-// other: an address is usable if any range that is not draining has it usable, static
-// if it is static in any, and held once. Setting a range to what it is changes nothing.
+// other. An address is usable if it is usable in any range that is not draining, static
+// if it is static in any, and held only once. Setting a range to its present state
+// changes nothing.
 //
 // It fails with [ipalloc.ErrInvalid] if a prefix is invalid, zoned, 4-in-6, unmasked or,
 // for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
-// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if held addresses would be
-// in no range any more; the error names the first of them and its holder. It is
-// linear in the ranges. The first later call that reads the ranges rebuilds their bands,
-// in O(n log n) of the prefixes.
+// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if held addresses would no
+// longer be in any range; the error names the first one and its holder. It is linear in
+// the ranges. The first later call that reads the ranges rebuilds their bands, in
+// O(n log n) of the prefixes.
 func (r *Registry) SetRange(info RangeInfo) error { return r.setRange("set range", info, false) }
 
 // setRange is SetRange; with force, also if something is held that no range has then.
@@ -120,9 +121,9 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error 
 
 // RemoveRange removes a range, draining or not, or a reservation.
 //
-// It fails with [ipalloc.ErrNotFound] if there is none of that name, and with
-// [ipalloc.ErrInUse] if addresses are held that no other range has; the error names the
-// first and its holder. Nothing is changed then.
+// It fails with [ipalloc.ErrNotFound] if nothing has that name, and with
+// [ipalloc.ErrInUse] if held addresses are in no other range; the error names the first
+// one and its holder. Nothing is changed then.
 func (r *Registry) RemoveRange(name string) error { return r.removeRange("remove range", name, false) }
 
 func (r *Registry) removeRange(op, name string, force bool) error {
@@ -169,8 +170,8 @@ func (r *Registry) Ports() PortRange {
 	return PortRange{}
 }
 
-// Usable reports whether ip may be held: a range has it usable, draining or not, and it
-// is not reserved. It says nothing about whether it is held.
+// Usable reports whether ip can be held: it is usable in a range, draining or not, and
+// it is not reserved. Usable does not say whether ip is held.
 func (r *Registry) Usable(ip netip.Addr) bool {
 	return addr.CheckAddr(ip) == nil && r.mayHold(subjectOf(ip))
 }

@@ -15,8 +15,8 @@ import (
 const registryMagic = "svcreg"
 
 // MarshalBinary returns a snapshot for [Restore], in the way of [Pool.MarshalBinary]:
-// the ranges, the owners with what they hold, and the generation given last. An open
-// transaction is in it as what the owner holds, the old and the new.
+// the ranges, the owners with what they hold, and the last generation. For an open
+// transaction it records that the owner holds both the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
 	return r.save(r.what(), r.write)
 }
@@ -112,8 +112,9 @@ func (r *Registry) readOwners(d *snap.Reader) {
 }
 
 // Check recomputes everything that the registry derives: the bands and counts of its
-// ranges and ports, and who holds what. It also reports transactions that were dropped,
-// which is a mistake of the program. It is linear in what is held and in the ranges.
+// ranges and ports, and who holds what. It also reports a [Tx] that was dropped before
+// it ended, which is a bug in the program. It is linear in what is held and in the
+// ranges.
 func (r *Registry) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Tx is a change of what one owner holds, between the moment in which everything that
-// the new record needs is taken and the moment in which the record is known to be
-// written, or not. Until it ends, the owner holds both the old and the new, and no
-// other owner gets either. End each transaction with [Tx.Commit] or [Tx.Rollback].
+// Tx is a change of one owner's grant in progress: the new grant is taken, and the
+// program writes its record. Until the transaction ends, the owner holds both the old
+// and the new, and no other owner gets either. When you know whether the record was
+// written, end the transaction with [Tx.Commit] or [Tx.Rollback].
 type Tx struct {
 	r *Registry
 	p *pending
@@ -33,8 +33,8 @@ type pending struct {
 }
 
 // Begin takes for owner what req asks for, as [Registry.Allocate] does, and keeps what
-// the owner has held so far. It returns the grant that holds once the transaction is
-// committed. An empty request ends, on commit, all that the owner holds.
+// the owner has held so far. It returns the grant that the owner has after Commit. With
+// an empty request, Commit releases all that the owner holds.
 //
 //	tx, grant, err := reg.Begin("default/web", req)
 //	if err != nil {
@@ -52,13 +52,12 @@ type pending struct {
 // outcome when it ends, and a snapshot has the union: after a crash the owner holds too
 // much rather than too little, and package repair finds it.
 //
-// If req has a deadline, the first call that may change the registry after it rolls the
-// transaction back. A Tx that is garbage before it has ended is reported by
-// [Registry.Check]; the next transaction of that owner, or its release, then takes over
-// all that it held.
+// If req has a deadline, the first call after it that can change the registry rolls the
+// transaction back. [Registry.Check] reports a Tx that became garbage before it ended;
+// the owner's next transaction or release then takes over all that it held.
 //
-// The errors are those of Allocate, except that an owner that holds something else need
-// not name its generation.
+// The errors are those of Allocate, except that req need not name the generation of the
+// grant that it replaces.
 func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	req.DryRun = false
 	r.lock()
@@ -80,11 +79,11 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	return tx, g.clone(), nil
 }
 
-// Commit makes the new grant the only one: what the owner held before and does not hold
-// any more is released.
+// Commit makes the new grant the only one and releases the rest of what the owner held
+// before.
 //
-// It fails with [ipalloc.ErrClosed] if the transaction has ended, the reason says
-// whether its deadline ended it, or if the registry has: see [Registry.Close].
+// It fails with [ipalloc.ErrClosed] if the transaction has ended (the reason says
+// whether by its deadline) or if the registry is closed, see [Registry.Close].
 func (tx *Tx) Commit() error { return tx.end("commit", true) }
 
 // Rollback gives back what the transaction took; the owner holds what it held before.

@@ -1,5 +1,5 @@
 // Package bitsetconv converts between package bitmap and the flat bit sets of
-// github.com/bits-and-blooms/bitset. It is a package of its own so that importing an
+// github.com/bits-and-blooms/bitset. It is a separate package so that importing an
 // allocator does not link bitset.
 package bitsetconv
 
@@ -17,9 +17,9 @@ const maxLen = 1 << 33
 
 // To returns the ordinals of b as a bit set of length n.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrLimit] if n is above 2^33,
-// because that is an array of more than 1 GiB, or does not fit an int. It allocates
-// n/8 bytes. O(n/64).
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrLimit] if n is above 2^33
+// (an array of more than 1 GiB) or does not fit an int. It allocates n/8 bytes.
+// O(n/64).
 func To(b *bitmap.Bitmap) (*bitset.BitSet, error) {
 	n := b.Len()
 	if n > maxLen || uint64(int(n)) != n {

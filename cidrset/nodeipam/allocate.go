@@ -12,14 +12,14 @@ import (
 
 // Allocate gives n one free child for each slot, or of each family of one entry, and
 // returns them: all of them or none. A child is free if no held prefix and no reservation
-// overlaps it. A node that holds something gets that, even if its labels have changed
-// since. Allocate returns after the receiver of [OnChange] has seen the change that gave
-// the node its prefixes, also if an earlier call made it.
+// overlaps it. A node that already holds prefixes gets the same ones, even if its labels
+// have changed. Allocate returns after the receiver of [OnChange] has seen the change
+// that gave the node its prefixes, even if an earlier call made that change.
 //
-// By slots, the first pool of the slot that has a free child and does not drain
-// serves it. By labels, the best entry that matches and has room in all its families
-// does; see the package comment for the order. In a pool the next free child after the
-// cursor is taken, wrapping, and the cursor moves behind it.
+// By slots, the first pool of the slot that has a free child and is not draining serves
+// the node. By labels, the best matching entry with room in all its families does; see
+// the package comment for the order. In a pool, Allocate takes the next free child from
+// the cursor on, wrapping, and moves the cursor behind it.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
 // free, with Field naming the slot; [ipalloc.ErrNotFound] if no entry matches n;
@@ -66,14 +66,15 @@ func (a *Allocator) record(op Op, o *owner) {
 }
 
 // Occupy gives n the prefixes that the caller names, Prefixes[i] for slot i or all of
-// entry n.Entry: all of them or none. There may be fewer than slots. It does nothing
-// if n holds exactly them already.
+// entry n.Entry: all of them or none. There may be fewer prefixes than slots. Occupy
+// does nothing if n already holds exactly these.
 //
 // It fails with an [*ipalloc.Error] for the first prefix in the way, as
 // [Allocator.Load] reports it; [ipalloc.ErrMismatch] if n holds other prefixes;
 // [ipalloc.ErrInUse] if the entry terminates; [ipalloc.ErrInvalid] for an empty name,
 // no prefix at all, or a prefix that is invalid or unmasked. Nothing has changed then,
-// except as for Allocate. A draining pool refuses nothing. O(log n) for a prefix.
+// except as for Allocate. Occupy also takes from a draining pool. O(log n) for a
+// prefix.
 //
 // Use [Allocator.Observe] or [Allocator.Load] to record what nodes already have; they
 // refuse nothing.
@@ -139,9 +140,9 @@ func (a *Allocator) Release(name string) (as Assignment, ok bool) {
 	return as, ok
 }
 
-// Terminate notes that the node is being deleted. It keeps its prefixes until it is
-// released. Terminate reports whether the node holds any; otherwise there is nothing
-// to note.
+// Terminate marks the node as being deleted. The node keeps its prefixes until
+// [Allocator.Release]. Terminate reports whether the node holds any; otherwise it does
+// nothing.
 func (a *Allocator) Terminate(name string) bool {
 	a.mu.Lock()
 	defer a.unlock()
@@ -164,7 +165,7 @@ func (a *Allocator) Lookup(name string) (as Assignment, ok bool) {
 }
 
 // All returns the nodes that hold something, ascending by name, as they were when the
-// loop began. [Allocator.Load] makes the same state from them. O(n log n). The lock is
+// loop began. [Allocator.Load] recreates the state from them. O(n log n). The lock is
 // not held while the body runs.
 func (a *Allocator) All() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
@@ -214,10 +215,10 @@ func (a *Allocator) reserve(p netip.Prefix) bool {
 	return true
 }
 
-// Unreserve removes the reservation of exactly p. What no node holds and no other
-// reservation covers becomes free. It fails with an [*ipalloc.Error] that matches
-// [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is invalid
-// or unmasked. O(log n).
+// Unreserve removes the reservation of exactly p. The parts of p that no node holds and
+// no other reservation covers become free. It fails with an [*ipalloc.Error] that
+// matches [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is
+// invalid or unmasked. O(log n).
 func (a *Allocator) Unreserve(p netip.Prefix) error {
 	return a.changeReserved(OpUnreserve, p, a.unreserve)
 }
@@ -252,10 +253,10 @@ func (a *Allocator) reserved() []netip.Prefix {
 	return ps
 }
 
-// Holders returns the nodes that hold something overlapping p, one element for each
-// such prefix: larger prefixes that contain p first, then those inside it, ascending,
-// the nodes of one prefix by name. p may be a pool, a reservation or any prefix; there
-// are no holders of an invalid one. O(log n) plus the claims inside p.
+// Holders returns the nodes that hold a prefix overlapping p, one element for each such
+// prefix. Larger prefixes that contain p come first, then those inside it, ascending;
+// the nodes of one prefix are sorted by name. p may be a pool, a reservation or any
+// prefix. An invalid p has no holders. O(log n) plus the claims inside p.
 func (a *Allocator) Holders(p netip.Prefix) (nodes []Node) {
 	if addr.Check(p) != nil {
 		return nil

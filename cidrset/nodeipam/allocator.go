@@ -32,7 +32,7 @@ type Config struct {
 	Reserved []netip.Prefix
 }
 
-// Slot is one prefix of every node and where it comes from.
+// Slot describes one prefix that every node gets, and the pools it comes from.
 type Slot struct {
 	Bits  int            // prefix length of what a node gets
 	Pools []netip.Prefix // at least one, all of one family, tried in this order
@@ -128,10 +128,10 @@ func LowestFirst() Option {
 
 // OnChange passes every change to f, in the order in which the changes happened, outside
 // the allocator's lock, and before the method that made the change returns. One
-// [Allocator.Load] is one change, after the releases of nodes that have another UID now.
-// f may read the allocator but must not modify it: a modifying call deadlocks. Calls of f
-// do not overlap. If f panics, the change it was called with counts as delivered; later
-// changes are still delivered.
+// [Allocator.Load] is one change, preceded by the releases of nodes whose UID has
+// changed. f may read the allocator but must not modify it: a modifying call deadlocks.
+// Calls of f do not overlap. If f panics, the change it was called with counts as
+// delivered; later changes are still delivered.
 func OnChange(f func(Change)) Option {
 	return option(func(o *options) *ipalloc.Error {
 		switch {

@@ -53,8 +53,7 @@ type Change struct {
 	Gone   []string     // the terminating entries that went with this change, ascending
 }
 
-// PoolState is a pool as a [Change] shows it. Those of a slot are in the order in which
-// they are tried.
+// PoolState describes a pool in a [Change]. The pools of a slot are in the order in which they are tried.
 type PoolState struct {
 	Slot     int
 	Prefix   netip.Prefix
@@ -62,12 +61,11 @@ type PoolState struct {
 	Cursor   netip.Addr // where the search for a free child goes on
 }
 
-// Apply repeats a change of another allocator that began with the same configuration:
-// replaying a journal in order gives the same nodes the same prefixes and the cursors
-// the same places. Apply is idempotent for every kind of change: it makes what the
-// change says so, if it is not so yet. Hence a journal may overlap the snapshot that
-// it is replayed on; the state is right again at the end of the overlap. A receiver of
-// this allocator gets c itself.
+// Apply repeats a change of another allocator that began with the same configuration: replaying a journal in
+// order gives the same nodes the same prefixes and puts the cursors at the same places. Apply is idempotent
+// for every kind of change: it does only what is not done yet. Hence a journal may overlap the snapshot that
+// it is replayed on; the state is right again at the end of the overlap. This allocator's own receiver gets c
+// itself.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrVersion] for a kind that
 // it does not know, [ipalloc.ErrMismatch] for one that belongs to the other policy, and

@@ -9,10 +9,10 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// Check recomputes everything that is derived from who holds what, compares it with
-// what is kept, and returns the first difference: the shape and the summaries of the
-// trie, that it holds exactly what nodes and reservations claim, the pools, entries,
-// cursors and counts. O(n). The allocator is locked meanwhile.
+// Check recomputes all derived state and returns the first difference. It covers the
+// shape and the summaries of the trie, its claims (exactly those of nodes and
+// reservations), the pools, entries, cursors and counts. O(n). The allocator is locked
+// meanwhile.
 func (a *Allocator) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -51,12 +51,12 @@
 //
 // # Rules of both policies
 //
-// A child is free if no held or reserved prefix of any size overlaps it. Prefixes that no
-// pool accounts for are kept out of circulation too, also for pools that are added later.
+// A child is free if no held or reserved prefix of any size overlaps it. Prefixes that no pool
+// accounts for are kept out of circulation too, also for pools that are added later.
 // [Allocator.Occupy] takes what the caller names and refuses what is not right.
-// [Allocator.Observe] and [Allocator.Load] record what nodes have, right or not, and
-// report what is wrong. [Allocator.Release] is by node, never by what its record says
-// now.
+// [Allocator.Observe] and [Allocator.Load] record what nodes have, right or not, and report
+// what is wrong. [Allocator.Release] frees what the allocator holds for a node, never what the
+// node's record says now.
 //
 // # Errors
 //
@@ -65,10 +65,10 @@
 //
 // # Cost
 //
-// Allocate, Release, Occupy and Observe take O(log n) steps for a prefix, however full a
-// pool is. By labels, a node is compared with every entry besides, so have hundreds of
-// them, not millions. A node costs its name, some 210 bytes, and at most 80 bytes of the
-// index for each prefix. A pool of any size costs the same.
+// Allocate, Release, Occupy and Observe take O(log n) steps for a prefix, however full a pool
+// is. By labels, each call also compares the node with every entry, so add hundreds of entries,
+// not millions. A node costs its name, some 210 bytes, and at most 80 bytes of the index for
+// each prefix. A pool of any size costs the same.
 //
 // # Concurrency
 //
@@ -79,11 +79,11 @@
 // # Restart
 //
 // Record with each node what Allocate returns. To start, call [New], add all entries,
-// terminating ones included, call Load with the full list of nodes, and then delete the
-// entries that are being deleted. The nodes then hold the same prefixes as before; only
-// the cursors start at the beginning. [Restore] of a snapshot, or a journal of changes
-// replayed with [Allocator.Apply], carries the cursors too. Release what a Load after
-// Restore does not list.
+// terminating ones included, call Load with the full list of nodes, and then delete the entries
+// that are being deleted. The nodes then hold the same prefixes as before; only the cursors
+// start at the beginning. [Restore] of a snapshot, or a journal of changes replayed with
+// [Allocator.Apply], carries the cursors too. If you call Load after Restore, Release the nodes
+// that its list lacks.
 //
 // # Origin
 //

@@ -15,9 +15,9 @@ type EntryState struct {
 	Nodes       int  // recorded with it
 }
 
-// AddEntry adds an entry. What nodes and reservations have taken of its pools stays
-// taken. Nodes recorded without an entry whose prefixes are all children of this one are
-// recorded with it from now on. Adding an entry equal to one that exists does nothing.
+// AddEntry adds an entry. What nodes and reservations have taken of its pools stays taken. A node that
+// was recorded without an entry is assigned to this one if all its prefixes are children of it. Adding
+// an entry equal to one that exists does nothing.
 //
 // It fails with an [*ipalloc.Error] that names entry and field and matches
 // [ipalloc.ErrInvalid] for an entry that cannot be, or that lacks a family which every
@@ -69,7 +69,7 @@ func (l *labels) adopt(e *entry) (nodes []Node) {
 // DeleteEntry removes an entry and reports whether it is gone. While nodes hold
 // something from it, it is terminating instead: it serves no further node and is
 // removed with its last one. It fails with an [*ipalloc.Error] that matches
-// [ipalloc.ErrNotFound] without an entry of that name, or [ipalloc.ErrMismatch] if the
+// [ipalloc.ErrNotFound] if no entry has that name, or [ipalloc.ErrMismatch] if the
 // allocator has slots. O(entries).
 func (a *Allocator) DeleteEntry(name string) (gone bool, err error) {
 	err = update(a, OpDeleteEntry, func(l *labels) (*Change, *ipalloc.Error) {

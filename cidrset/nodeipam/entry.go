@@ -11,8 +11,8 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// Entry is a pool of one or both families, the size of what a node gets from it, and
-// the nodes that it is for. It never changes once it is added.
+// Entry is a pool of one or both families, the size of each node's prefixes, and a selector of the nodes that
+// it serves. It never changes once it is added.
 type Entry struct {
 	// Name identifies the entry and is recorded with its nodes.
 	Name string

@@ -41,9 +41,9 @@ type Explanation struct {
 	Candidates []Candidate // those with a rank in its order, then the others by name
 }
 
-// Explain says what [Allocator.Allocate] would give n if it held nothing, and why: every
-// entry with its rank, the rule that put it behind the one before, or what keeps it
-// from serving the node. It changes nothing. Without entries, also if the allocator has
+// Explain returns what [Allocator.Allocate] would give n if n held nothing, and why:
+// every entry with its rank, the rule that put it behind the one before, or the reason
+// that it cannot serve n. It changes nothing. Without entries, or if the allocator has
 // slots, there are no candidates. O(entries) times O(log n).
 func (a *Allocator) Explain(n Node) Explanation {
 	a.mu.Lock()

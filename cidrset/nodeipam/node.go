@@ -10,14 +10,13 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// Node is a node as the caller sees it: the record that an API server or a file has.
-// A node is its name and its UID: another UID under the same name is another node,
-// which was created after the first was deleted. An empty UID is unknown and matches
-// every other.
+// Node is a node as the caller sees it: the record in an API server or a file. Name and
+// UID identify it: another UID under the same name is another node, created after the
+// first was deleted. An empty UID is unknown and matches every other.
 type Node struct {
 	Name string
 	UID  string
-	// Labels are what [Allocator.Allocate] chooses an entry by.
+	// Labels are the labels by which [Allocator.Allocate] chooses an entry.
 	Labels map[string]string
 	// Terminating is set for a node that is being deleted.
 	Terminating bool
@@ -37,10 +36,10 @@ type Assignment struct {
 	Entry    string         // the entry that they came from, "" if from none
 }
 
-// ParseNode returns the node of that name whose prefixes are read from texts. Host
-// bits are masked, an IPv4-mapped IPv6 prefix becomes the IPv4 one, and leading zeros
-// of an IPv4 number and of the length are decimal, as people and other programs write them. A text that
-// is still no prefix becomes the zero Prefix; [Allocator.Load] reports it.
+// ParseNode returns the node of that name whose prefixes are read from texts. Host bits are masked, an
+// IPv4-mapped IPv6 prefix becomes the IPv4 one, and IPv4 numbers and lengths with leading zeros are
+// read as decimal, as people and other programs write them. A text that is still no prefix becomes the
+// zero Prefix; [Allocator.Load] reports it.
 func ParseNode(name string, texts ...string) Node {
 	n := Node{Name: name, Texts: texts}
 	for _, text := range texts {

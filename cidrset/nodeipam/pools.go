@@ -9,13 +9,12 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// AddPool adds a pool to a slot, behind the pools it has. What nodes hold in it
-// already, and what is reserved in it, is taken. Adding a pool that the slot has does
-// nothing, so a program may add its pools at each start.
+// AddPool adds a pool to a slot, behind the pools that the slot has. What nodes already hold in the pool, and what
+// is reserved in it, is taken. Adding a pool that the slot has does nothing, so a program may add its pools at
+// each start.
 //
-// It fails as [New] does, with Field "slot" for a slot that does not exist or for a pool of another slot, and with
-// [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then.
-// O(pools).
+// It fails as [New] does, with Field "slot" for a slot that does not exist or a pool that another slot has, and
+// with [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then. O(pools).
 func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 	return update(a, OpAddPool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl, err := s.newPool(slot, p)
@@ -38,13 +37,13 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 	})
 }
 
-// GrowPool replaces a pool by a larger one that contains it, at the same place of its
-// slot. Nodes keep what they hold and the cursor stays where it is.
+// GrowPool replaces a pool by a larger one that contains it, at the same position in
+// its slot. Nodes keep what they hold and the cursor stays where it is.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] without the
-// pool from; [ipalloc.ErrInvalid] if to is not a pool that contains it;
-// [ipalloc.ErrExists] if it overlaps another pool; [ipalloc.ErrMismatch] if the
-// allocator has no slots. Nothing has changed then. O(pools).
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] if from is no
+// pool; [ipalloc.ErrInvalid] if to is not a pool that contains it; [ipalloc.ErrExists]
+// if it overlaps another pool; [ipalloc.ErrMismatch] if the allocator has no slots.
+// Nothing has changed then. O(pools).
 func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 	return update(a, OpGrowPool, func(s *slots) (*Change, *ipalloc.Error) {
 		if err := s.grow(from, to); err != nil {
@@ -54,10 +53,10 @@ func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 	})
 }
 
-// DrainPool stops allocation from a pool, or with on false resumes it. Nodes keep what
+// DrainPool stops allocation from a pool, or resumes it if on is false. Nodes keep what
 // they hold; [Allocator.Holders] lists them. It fails with an [*ipalloc.Error] that
-// matches [ipalloc.ErrNotFound] without the pool, or [ipalloc.ErrMismatch] if the
-// allocator has no slots.
+// matches [ipalloc.ErrNotFound] if there is no such pool, or [ipalloc.ErrMismatch] if
+// the allocator has no slots.
 func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	op := OpDrainPool
 	if !on {
@@ -79,10 +78,10 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 // RemovePool removes a pool in which no node holds anything. A slot may be left
 // without a pool; nothing can be allocated then.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] without the
-// pool; [ipalloc.ErrInUse], with the first of [Allocator.Holders] in Holder, while nodes
-// hold something that overlaps it; [ipalloc.ErrMismatch] if the allocator has no slots.
-// Nothing has changed then.
+// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] if there is no
+// such pool; [ipalloc.ErrInUse], with the first of [Allocator.Holders] in Holder, while
+// nodes hold something that overlaps it; [ipalloc.ErrMismatch] if the allocator has no
+// slots. Nothing has changed then.
 func (a *Allocator) RemovePool(p netip.Prefix) error {
 	return update(a, OpRemovePool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl := s.pool(p)

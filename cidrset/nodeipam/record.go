@@ -12,19 +12,19 @@ import (
 )
 
 // Observe records that n has the prefixes that its record says, instead of those it
-// held before, and reports whether that changed anything. What a node has is a fact,
-// so nothing is refused: a prefix outside every pool, one that another node holds or
-// that overlaps a reservation is recorded like any other, is out of circulation until
+// held before, and reports whether that changed anything. What a node has is a fact, so
+// nothing is refused. A prefix that is outside every pool, is held by another node or
+// overlaps a reservation is recorded like any other. It stays out of circulation until
 // the last of its nodes is released, and is listed among the problems.
 //
 // A record never frees what it does not mention. A node without prefixes keeps what it
-// holds, because its write may still be in flight. Where the record cannot be read,
-// the node keeps the prefix that it held at that place. A record with another UID is
-// that of another node: what the former one held is released first.
+// holds, because its write may still be in flight. Where the record cannot be read, the
+// node keeps the prefix that it held at that place. A record with another UID belongs
+// to another node; the prefixes of the former one are released first.
 //
-// By labels, a record without an entry is assigned the only entry whose children all
-// its prefixes are. If there are several, that is a problem, and the record gets the
-// first of them by the rules that ignore labels.
+// By labels, a record without an entry is assigned the entry that has all its prefixes
+// as children. Several such entries are a problem; the record then gets the first of
+// them by the rules that ignore labels.
 //
 // The problems are those of [Allocator.Load], in the same words. O(log n) for a
 // prefix; a record without an entry is compared with every entry.
@@ -45,16 +45,17 @@ func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 // one of:
 //
 //   - [ipalloc.ErrInvalid]: the record has no name, or a text that is no prefix, or a
-//     prefix with host bits or in IPv4-mapped form, which is recorded as what it means;
+//     prefix with host bits or in IPv4-mapped form, which is recorded as the prefix it
+//     means;
 //   - [ipalloc.ErrExists]: the name is listed twice; the node holds the prefixes of both;
 //   - [ipalloc.ErrLimit]: more prefixes than slots, or two prefixes of one family;
-//   - [ipalloc.ErrMismatch]: of the other family, or several entries fit; Name is the
-//     one that was recorded and Holder another;
-//   - [ipalloc.ErrOutOfRange]: not what the slot or entry hands out;
+//   - [ipalloc.ErrMismatch]: the prefix is of the other family, or several entries fit;
+//     Name is the recorded entry and Holder another;
+//   - [ipalloc.ErrOutOfRange]: the prefix is not one that the slot or entry hands out;
 //   - [ipalloc.ErrNotFound]: the recorded entry, in Name, does not exist;
-//   - [ipalloc.ErrNotHeld]: no prefix of a family that every node needs;
-//   - [ipalloc.ErrReserved], [ipalloc.ErrOccupied]: the prefix overlaps a reservation,
-//     or what another node, named in Holder, holds.
+//   - [ipalloc.ErrNotHeld]: the node lacks a prefix of a family that every node needs;
+//   - [ipalloc.ErrReserved], [ipalloc.ErrOccupied]: the prefix overlaps a reservation, or
+//     a prefix of another node, which Holder names.
 //
 // Nodes that are not listed keep what they hold. O(n log n). The allocator is locked
 // meanwhile.

@@ -42,11 +42,11 @@ const (
 // checksummed. Equal states give equal bytes. O(n log n). The allocator is locked
 // meanwhile. The error is always nil.
 //
-// What is restored from a snapshot of a follower that has not caught up, because the
-// changes that it applies begin before its own snapshot, lacks the terminating entries that
-// had no nodes at that moment, also at the end; nodes that get prefixes of them later in the
-// changes hold them all the same. [Allocator.Check] may object to such a follower until the
-// changes up to the snapshot have been applied. Keep the first snapshot until then.
+// A follower that applies changes from before its own snapshot has not caught up until it
+// has applied those up to the snapshot. Until then [Allocator.Check] may fail, and a new
+// snapshot of it lacks the terminating entries that have no nodes at that moment; later
+// changes do not bring them back, but nodes that get prefixes of them hold these all the
+// same. Keep the first snapshot until then.
 func (a *Allocator) MarshalBinary() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,10 +66,10 @@ func (a *Allocator) MarshalBinary() ([]byte, error) {
 
 // Restore returns the allocator that data is a snapshot of, with the given options.
 //
-// Whatever the bytes, it returns an allocator that passes [Allocator.Check], or an
+// For any bytes it returns an allocator that passes [Allocator.Check], or an
 // [*ipalloc.Error] that matches [ipalloc.ErrCorrupt]; [ipalloc.ErrVersion] if a newer
-// program wrote them; [ipalloc.ErrInvalid] for a bad option. Time and memory are
-// linear in the length of data, up to a logarithm.
+// program wrote them; [ipalloc.ErrInvalid] for a bad option. Time and memory are linear
+// in the length of data, up to a logarithmic factor.
 func Restore(data []byte, opts ...Option) (*Allocator, error) {
 	a, bad := newAllocator(opts)
 	if bad != nil {

@@ -96,7 +96,7 @@ func (r retries) IncrementRetry(_ context.Context, code, method, host string) {
 	r.of.WithLabelValues(code, method, host).Inc()
 }
 
-// NewLeaderMetric is for package leaderelection.
+// NewLeaderMetric implements leaderelection.MetricsProvider.
 func (k *kubernetesMetrics) NewLeaderMetric() leaderelection.LeaderMetric { return leader{k} }
 
 type leader struct{ *kubernetesMetrics }

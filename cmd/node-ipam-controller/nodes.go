@@ -139,9 +139,10 @@ type nodeWriter struct {
 	recorded  func(string, nodeipam.Assignment) // called after a write; may be nil
 }
 
-// Write sets podCIDR, podCIDRs and the entry in one patch. The UID in it has the API
-// server refuse another node of that name. The client's own retries are off: one
-// that hides a lost answer would make what comes after it look definite.
+// Write sets podCIDR, podCIDRs and the entry in one patch. Because the patch has the
+// UID, the API server refuses another node of that name. The client's own retries are
+// off, because a retry that hides a lost answer would make the next answer look
+// definite.
 func (w *nodeWriter) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
 	start := time.Now()
 	err := w.write(ctx, n, as)

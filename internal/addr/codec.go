@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// ErrBits is the reason for which [NewCodec] refuses a child length.
+// ErrBits is the error of [NewCodec] for an impossible child length.
 var ErrBits = errors.New("child prefix length out of range")
 
 // MaxOrder is the largest log2 of the number of children of a codec.

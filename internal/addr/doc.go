@@ -10,9 +10,9 @@
 // # Contents
 //
 // [Check] and [CheckAddr] validate what a caller passes: every allocator calls one of
-// them first, and reports the reason in an error of its own. [Codec] converts between
-// ordinals and prefixes, and [Codec.Locate] says how any prefix relates to a pool. [U128]
-// is the arithmetic for what is larger than an ordinal.
+// them first, and reports the reason in its own error. [Codec] converts between ordinals
+// and prefixes, and [Codec.Locate] says how any prefix relates to a pool. [U128] is the
+// arithmetic for what is larger than an ordinal.
 //
 // # Pools that contain ::ffff:0:0/96
 //

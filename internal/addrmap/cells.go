@@ -9,19 +9,19 @@ import (
 // Cell is an aligned prefix as a picture shows it.
 type Cell struct {
 	Prefix netip.Prefix
-	// State is the one that most of its taken addresses are in, unless one that is urgent is present.
+	// State is the state of most of its taken addresses, or an urgent state if any address has one.
 	State State
 	// Level is how much is taken in eighths, rounded up: 0 to 8.
 	Level int
-	// Label is the one that most of its labelled addresses have, and Labels how many there are, -1 in a [Square] of
-	// several cells that are not counted.
+	// Label is the label of most of its labelled addresses. Labels is the number of different labels, -1 in a
+	// [Square] of several cells, where they are not counted.
 	Label  string
 	Labels int
 	Counts Counts
 }
 
-// Cells cuts a prefix of the pool into 2^order cells, ascending. order is at most 20, and what the
-// prefix has.
+// Cells cuts a prefix of the pool into 2^order cells, ascending. order is capped at 20 and at the number
+// of host bits.
 func (s *Space) Cells(p netip.Prefix, order int) []Cell {
 	order = min(order, s.width()-p.Bits(), 20)
 	cells := make([]Cell, 1<<order)

@@ -1,10 +1,10 @@
-// Package addrmap draws an address space: what of a pool is free, held, reserved, cooling or in
+// Package addrmap draws an address space: which parts of a pool are free, held, reserved, cooling or in
 // disorder, for a terminal and as SVG.
 //
-// There is one model. A [Space] is a pool and its spans, each in one [State]; what lies in no span
-// is free. [Space.Cells] cuts a prefix of it into equal cells with the addresses of each state,
-// [Space.Panel] leaves out the cells without anything in a space too large for that, and [Space.Gaps]
-// lists the free prefixes.
+// There is one model. A [Space] is a pool and its spans, each in one [State]; what lies in no span is
+// free. [Space.Cells] cuts a prefix of it into equal cells with the addresses of each state,
+// [Space.Panel] omits empty cells where the space is too large for that, and [Space.Gaps] lists the
+// free prefixes.
 //
 // In Hilbert order every aligned prefix is a square, or two squares side by side, so the shape shows
 // what is full and what is in pieces; in rows an address is easily found.

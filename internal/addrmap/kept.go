@@ -6,8 +6,9 @@ import (
 	"go4.org/netipx"
 )
 
-// KeptBack returns what automatic assignment never takes of a pool, in address order: what is outside of its ranges if it has some, the
-// ends of a subnet, what is reserved, and the pools that lie in it. Lists, maps and metrics ask it what is free outside of blocks.
+// KeptBack returns the parts of a pool that automatic assignment never takes, in address order: addresses outside its ranges if
+// it has any, the ends of a subnet, reservations, and nested pools. Lists, maps and metrics use it to find what is free outside
+// blocks.
 func KeptBack(pool netip.Prefix, ranges []netipx.IPRange, subnet bool, reserved *netipx.IPSet, inner []netip.Prefix) []netipx.IPRange {
 	var b netipx.IPSetBuilder
 	if len(ranges) > 0 {

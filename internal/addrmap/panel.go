@@ -8,11 +8,11 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Panel is what a picture draws of a pool: cells, and where each one is.
+// Panel is the part of a pool that a picture draws: cells, and the place of each.
 type Panel struct {
 	Cells []Cell
-	// Touched is set if only the cells in which there is something are there, because there is no room for the others. Their number
-	// is then any, and All is how many cells there would be.
+	// Touched is set if the panel omits empty cells, because there is no room for them. The number of cells is then arbitrary, and
+	// All is the number including the empty ones.
 	Touched bool
 	All     addr.U128
 	// Rows is set for cells in rows, as text is read. Without it they are in Hilbert order.
@@ -22,8 +22,9 @@ type Panel struct {
 // deep is log2 of the blocks that a cell may have: one of more shows nothing of them.
 const deep = 16
 
-// Panel returns what to draw of a prefix of the pool, with at most 2^order cells: all of it, or, where a cell of that would have more
-// than 2^16 blocks, the blocks in which there is something, in rows. If these are too many, the cells are larger ones around them.
+// Panel returns at most 2^order cells that show a prefix of the pool. They cover all of it unless a cell would then have more
+// than 2^16 blocks: in that case they are the non-empty blocks, in rows. If these are too many, the cells are larger ones around
+// them.
 func (s *Space) Panel(p netip.Prefix, order int, rows bool) Panel {
 	finest := max(s.finest(), p.Bits())
 	if finest-p.Bits() <= order+deep {

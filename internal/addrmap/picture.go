@@ -98,7 +98,7 @@ func (s *Space) Headline() string {
 	return fmt.Sprintf("%s  %s, %s", head, strings.Join(parts, ", "), largest)
 }
 
-// Percent returns n of all in per cent. "0 %" and "100 %" are said only of none and of all.
+// Percent returns n of all in per cent. It returns "0 %" only for none and "100 %" only for all.
 func Percent(n, all addr.U128) string {
 	switch part := 100 * float(n) / float(all); {
 	case n.IsZero() || all.IsZero():
@@ -159,8 +159,8 @@ func (c *Cell) title() string {
 	return Printable(s)
 }
 
-// Printable returns s with everything replaced that is not a printable character, because labels are
-// names that others chose: an escape sequence in one must not reach a terminal.
+// Printable returns s with every unprintable character replaced. Labels are names that users choose,
+// and an escape sequence in one must not reach a terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

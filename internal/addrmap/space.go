@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// State is what a picture tells apart.
+// State is the state of an address in a picture.
 type State uint8
 
 // The states of addresses, then those of a comparison.
@@ -34,7 +34,7 @@ const (
 var stateNames = [states]string{"free", "idle", "used", "reserved", "cooling", "borrowed", "orphan", "leak candidate",
 	"unchanged", "added", "removed", "changed"}
 
-// String returns one or two words.
+// String returns the state in one or two words.
 func (s State) String() string { return stateNames[s] }
 
 // taken reports whether an address in the state cannot be assigned.
@@ -57,7 +57,7 @@ func (s State) urgency() int {
 type Span struct {
 	Lo, Hi addr.U128
 	State  State
-	// Label is who has it: a host, a pool, or whatever else a picture is coloured by. Empty for none.
+	// Label is the holder, by which a picture can be coloured: a host, a pool or another name. Empty for none.
 	Label string
 }
 
@@ -72,7 +72,7 @@ type Space struct {
 	Spans []Span
 }
 
-// Add appends a span behind the last one. It is merged with that if it continues it.
+// Add appends a span, or extends the last span if the new one continues it.
 func (s *Space) Add(span Span) {
 	if n := len(s.Spans); n > 0 {
 		last := &s.Spans[n-1]
@@ -168,7 +168,7 @@ func (c *Counts) Taken() addr.U128 {
 	return n
 }
 
-// Total returns the addresses of the whole pool by state. Those of ::/0 are one too few.
+// Total returns the addresses of the whole pool by state. For ::/0 the sum is one too low.
 func (s *Space) Total() Counts {
 	var c Counts
 	free := sizeOf(s.width() - s.Pool.Bits())
@@ -181,7 +181,7 @@ func (s *Space) Total() Counts {
 	return c
 }
 
-// SizeOf returns the addresses of a prefix, for ::/0 one too few.
+// SizeOf returns the number of addresses in a prefix; for ::/0 it is one too low.
 func SizeOf(p netip.Prefix) addr.U128 { return sizeOf(p.Addr().BitLen() - p.Bits()) }
 
 // sizeOf returns 2^order addresses, for order 128 one too few.
@@ -192,8 +192,8 @@ func sizeOf(order int) addr.U128 {
 	return one.Shl(uint(order))
 }
 
-// Gaps yields the largest aligned prefixes in which nothing is taken, ascending, each with its span: those that lie in no block, and
-// what is idle in one.
+// Gaps yields the largest aligned prefixes in which nothing is taken, ascending, each with its span: prefixes outside every
+// block, and idle prefixes inside one.
 func (s *Space) Gaps() iter.Seq2[netip.Prefix, Span] {
 	return func(yield func(netip.Prefix, Span) bool) {
 		give := func(sp Span) bool {

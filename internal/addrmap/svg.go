@@ -14,9 +14,9 @@ import (
 
 // SVGStyle says how an SVG picture looks.
 type SVGStyle struct {
-	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until it is kept.
+	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until the picture fits.
 	Limit int
-	// Width is that of the cells in pixels, 768 by default.
+	// Width is the total width of the cells in pixels, 768 by default.
 	Width int
 	// Bare leaves out the colours, for a page that has [StyleSheet].
 	Bare bool
@@ -34,7 +34,7 @@ const (
 	svgPattern = 6  // least width of a cell in which a pattern can be seen
 )
 
-// SVG writes pictures below each other, without scripts. Each square has a title: prefix, state, count and
+// SVG writes pictures one below the other, without scripts. Each square has a title: prefix, state, count and
 // holder. The colours follow the reader's preference for light or dark.
 func SVG(w io.Writer, style SVGStyle, pictures ...Picture) error {
 	for i := range pictures {

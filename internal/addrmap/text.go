@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Text writes a picture of marks in a width, 0 for 100: with less, the prefixes at the sides, and then cells, are left out. It returns
-// an error, with nothing written, if the prefix is not in the pool, or the error of w.
+// Text writes a picture made of characters. It is columns wide; 0 means 100. With fewer columns Text omits the prefixes at the
+// sides, and then cells. If the prefix is not in the pool, it returns an error and writes nothing; otherwise it returns the error
+// of w.
 func Text(w io.Writer, p Picture, columns int) error {
 	if err := p.prepare(); err != nil {
 		return err

@@ -49,7 +49,7 @@ type node[O any] struct {
 // for every block.
 const none = 255
 
-// Claim is one claim of one prefix. O is what owns claims.
+// Claim is one claim of one prefix. O is the type of its owner.
 type Claim[O any] struct {
 	Owner      *O // nil for a reservation
 	prev, next *Claim[O]

@@ -56,8 +56,8 @@ func (q *Queue[C]) Deliver() {
 	}
 }
 
-// TryDeliver is Deliver unless the receiver runs, which may be what calls it. What waits
-// is then left to the next call.
+// TryDeliver is Deliver, except while the receiver runs: it then leaves the waiting
+// changes to the next call. The receiver may call TryDeliver.
 func (q *Queue[C]) TryDeliver() {
 	if q != nil && q.delivering.TryLock() {
 		defer q.delivering.Unlock()

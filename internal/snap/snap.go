@@ -1,4 +1,4 @@
-// Package snap is the frame that every snapshot has, its writer and its reader.
+// Package snap implements the frame of every snapshot, with a writer and a reader.
 //
 //	magic      a few bytes that name the kind
 //	version    1 byte
@@ -103,7 +103,7 @@ func (w *Writer) Time(t time.Time) {
 	w.Uvarint(uint64(t.Nanosecond()))
 }
 
-// WriteList writes how many elements list has, and each with write.
+// WriteList writes the number of elements in list, then each element with write.
 func WriteList[T any](w *Writer, list []T, write func(T)) {
 	w.Count(len(list))
 	for _, v := range list {
@@ -184,7 +184,7 @@ func (r *Reader) Mismatch(format string, args ...any) {
 // Err returns the first error.
 func (r *Reader) Err() error { return r.err }
 
-// Close returns the first error; bytes that were not read are one.
+// Close returns the first error; unread bytes are an error.
 func (r *Reader) Close() error {
 	if len(r.data) != 0 {
 		r.Fail("%d bytes too long", len(r.data))
@@ -323,7 +323,7 @@ func (r *Reader) Prefix() netip.Prefix {
 	return p
 }
 
-// ReadList reads what [WriteList] wrote, of elements that take size bytes or more.
+// ReadList reads what [WriteList] wrote; each element takes at least size bytes.
 func ReadList[T any](r *Reader, size int, read func() T) (list []T) {
 	for n := r.Count(size); n > 0 && r.err == nil; n-- {
 		list = append(list, read())

@@ -49,10 +49,9 @@
 // # Watches
 //
 // One process at a time has the file, so a watch sees all commits. Package
-// [github.com/ipalloc/ipalloc/ipset/store/remote] lets other processes of the machine read and
-// write through that process. It can begin at any of
-// the last Options.History commits since the file was opened; otherwise, as after every
-// restart, it ends with ipalloc.ErrOutOfRange.
+// [github.com/ipalloc/ipalloc/ipset/store/remote] lets other processes of the machine read and write
+// through that process. A watch can begin at any of the last Options.History commits since the file was
+// opened; otherwise, as after every restart, it ends with ipalloc.ErrOutOfRange.
 //
 // # Reading
 //

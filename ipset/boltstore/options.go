@@ -21,9 +21,9 @@ type Options struct {
 	// NoSync lets the system decide when to write to the disk. Acknowledged commits then survive the death of the process but
 	// not that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of two syncs of the disk.
 	NoSync bool
-	// InitialMap is how many bytes of address space the file is given at first; 0 is 1 GiB.
-	// A file that outgrows it is mapped again, for which bbolt waits until no read is under
-	// way. A process that ends after one commit saves a tenth of a millisecond with 1 MiB.
+	// InitialMap is how many bytes of address space are mapped for the file at first; 0 is
+	// 1 GiB. A file that outgrows them is mapped again, when no read is in flight. A
+	// process that ends after one commit saves a tenth of a millisecond with 1 MiB.
 	InitialMap int
 	// LockWait is how long to wait for a file that another process has. 0 does not wait; a negative value waits as long as the
 	// context allows. Open asks every 50 ms.
@@ -34,8 +34,8 @@ type Options struct {
 	// which takes some 40 µs; a short-lived process can pass the value that it already has. At most 64 bytes.
 	Boot string
 	// AcceptOlder opens a file whose newer meta page is damaged, at the commit that the other meta page shows. The
-	// transaction after it is lost: with callers that commit at once, several acknowledged commits. Without AcceptOlder
-	// such a file is ipalloc.ErrCorrupt, and [Salvage] saves that transaction.
+	// transaction after it is lost: several acknowledged commits, if callers committed concurrently. Without
+	// AcceptOlder such a file is ipalloc.ErrCorrupt, and [Salvage] saves that transaction.
 	AcceptOlder bool
 	// MaxSize is the size that the file may have, in bytes; a commit for which it would have to grow beyond it fails with
 	// [ErrNoSpace]. 0 is no limit. A removal needs room as well, since bbolt writes what it changes to other pages before it
@@ -52,14 +52,14 @@ type Options struct {
 type Verify int
 
 const (
-	// VerifyAuto: always if the file has at most 16 MiB, else as VerifyRestart.
+	// VerifyAuto reads a file of at most 16 MiB every time, a larger one as VerifyRestart does.
 	VerifyAuto Verify = iota
-	// VerifyRestart: if the machine has been started since the last commit, or that can't be told. The death of a process
-	// can't damage a file; that of a machine, or the way to another one, can.
+	// VerifyRestart reads it if the machine has restarted since the last commit, or if that is unknown. A process that dies
+	// cannot damage a file; a machine that dies, or a copy to another machine, can.
 	VerifyRestart
-	// VerifyAlways: every time.
+	// VerifyAlways reads it every time.
 	VerifyAlways
-	// VerifyNever: only what a commit in progress could have left behind.
+	// VerifyNever reads only what an interrupted commit could have left behind.
 	VerifyNever
 )
 

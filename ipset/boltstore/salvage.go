@@ -13,12 +13,12 @@ import (
 
 // Salvaged is what [Salvage] found.
 type Salvaged struct {
-	// Records is how many there are in the new file.
+	// Records is the number of records in the new file.
 	Records uint64
-	// Expected is how many the damaged file should have, if Known.
+	// Expected is the number that the damaged file should have, if Known.
 	Expected uint64
 	Known    bool
-	// Whole: nothing is missing, and nothing is older than the rest. Then the new file is what the old one was.
+	// Whole reports that no record is missing or older than the rest: the new file is what the old one was.
 	Whole bool
 }
 
@@ -27,9 +27,10 @@ type Salvaged struct {
 // records may have held addresses that are then handed out again; only a list of what is in use, from another source, can
 // tell. Prefer a backup if there is one.
 //
-// If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum
-// is right, from every page in use. If the list of free pages cannot be trusted, as in a copy that was made while a process wrote to
-// the file, it takes them from all pages, and of each record the newest. Salvage only reads from, which no process may have open.
+// If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum is
+// right, from every page in use. If the list of free pages cannot be trusted, as in a copy that was made while a process wrote to
+// the file, it reads all pages and takes the newest version of each record. Salvage only reads the file from, which must not be
+// open in any process.
 //
 // Errors: os.ErrExist if to exists; ErrForeign if from has nothing that this package wrote; ipalloc.ErrVersion if a newer program
 // wrote it.

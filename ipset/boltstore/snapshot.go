@@ -23,7 +23,7 @@ const (
 // may have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads src once,
 // and pages that change meanwhile again.
 //
-// Errors: os.ErrExist if dst exists; [ErrLocked] if commits come so fast that it misses some each time; ipalloc.ErrCorrupt and
+// Errors: os.ErrExist if dst exists; [ErrLocked] if commits come so fast that every attempt misses some; ipalloc.ErrCorrupt and
 // [ErrForeign] as from [Open], even while another process writes the file.
 func Snapshot(ctx context.Context, src, dst string) error {
 	return snapshot(ctx, src, dst, func() {})

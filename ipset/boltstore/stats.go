@@ -13,10 +13,10 @@ type Stats struct {
 	Revision uint64
 	// Records is the number of records.
 	Records uint64
-	// Bytes is the size of what is in use of the file, and Free how much of that is free pages, which the next commits use.
+	// Bytes is the size of the used part of the file. Free is how much of it is free pages, which the next commits reuse.
 	Bytes, Free int64
-	// Transactions is the number of transactions that the file has seen in its life, those of callers that committed at once
-	// being one. Each costs two syncs of the disk.
+	// Transactions is the number of transactions in the file's life; concurrent commits share one. Each costs two syncs of
+	// the disk.
 	Transactions uint64
 	// WriteTime is the time spent writing and syncing transactions since the file was opened.
 	WriteTime time.Duration

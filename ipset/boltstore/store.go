@@ -54,11 +54,11 @@ func (s *Store) Limits() store.Limits { return limits }
 // Path returns the path that the store was opened with.
 func (s *Store) Path() string { return s.path }
 
-// Close waits for the commit that is under way and for readers, and gives the file back. Commits that have not begun, and
-// everything called later, fail with ipalloc.ErrClosed. Closing a store that is closed does nothing.
+// Close waits for the commit in flight and for readers, and closes the file. Commits that have not begun, and all later calls,
+// fail with ipalloc.ErrClosed. Closing a store that is closed does nothing.
 //
-// A store that is not closed loses nothing. Close only has both of the pages that a file begins with show the last commit, so that
-// the loss of one of them takes nothing with it; with Options.NoSync it leaves that out.
+// A store that is not closed loses nothing. Close only makes both meta pages show the last commit, so that the loss of one of
+// them loses no commit; with Options.NoSync it omits that.
 func (s *Store) Close() error {
 	if s.end() {
 		return nil
@@ -66,9 +66,9 @@ func (s *Store) Close() error {
 	return s.closeFile()
 }
 
-// Abandon is Close for a process that is about to end. It gives the lock of the file back
+// Abandon is Close for a process that is about to end. It releases the lock of the file
 // and leaves unmapping the file to the end of the process, which is cheaper. Where the
-// system has no lock of its own to give back, or a commit is left to write, it is Close.
+// system has no such lock, or if a commit is left to write, Abandon is Close.
 func (s *Store) Abandon() error {
 	if s.end() {
 		return nil

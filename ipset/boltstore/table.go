@@ -13,10 +13,10 @@ import (
 // maxTable bounds the name of a table.
 const maxTable = 1024
 
-// Table is a named set of records of its own in the file of a [Store]. Its commits share
+// Table is a separate, named set of records in the file of a [Store]. Its commits share
 // transactions, and syncs, with all others on the file. The revisions are those of the
-// store. A watch of the store does not show them. Make one with [Store.OpenTable]. All
-// methods are safe for concurrent use.
+// store. A watch of the store does not show these commits. Make one with
+// [Store.OpenTable]. All methods are safe for concurrent use.
 type Table struct {
 	store *Store
 	name  string

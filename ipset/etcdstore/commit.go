@@ -23,7 +23,7 @@ import (
 // Commit implements [store.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
 //
 // Every commit verifies the format record and the past of the cluster: a store that was removed, adopted, converted or set
-// back takes no more: [ipalloc.ErrReplaced].
+// back takes no more commits: [ipalloc.ErrReplaced].
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failure(ctx, "commit", err)

@@ -55,22 +55,22 @@
 // client that had opened it: a store that was wiped never reads as one without records.
 //
 // The value of a record ends with the random id of its commit's lane, 8 bytes. Every
-// transaction compares the lane of the newest record that the process saw: it must have
-// that record's revision at least, however many commits others made since. A commit that
-// only removes writes no lane, because it must succeed in a full database. If nothing but
-// such commits was lost, that is noticed only while the cluster is at a lower revision.
-// Open removes the lanes that were not written for longest when there are more than
-// 16,384. A process that needs a removed one reads the old revision of it. If that was
-// compacted too, what its callers remember is in conflict and they read again: the
-// revisions that it returns from then on are larger by 2^48.
+// transaction compares the lane of the newest record that the process saw: it must have that
+// record's revision at least, however many commits others made since. A commit that only
+// removes writes no lane, because it must succeed in a full database. If only such commits
+// were lost, that is noticed only while the cluster is at a lower revision. When there are
+// more than 16,384 lanes, Open removes those written least recently. A process that needs a
+// removed lane reads its old revision. If that was compacted too, the revisions that the
+// process returns from then on are larger by 2^48: what its callers remember conflicts, and
+// they read again.
 //
-// Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification
-// can overtake events; a watch of several prefixes that notices this ends with an error.
-// TLS, users and keep-alive are the client's. The store uses the connection of the client,
-// not its KV field: a namespace or an ordering wrapped around KV has no effect. A user
-// needs read and write permission on the range of the prefix, or read permission for a
-// store that is only read; to open a prefix with "/data/" in it, also read permission on
-// the format record of the store that could lie around it.
+// Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification can
+// overtake events; a watch of several prefixes that notices this ends with an error. TLS,
+// users and keep-alive are the client's. The store uses the connection of the client, not its
+// KV field: a namespace or an ordering wrapped around KV has no effect. A user needs read and
+// write permission on the range of the prefix, or read permission for a store that is only
+// read; to open a prefix with "/data/" in it, also read permission on the format record of the
+// store that could contain it.
 //
 // # Limits
 //

@@ -124,7 +124,7 @@ func restarts(f func() error) error {
 }
 
 // Get implements [store.Store]: one round trip for as many records as a transaction may name, 128 unless the servers are
-// told otherwise. More are read in several, at the revision of the first.
+// configured otherwise. More records take several round trips, at the revision of the first.
 func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	if err := ctx.Err(); err != nil {
 		return dst, failure(ctx, "get", err)
@@ -169,8 +169,8 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 	return dst, nil
 }
 
-// List implements [store.Store]: pages of one revision. If a compaction removes it in the middle, the list begins again. A
-// reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
+// List implements [store.Store]: pages of one revision. If a compaction removes that revision in the middle, the list
+// begins again. A reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
 // whatever the limit.
 func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
 	if err := ctx.Err(); err != nil {

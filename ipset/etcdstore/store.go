@@ -29,7 +29,7 @@ const (
 	spaceName  = "data/" // and the lanes of the commits in pastName
 )
 
-// Options are what a store can be given; the zero value is useful.
+// Options are the options of [Open]; the zero value is useful.
 type Options struct {
 	// Cluster is the ID of the cluster that the store must be in; 0 is any. `etcdctl endpoint status -w json` shows it.
 	Cluster uint64

@@ -37,13 +37,13 @@ const creating = 64
 // errBroken says that the caller has broken the loop.
 var errBroken = errors.New("etcdstore: loop broken")
 
-// Watch implements [store.Store]. One stream of its own carries one watcher per prefix; what is not under a prefix is not
-// sent. It resumes by itself, without loss or repetition, when the stream breaks or a member loses its leader,
-// for as long as ctx lasts. With one prefix, a commit is yielded when it arrives; with more, when the server has confirmed
-// that every watcher has all up to its revision: one round trip later.
+// Watch implements [store.Store]. It opens its own stream, with one watcher per prefix; the server sends nothing else. It
+// resumes by itself, without loss or repetition, when the stream breaks or a member loses its leader, for as long as ctx
+// lasts. With one prefix, a commit is yielded when it arrives; with more, when the server has confirmed that every watcher
+// has all up to its revision: one round trip later.
 //
-// What a client learns too late that the way to its member is cut, it learns of a watch too late as well:
-// set DialKeepAliveTime and DialKeepAliveTimeout.
+// A watch notices a broken connection to its member no sooner than the client does: set DialKeepAliveTime and
+// DialKeepAliveTimeout.
 //
 // It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {

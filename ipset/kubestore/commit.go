@@ -21,11 +21,11 @@ func writes(ops []store.Op) bool {
 	return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
 }
 
-// Commit implements [store.Store]: one write of one object, which makes other calls that wait meanwhile, too. A commit in
-// conflict, and one without puts and deletes, costs one read.
+// Commit implements [store.Store]: one write of one object, shared by the calls that wait meanwhile. A commit in conflict,
+// and one without puts and deletes, costs one read.
 //
-// A request whose answer is lost is sent again, which settles its outcome: the API server takes it once at most. The outcome
-// stays unknown if that does not succeed within 15 seconds, or if ctx ends meanwhile.
+// A request whose answer is lost is sent again, which settles its outcome: the API server carries it out at most once. The
+// outcome stays unknown if that does not succeed within 15 seconds, or if ctx ends meanwhile.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, wrap("commit", err)

@@ -26,13 +26,13 @@
 // what came before, checks the expectations of its commits again, and tries the next slot.
 // Callers that wait meanwhile share one commit object; each keeps a revision of its own.
 //
-// Processes that contend take turns: each lets those go first whose last commit is older
-// than its own, while they write. A process that has won nothing yet touches a later slot,
-// and whoever comes to that slot pauses.
+// Processes that contend take turns: each yields to active writers whose last commit is older than
+// its own. A process that has not committed yet touches a later slot, and a process that reaches
+// that slot pauses.
 //
-// A log whose objects are created by name and deleted after a snapshot would let a process
-// that is far behind create a deleted name again, and take that for a commit. A slot is
-// never deleted: to such a process its resource version is wrong.
+// A log whose objects are created by name and deleted after a snapshot would let a process that is
+// far behind create a deleted name again, and take that for a commit. A slot is never deleted, and
+// such a process fails because its resource version is wrong.
 //
 // Every process holds the records in memory. A read asks the API server for the slot of
 // the next commit object. That is a linearizable read; if the slot still holds the old
@@ -54,27 +54,27 @@
 //
 // [store.Retryable] reports of every error whether trying again can help.
 //
-// A refusal (401, 403) of what was allowed before is repeated for 15 seconds, because an
-// API server that starts refuses what its roles allow. So is an answer that is not the API
-// server's. A server that TLS does not trust is an error at once.
+// A refusal (401, 403) of what was allowed before is repeated for 15 seconds, because a starting
+// API server refuses what its roles allow. So is an answer that does not come from the API server.
+// A server that TLS does not trust is an error at once.
 //
-// [ipalloc.ErrReplaced] is the answer of every call from the moment on when an object of the store
-// is found deleted, created again, or older than it was. Deleted means that the API server
-// says twice that there is no such object; a label that was taken off is written back.
-// ipalloc.ErrReplaced is also the answer when the cluster's etcd was set back: after an error, and
-// after a second without an answer, a process reads the newest commit object that it knows
-// and compares its random id before it answers or writes anything. ipalloc.ErrCorrupt is the answer
-// when an object does not decode or does not continue the log. Neither is ever taken for
-// an empty store. Deleting the head or a slot therefore stops all writers.
+// Every call fails with [ipalloc.ErrReplaced] once an object of the store is found deleted, created
+// again, or older than it was. Deleted means that the API server says twice that there is no such
+// object; a label that was taken off is written back. ipalloc.ErrReplaced is also the answer when
+// the cluster's etcd was set back: after an error, and after a second without an answer, a process
+// reads the newest commit object that it knows and compares its random id before it answers or
+// writes anything. ipalloc.ErrCorrupt is the answer when an object does not decode or does not
+// continue the log. Neither is ever taken for an empty store. Deleting the head or a slot therefore
+// stops all writers.
 //
 // # Limits
 //
-// One commit holds 1,024 records and 512 KB of keys and values, because etcd accepts
-// requests of 1.5 MB and JSON makes 3 bytes 4. All records must fit the memory of every
-// process, and a snapshot of them is written every 64 commit objects by default: some
-// megabytes are reasonable. Beyond 128 MB of keys and values a commit that adds to them
-// fails with ipalloc.ErrLimit. The log takes the size of 128 commit objects
-// in etcd, and as much again for each revision that etcd has not compacted.
+// One commit holds 1,024 records and 512 KB of keys and values, because etcd accepts requests of
+// 1.5 MB and JSON turns 3 bytes into 4. All records must fit the memory of every process, and a
+// snapshot of them is written every 64 commit objects by default: some megabytes are reasonable.
+// Beyond 128 MB of keys and values a commit that adds to them fails with ipalloc.ErrLimit. The log
+// takes the size of 128 commit objects in etcd, and as much again for each revision that etcd has
+// not compacted.
 //
 // # Complexity
 //

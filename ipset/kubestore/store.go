@@ -40,7 +40,7 @@ const (
 // patience is how long a request is repeated that a server, or the way to it, failed.
 const patience = 15 * time.Second
 
-// Options are what Open takes beside the place. The zero value is the default.
+// Options are the options of [Open]. The zero value is the default.
 type Options struct {
 	// NoCreate refuses to make a store where there is none.
 	NoCreate bool

@@ -25,9 +25,9 @@ import (
 //		return err
 //	})
 //
-// After an error of f, or a panic in it, everything is rolled back. An error that is [store.Retryable], and one of tx that passes, such as a
-// serialisation failure, a deadlock or a locked file, rolls back and runs f again, up to 20 times: f must not change anything outside of the transaction.
-// An error of the store inside that f drops rolls back as well, and is returned.
+// After an error of f, or a panic in it, everything is rolled back. If the error is [store.Retryable], or a temporary one of tx
+// (a serialisation failure, a deadlock, a locked file), InTx runs f again, up to 20 times: f must not change anything outside of
+// the transaction. If f ignores an error of in, InTx rolls back as well and returns that error.
 //
 // Errors: those of f; those of [Store.WithTx]; ipalloc.ErrUnknownOutcome if the connection was lost during COMMIT. The addresses
 // are assigned then if and only if the rows of f are there.

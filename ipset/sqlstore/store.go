@@ -14,7 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Options are what a store can be given; the zero value is useful.
+// Options are the options of [Open]; the zero value is useful.
 type Options struct {
 	// Prefix begins the names of the store's tables; "" is "ipalloc_". Stores with different prefixes share a database.
 	Prefix string
@@ -65,12 +65,12 @@ func (s *Store) Limits() store.Limits { return limits }
 // prefixes are the prefixes that need no quotes in either language.
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
-// Open returns the store in a database, and makes an empty one if there is none. The kind of database is found by asking it.
-// An older schema is migrated. Open waits for a file that another process has locked until ctx ends.
+// Open returns the store in a database, and makes an empty one if there is none. Open asks the database which kind it is. An
+// older schema is migrated. If another process has locked the file, Open waits until ctx ends.
 //
-// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a
-// schema of a newer release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for options that cannot be,
-// a SQLite database in memory, and connections that do not wait for the disk unless NoSync is set; and errors of the database.
+// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a schema of a newer
+// release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for impossible options, a SQLite
+// database in memory, and connections that do not wait for the disk unless NoSync is set; and errors of the database.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "ipalloc_"

@@ -32,10 +32,11 @@ const (
 // writes the others when called again.
 //
 // Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src
-// does not have, or with another value, or was written to meanwhile. ipalloc.ErrMismatch if
-// src changed meanwhile: stop its users, and copy into an empty store. ipalloc.ErrInUse if
-// src is itself a copy that is not complete. ipalloc.ErrLimit if a record of src is larger
-// than dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the stores.
+// lacks or has with another value, or if dst was written to meanwhile. ipalloc.ErrMismatch
+// if src changed meanwhile: stop its users, and copy into an empty store. ipalloc.ErrInUse
+// if src is itself a copy that is not complete. ipalloc.ErrLimit if a record of src is
+// larger than dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the
+// stores.
 //
 // It lists src three times and dst twice, and keeps a page of each and the root records in
 // memory.

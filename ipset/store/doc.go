@@ -27,8 +27,9 @@
 // and run the suite of package storetest. README.md compares the stores, and describes the
 // records that package ipset keeps in them.
 //
-// [Space] returns a part of a store as a store of its own, for a tenant, a VRF or a network. Keys that begin with an upper-case letter are left to other programs, in a
-// store and in each space of it: package ipset does not read, report or remove such records.
+// [Space] returns a part of a store as a separate store, for a tenant, a VRF or a network. Keys that begin with an upper-case
+// letter are left to other programs, in a store and in each space of it: package ipset does not read, report or remove such
+// records.
 //
 // [NewOverlay] shows a store with commits that are kept in memory only, for what-if questions.
 // [Together] combines the commits of calls of several packages in one.

@@ -31,12 +31,12 @@ const togetherAttempts = 16
 //		return engine.AddPool(ctx, alloc.Pool{Name: "node-1", Prefix: node.Prefix, Manual: true})
 //	})
 //
-// The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another writer has
-// changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing but tx. Records
-// that f only listed are not verified, so calls that rest on a list with a mark of their own are refused with [ipalloc.ErrInvalid]:
-// ChangePools with IfEmpty, and Remove of hostlocal. So are, after a change of pools that others do not see yet, an assignment that would
-// claim a block where blocks of a size 64 times smaller may come, and RemoveSpace. A store that wraps tx hides what others see, and
-// changes of pools are refused on it: wrap db.
+// The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another
+// writer has changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing
+// but tx. Records that f only listed are not verified. Calls that publish a mark and then list are therefore refused with
+// [ipalloc.ErrInvalid]: ChangePools with IfEmpty, and Remove of hostlocal. After a change of pools, which others do not see yet,
+// two more calls are refused: an assignment that would claim a block where blocks 64 times smaller can appear, and RemoveSpace. A
+// store that wraps tx hides what others see, so changes of pools are refused on it: wrap db.
 //
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
@@ -89,9 +89,10 @@ func yield(ctx context.Context, n int) error {
 	}
 }
 
-// Published returns the store that others see where commits to db take effect only when a [Together] ends, as [Limits] of db says: what
-// db would be on the store that Together writes to. It is nil for any other db, and if a wrapper of another package stands between. A
-// procedure that first publishes a mark, so that others leave alone what it lists next, cannot run on such a db.
+// Published returns the store that others see, if commits to db take effect only when a [Together] ends, as Limits.Deferred of db
+// says: the counterpart of db on the store that Together writes to. It returns nil for any other db, and if a wrapper of another
+// package stands between. A procedure that first publishes a mark, so that others do not touch what it lists next, cannot run on
+// such a db.
 func Published(db Store) Store {
 	switch s := db.(type) {
 	case *joint:

@@ -6,7 +6,7 @@
 //		log.Print(problem)
 //	}
 //
-// Diff changes nothing and makes each finding older that it has made before. Plan
+// Diff changes nothing; each finding that it also made the last time grows older. Plan
 // selects the findings that are ripe; print them to see what would be done. Apply does
 // it, and leaves alone every owner whose grant has changed since the finding was made.
 //
@@ -37,8 +37,8 @@ const (
 	Missing Kind = "missing"
 	// Leaked means held, but not desired.
 	Leaked Kind = "leaked"
-	// Duplicate means desired by the owner and by another, the Holder, that goes first:
-	// the one that holds it or, if neither does, the one that is listed first.
+	// Duplicate means desired by two owners. Holder is the one that goes first: the owner
+	// that holds it or, if neither does, the one that is listed first.
 	Duplicate Kind = "duplicate"
 	// OutOfRange means desired, but not usable in any range, or reserved.
 	OutOfRange Kind = "out of range"
@@ -58,8 +58,8 @@ type Finding struct {
 	// Generation is the generation of the grant that holds it; for Missing, of the
 	// owner's grant.
 	Generation uint64
-	// Seen is in how many comparisons in a row the finding was made, Since when the
-	// first of them was made, and Age how long ago that was at the last.
+	// Seen is the number of consecutive comparisons that made the finding. Since is the time
+	// of the first of them, and Age the time from the first to the last.
 	Seen  int
 	Since time.Time
 	Age   time.Duration
@@ -144,16 +144,16 @@ func (i item) usable(reg *servicealloc.Registry) bool {
 	return reg.UsablePort(i.port)
 }
 
-// Diff compares what is held with what is desired, which has the form of
-// [servicealloc.Registry.Load], and returns what differs, in the order of addresses and
-// ports. previous is the result of the last call, nil at first, and now the time of this
-// one: a finding that is in previous too grows older, even if other things changed in the
-// grants of its owners. A finding that was absent once, was repaired by [Apply], or has
-// another owner or holder by now, starts over.
+// Diff compares what is held with desired, which lists grants as
+// [servicealloc.Registry.Load] takes them, and returns the differences, ordered by
+// address and port. previous is the result of the last call, nil at first, and now the
+// time of this one. A finding that is in previous too grows older, even if other things
+// changed in the grants of its owners. A finding that was absent once, was repaired by
+// [Apply], or has another owner or holder by now, starts over.
 //
-// What an open transaction has taken is neither missing nor leaked. To act on a leak the
-// first time it is seen races with whatever is about to record its owner: let [Plan]
-// select what is ripe. Diff takes O(n log n).
+// What an open transaction has taken is neither missing nor leaked. Acting on a leak the
+// first time it is seen races with a caller that is about to record its owner: let
+// [Plan] select the ripe findings. Diff takes O(n log n).
 func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []*Finding, now time.Time) []*Finding {
 	ports := reg.Ports()
 	first := map[item]string{} // the owner that goes first
@@ -235,11 +235,11 @@ func grown(out, previous []*Finding, now time.Time) []*Finding {
 	return out
 }
 
-// Plan selects the findings that [Apply] can and should repair: what is missing at once,
-// and what is leaked or with the wrong owner once it has been seen that many times in a
-// row and is that old. A duplicate and an address out of range are for people to solve.
-// Kubernetes frees a leaked bit when it has seen it 3 times, and a leaked IPAddress
-// object after 60 seconds.
+// Plan selects the findings that [Apply] can and should repair: missing ones at once;
+// leaked ones and wrong owners once their Seen is at least seen and their Age at least
+// age. An operator must resolve duplicates and addresses out of range. Kubernetes frees
+// a leaked bit when it has seen it 3 times, and a leaked IPAddress object after 60
+// seconds.
 func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	for _, f := range findings {
 		if f == nil {
@@ -259,9 +259,9 @@ func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 
 // Apply carries out a plan: it takes what is missing, releases what is leaked and
 // transfers what has the wrong owner, each finding by one [servicealloc.Registry.Move].
-// It returns the findings that it could not repair, as the errors of Move with the
-// owner and what the finding is about, and [ipalloc.ErrInvalid] for a finding that has
-// no repair. Those change nothing, and the others are carried out. Pass the findings of
+// It returns an error for each finding that it could not repair: that of Move, with the
+// owner and the address or port of the finding, or [ipalloc.ErrInvalid] if the finding
+// has no repair. These change nothing; the others are carried out. Pass the findings of
 // Diff themselves, because Apply marks the repaired ones for the next Diff.
 func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Error) {
 	a := applying{}

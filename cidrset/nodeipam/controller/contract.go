@@ -10,15 +10,16 @@ import (
 // Source is the view of the nodes that a [Controller] works from, such as a cache that
 // follows an API server. The view may lag behind, but it never goes back.
 type Source interface {
-	// Start follows the nodes until ctx ends. It returns when the view is complete, or
-	// an error if that will not happen. The view then includes every write that was
-	// recorded before Start was called, by an earlier controller too: a view that lacks
-	// one of them makes the controller hand out a recorded prefix again. For an API
-	// server that means a consistent list, not one from a cache. No request of an earlier
-	// controller may be carried out after Start returned.
+	// Start begins to follow the nodes, until ctx ends. It returns nil when the view is
+	// complete, or an error if it cannot become so. The view then includes every write
+	// that was recorded before Start was called, by an earlier controller too: a view that
+	// lacks one of them makes the controller hand out a recorded prefix again. For an API
+	// server that means a consistent list, not one from a cache. Start must not return
+	// while a request of an earlier controller can still be carried out.
 	//
-	// From then on, and possibly earlier, it calls changed with the name of every node
-	// that was added, changed or deleted, after the view shows it. changed never blocks.
+	// From then on, and possibly earlier, the source calls changed with the name of every
+	// node that was added, changed or deleted, once the view shows the change. changed
+	// never blocks.
 	Start(ctx context.Context, changed func(name string)) error
 	// List returns all nodes of the view.
 	List() []nodeipam.Node

@@ -28,9 +28,9 @@ type Config struct {
 	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
 	Max      time.Duration // longest pause, unless the server names a longer one; 1 minute
 
-	// RequestLife is how long after Write returned its request may still be carried out,
-	// as the Writer contract says; 2 minutes. A kube-apiserver ends a request after one
-	// minute by default.
+	// RequestLife is the longest time after Write has returned in which its request can
+	// still be carried out, see [Writer]; the default is 2 minutes. A kube-apiserver ends
+	// a request after one minute by default.
 	RequestLife time.Duration
 
 	// Jitter returns a number in [0, n) and is safe for concurrent use, as
@@ -40,7 +40,7 @@ type Config struct {
 	Clock  Clock // the system's
 
 	// Loaded runs after the nodes of the start have been loaded and before anything is
-	// allocated: the moment to delete entries that were added for their nodes alone.
+	// allocated. Delete there the entries that were added only for their existing nodes.
 	Loaded func()
 	// Report receives the condition of a node when it begins, when it changes and, with
 	// a nil error, when it ends; a retry alone reports nothing. The condition is a record
@@ -50,9 +50,9 @@ type Config struct {
 	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome). Several goroutines
 	// call it, one at a time for each node, without any lock held.
 	Report func(node string, err error)
-	// Worked, if set, receives for each turn of a node how long the node waited for a
-	// worker and how long the work took. Several goroutines call it, without any lock
-	// held.
+	// Worked, if set, receives, after each processing of a node, how long the node waited
+	// for a worker and how long the work took. Several goroutines call it, without any
+	// lock held.
 	Worked func(waited, took time.Duration)
 }
 
@@ -60,8 +60,9 @@ type Config struct {
 // [Writer]. Use [New] to make one.
 //
 // All methods are safe for concurrent use. No lock is held while the caller's code runs.
-// If that panics, [Controller.Run] ends all that it started and then panics with an
-// error that wraps the value, if that is an error, and has the stack in its text.
+// If the caller's code panics, [Controller.Run] ends all that it started and then panics
+// with an error, which has the stack in its text and wraps the panic value if that is an
+// error.
 type Controller struct {
 	cfg      Config
 	queue    *queue
@@ -138,8 +139,8 @@ func failure(op, field, reason string, err error) error {
 	return &ipalloc.Error{Package: "controller", Op: op, Field: field, Reason: reason, Err: err}
 }
 
-// Run follows the source until ctx ends and returns the cause of that, or the error
-// that the source failed to start with. Nothing is allocated before the source is in
+// Run follows the source until ctx ends and returns the cause of ctx's end, or the
+// source's error if it fails to start. Nothing is allocated before the source is in
 // sync and all its nodes have been loaded into the allocator. When Run returns or
 // panics, all that it started has ended. The allocator may then hold prefixes that were
 // never recorded, so the next controller needs a new one. A second call fails with
@@ -230,9 +231,9 @@ func (c *Controller) load() {
 // controller begins to allocate.
 func (c *Controller) Synced() bool { return c.synced.Load() }
 
-// Retry tries every node that could not be served again now. Call it when the allocator
-// has more to give: a pool or an entry was added, a reservation taken back. Space that
-// nodes give back is noticed without it.
+// Retry tries at once to serve every node that could not be served before. Call it when
+// the allocator has more to give: a pool or an entry was added, a reservation removed.
+// Space that nodes give back is noticed without it.
 func (c *Controller) Retry() {
 	var names map[string]bool
 	c.locked(func() {
@@ -259,8 +260,9 @@ func (c *Controller) Stats() (st Stats) {
 	return st
 }
 
-// Begun returns when the work on each running node began, by the controller's clock, in
-// no particular order. A time of long ago shows a writer that does not return.
+// Begun returns, for each node being processed, the time by the controller's clock at
+// which that work began, in no particular order. A time long past shows a writer that does
+// not return.
 func (c *Controller) Begun() (times []time.Time) {
 	c.locked(func() { times = slices.Collect(maps.Values(c.begun)) })
 	return times

@@ -6,13 +6,13 @@
 //
 // [Controller.Run] starts the source, loads all nodes into the allocator and only then
 // allocates. It works from the names of nodes that may need something, never from the
-// contents of an event: a worker looks at the view and at the allocator and does what
-// is missing. One node is never worked on twice at a time.
+// contents of an event: a worker looks at the view and at the allocator and does what is
+// missing. No two workers process one node at the same time.
 //
 // The controller observes a node that has prefixes. For a node without any it allocates
 // prefixes and writes them. A terminating node keeps its prefixes and gets no others. The
 // prefixes of a node that is gone are released. Another UID under the same name is a new
-// node, and the old one is gone first.
+// node; the old one is treated as gone first.
 //
 // # Failures
 //
@@ -38,6 +38,6 @@
 //
 // # Restart
 //
-// A Controller runs once. The next one starts from the source, with a new allocator,
-// when no request of the one before can be carried out any more.
+// A Controller runs once. Start the next one, with a new allocator, only when no request
+// of the previous one can still be carried out. It loads the nodes from the source.
 package controller

@@ -13,15 +13,13 @@
 // and Do returns the error. Calls of one journal run one after the other; callers share
 // transactions with each other and with everything else that is written to the store.
 //
-// Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a
-// journal is open once. A snapshot replaces the log after 4,096 batches, or when the log
-// is larger than 64 KiB and twice the last snapshot. Where the file has no room for it,
-// the log grows on; where it has none for the log, the log is folded into the snapshot in
-// small steps, in room that the journal sets aside (128 kB and more). Changes that allocate
-// are then refused until that room can be set aside again. Releases are made. That room
-// may not do where other writers of the store fill the file after it was opened, or where
-// one batch changes most of a large snapshot; releases are then refused too. A snapshot of
-// any size is kept, in parts; one batch has at most 64 MiB.
+// Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a journal is open once. A
+// snapshot replaces the log after 4,096 batches, or when the log is larger than 64 KiB and twice the last snapshot.
+// If the file has no room for a snapshot, the log grows on. If it has none for the log either, the log is folded into
+// the snapshot in small steps, in room that the journal sets aside (128 kB and more). Until that room can be set
+// aside again, changes that allocate are refused and releases are made. That room can be too small if other writers
+// of the store fill the file after it was opened, or if one batch changes most of a large snapshot; releases are then
+// refused too. A snapshot of any size is kept, in parts; one batch has at most 64 MiB.
 //
 // Complexity: a change writes its batch only, however large the allocator is; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.

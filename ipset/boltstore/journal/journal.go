@@ -16,9 +16,9 @@ import (
 // hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts] or [OpenRegistry]; it
 // lasts until [Journal.Close], or as long as the store. All methods are safe for concurrent use.
 //
-// The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share
-// transactions with each other, and with all else that is written to the store. What the journal writes for a change does not grow with
-// the allocator: the change; from time to time a snapshot takes the place of the changes so far.
+// The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share transactions
+// with each other, and with all else that is written to the store. For a change the journal writes only that change, however
+// large the allocator is; from time to time a snapshot replaces the changes so far.
 type Journal[A any] struct {
 	table *boltstore.Table
 	name  string
@@ -57,9 +57,9 @@ func (j *Journal[A]) fail(op string, err error) error {
 	return &ipalloc.Error{Package: "journal", Op: op, Name: j.name, Err: err}
 }
 
-// Do calls f with the allocator and returns when everything that f changed is in the file: only then hand out what it
-// returned. Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f
-// changed before it returned an error is kept, and is in the file when Do returns that error.
+// Do calls f with the allocator and returns when everything that f changed is in the file. Hand out what f returned only then.
+// Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f changed
+// before it returned an error is kept, and is in the file when Do returns that error.
 //
 // Any other error means that the change was not made, and the allocator is as the file has it: boltstore.ErrNoSpace,
 // boltstore.ErrReadOnly, ipalloc.ErrClosed, or that of ctx if ctx ended before f was called. If it matches
@@ -101,8 +101,8 @@ func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 	return err
 }
 
-// Close waits for the calls of Do that have begun and gives the journal back, so that it can be opened again. Later calls of
-// Do fail with ipalloc.ErrClosed; View shows the last state. Closing a journal that is closed does nothing. Close deadlocks
+// Close waits for the calls of Do that have begun and closes the journal, which can then be opened again. Later calls of Do
+// fail with ipalloc.ErrClosed; View shows the last state. Closing a journal that is closed does nothing. Close deadlocks
 // within Do.
 func (j *Journal[A]) Close() {
 	j.end.Do(func() {
@@ -113,8 +113,8 @@ func (j *Journal[A]) Close() {
 
 // Drop closes the journal, as Close does, and removes it from the file with all that it holds.
 //
-// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. The journal is then closed; the
-// function [Drop] can try again, and says what is in the file until then.
+// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. After an error the journal is
+// closed all the same; the function [Drop] can try again, and says what is in the file until then.
 func (j *Journal[A]) Drop(ctx context.Context) error {
 	err := ipalloc.ErrClosed
 	j.end.Do(func() {
@@ -168,7 +168,7 @@ func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, 
 	return result, err
 }
 
-// View calls f with the allocator, to read it. It shows changes whose Do has not returned yet, and which may yet fail. f must
+// View calls f with the allocator, to read it. It also shows changes whose Do has not returned yet, and could still fail. f must
 // neither change the allocator nor keep it; a change that it makes against this rule is written some time later.
 func (j *Journal[A]) View(f func(A)) {
 	j.mu.Lock()

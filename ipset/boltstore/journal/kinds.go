@@ -68,9 +68,9 @@ func (j *Journal[A]) matches(is string, err error) error {
 // Every time it is opened, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were
 // given back before a crash cool for the whole time again.
 //
-// Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, or a set of
-// another pool; ipalloc.ErrVersion if its format has another version; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
-// cidrset.New, of [boltstore.Store.Commit] and of a read. Nothing is applied then.
+// Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, or a set of another
+// pool; ipalloc.ErrVersion if its format has another version; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
+// cidrset.New, of [boltstore.Store.Commit] and of a read. After an error nothing has been applied.
 func OpenSet(ctx context.Context, s *boltstore.Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
 	with := func(tell func(change)) []cidrset.Option {
 		return append(append([]cidrset.Option(nil), opts...), cidrset.OnChange(func(c cidrset.Change) {

@@ -3,11 +3,11 @@
 //
 //	go remote.Serve(ctx, "/var/lib/ipam.db.sock", db)
 //
-// The socket has mode 0600, so only the user of the process, and root, reach it. There is no other protection: who reaches it may do
-// with the store what the service may.
+// The socket has mode 0600, so only the user of the process, and root, reach it. There is no other protection: a process that
+// reaches the socket has the service's full access to the store.
 //
-// Concurrency: all functions and methods are safe for concurrent use. Each call is one request; a watch is a request that stays open.
-// A call whose client goes away ends in the service as if its context had ended.
+// Concurrency: all functions and methods are safe for concurrent use. Each call is one request; a watch is a request that stays
+// open. If a client goes away, its calls end in the service as if their contexts had ended.
 package remote
 
 import (
@@ -108,12 +108,12 @@ const lastWords = time.Second
 // mostBytes bounds a request, and so the memory that a client can make the service use for one.
 const mostBytes = 256 << 20
 
-// Serve serves a store at a socket until ctx ends and the calls in flight have; a client that hangs delays it by a second. Only then may
-// the store be closed. The socket takes the place of one that a process left which was killed; it stays, and refuses, when Serve has
-// returned. path has at most some 90 bytes.
+// Serve serves a store at a socket until ctx has ended and the calls in flight have returned; a client that hangs delays it by a
+// second. Close the store only after Serve has returned. Serve replaces a socket that a killed process left. Its own socket stays
+// in place after Serve has returned, and refuses connections. path has at most some 90 bytes.
 //
-// It returns nil after ctx has ended, [ipalloc.ErrInUse] if a process serves at path, [ipalloc.ErrExists] if something else than a socket
-// is there, and an error of the system if it cannot listen.
+// It returns nil after ctx has ended, [ipalloc.ErrInUse] if a process serves at path, [ipalloc.ErrExists] if path is not a
+// socket, and an error of the system if it cannot listen.
 func Serve(ctx context.Context, path string, db store.Store) error {
 	l, err := listen(path)
 	if err != nil {

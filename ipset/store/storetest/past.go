@@ -12,22 +12,22 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Past is a database that holds a store, and what may become of it.
+// Past is a database that holds a store, and the events that can happen to it.
 type Past struct {
-	// Open opens the store as another process does. A store that one process has at a time returns the same one.
+	// Open opens the store as another process does. If only one process at a time can have the store, Open returns the same one.
 	Open Open
-	// Many opens it for one of many processes, on connections that they share. If it is nil, a hundred use Open; else 10,000, and
-	// a hundred with -short.
+	// Many opens the store for one of many processes that share connections. With Many the test opens 10,000 stores, or 100 with
+	// -short; without it, 100 with Open.
 	Many Open
-	// Same are events that take no commit away.
+	// Same are events that lose no commit.
 	Same map[string]func(t *testing.T)
-	// Other are events after which the database has another past, or is gone: each process is told so, and goes no further.
+	// Other are events after which the database has another past, or is gone: every process must notice and stop.
 	Other map[string]func(t *testing.T)
 }
 
-// TestPast verifies when a store fails with ipalloc.ErrReplaced: if a commit that the process saw is missing, and never for want
-// of a proof that it is there. open makes a new database. What takes a server of its own is tested beside it: a promoted standby and
-// savepoints in sqlstore (TestFailover, TestSavepoint), an etcd that was set back in etcdstore and kubestore
+// TestPast verifies that a store fails with ipalloc.ErrReplaced if a commit that the process saw is missing, and never because it
+// cannot prove that the commit is there. open makes a new database. Cases that need their own server have their own tests: a
+// promoted standby and savepoints in sqlstore (TestFailover, TestSavepoint), an etcd that was set back in etcdstore and kubestore
 // (TestSetBackUnderAnotherWriter), a clock that steps in kubestore (TestCalm), a transaction with an old view in sqlstore
 // (TestWithTxInAnOldView).
 func TestPast(t *testing.T, open func(t *testing.T) Past) {

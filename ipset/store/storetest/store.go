@@ -13,11 +13,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Open returns an empty store for a test; what must be closed it leaves to t.Cleanup.
+// Open returns an empty store for a test, and registers what must be closed with t.Cleanup.
 type Open func(t *testing.T) store.Store
 
-// InSpace opens a space of a store that open opens: the contract is to hold there as well, in
-// the midst of records of other spaces.
+// InSpace opens a space of a store that open returns, because the contract must hold there too, among records of other
+// spaces.
 func InSpace(open Open) Open {
 	return func(t *testing.T) store.Store {
 		t.Helper()

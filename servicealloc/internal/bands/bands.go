@@ -1,11 +1,11 @@
-// Package bands keeps which positions of a row of up to 2^64 are taken, and which of
-// them are static and which dynamic. It knows neither addresses nor ports, and has no
-// lock: packages above give the positions a meaning.
+// Package bands records which of up to 2^64 positions are taken, and which are static or
+// dynamic. It knows neither addresses nor ports, and has no lock: packages above give
+// the positions a meaning.
 //
-// [Merge] lays the zones that ranges and reservations ask for over each other; a [Space]
-// has the bands that result and a bitmap of what is taken, and finds free positions. All
-// calls take O(log n) in the positions, and a step for each part of a band where they
-// say so; only Merge, [New] and [Space.Cut] allocate.
+// [Merge] overlays the zones of ranges and reservations. A [Space] has the resulting
+// bands and a bitmap of the taken positions, and finds free ones. All calls take
+// O(log n) in the positions, and a step for each part of a band where they say so; only
+// Merge, [New] and [Space.Cut] allocate.
 package bands
 
 import (
@@ -39,10 +39,10 @@ type Zone struct {
 	Band ID
 }
 
-// Merge lays zones over each other and returns the bands that result as ascending
-// zones that do not touch unless their bands differ: a position in any closed zone is
-// closed, else it is static in any static zone, else dynamic. What no zone covers is
-// left out. Cost: O(n log n).
+// Merge overlays zones and returns the resulting bands as ascending zones that do not
+// touch unless their bands differ: a position in any closed zone is closed, else it is
+// static in any static zone, else dynamic. What no zone covers is left out. Cost:
+// O(n log n).
 func Merge(zones []Zone) []Zone {
 	// An edge is where a zone begins, or the position after its end.
 	type edge struct {
@@ -101,7 +101,7 @@ type part struct {
 	used   uint64 // how many are taken; only counted in a band of several parts
 }
 
-// Parts returns of how many spans the band is made.
+// Parts returns the number of spans in the band.
 func (b *Band) Parts() int { return len(b.parts) }
 
 // add appends a span above the ones that are there.
@@ -121,7 +121,7 @@ func (b *Band) freeIn(p *part) uint64 {
 	return p.Hi - p.Lo + 1 - p.used
 }
 
-// At returns the k-th position of the band, which has more than k.
+// At returns the k-th position of the band, which must have more than k.
 func (b *Band) At(k uint64) uint64 {
 	i := 0
 	if len(b.parts) > 1 {

@@ -137,8 +137,8 @@ func (s *Space) SimpleUsed(x uint64) *uint64 {
 	return &s.Bands[i].Used
 }
 
-// ComeRound releases x, which a walk to the end of a simple space has taken instead of
-// the first free position of the dynamic band, and takes that.
+// ComeRound releases x, which a walk to the end of a simple space has taken, and takes
+// the first free position of the dynamic band in its place.
 func (s *Space) ComeRound(x uint64) uint64 {
 	s.Bits.Clear(x)
 	x, _ = s.Bits.SetNextClear(s.Split)
@@ -175,7 +175,7 @@ func (s *Space) nextFree(bd *Band, from uint64) uint64 {
 	}
 }
 
-// FreeAt returns the free position of bd, which has more than k, of rank k.
+// FreeAt returns the free position of rank k in bd, which must have more than k.
 func (s *Space) FreeAt(bd *Band, k uint64) uint64 {
 	for i := range bd.parts {
 		p := &bd.parts[i]
@@ -196,9 +196,9 @@ func (s *Space) Share(n uint64, spill bool) (k uint64, ok bool) {
 	return k, k == n || spill && s.Band(Static).Free() >= n-k
 }
 
-// TakeRun fills dst with free positions of band b, which has that many: what as many
-// calls of nextFree would find if the first began at from and each of the others where
-// the one before ended. It returns where the next one would begin.
+// TakeRun fills dst with free positions of band b, which must have that many. They are
+// what len(dst) calls of nextFree would find, the first from from on, each other from
+// the end of the one before. TakeRun returns where the next call would begin.
 func (s *Space) TakeRun(b ID, from uint64, dst []uint64) uint64 {
 	bd := s.Band(b)
 	bd.Used += uint64(len(dst))

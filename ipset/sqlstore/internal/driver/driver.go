@@ -1,5 +1,5 @@
-// Package driver is what package sqlstore asks of a driver for PostgreSQL beyond database/sql. Package sqlstore/pgx answers, from
-// its init function, so a program that imports no such package links no PostgreSQL.
+// Package driver defines what package sqlstore needs of a PostgreSQL driver beyond database/sql. Package sqlstore/pgx provides it
+// in its init function, so a program that does not import pgx does not link PostgreSQL.
 package driver
 
 import "context"
