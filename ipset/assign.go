@@ -22,10 +22,10 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 }
 
 // AutoAssign gives addresses to a host: from the pools of the highest [Pool.Priority] that serve it, and only the rest from pools
-// of lower priority. Among pools of one priority it takes them from the host's own blocks in address order; then from a free
-// block that it claims, searched from a place fixed by its name; then from another owner's block that has been empty for at least
-// a minute, which it takes over; then from a block without owner, which it adopts; then, unless affinity is strict, borrowed from
-// any block with room. Limits forbid claiming, taking over and adopting, not borrowing.
+// of lower priority. Among pools of one priority it tries in this order: the host's own blocks, by address; a free block, which
+// it claims, searched from a place fixed by the host's name; another owner's block that has been empty for at least a minute,
+// which it takes over; a block without owner, which it adopts; and, unless affinity is strict, any block with room, from which it
+// borrows. Limits forbid claiming, taking over and adopting, not borrowing.
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //

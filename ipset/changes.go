@@ -21,8 +21,8 @@ import (
 //
 // Changes takes the state before a commit from the records that it has seen. It begins with one list of all addresses and blocks
 // and keeps their records in memory, so it costs O(n) at the start and some 170 bytes an address with a handle of 40 bytes. With
-// after above 0, the first change of a record that was also changed between that revision and the start can be Unknown: if you
-// need the holders, store them with the revision.
+// after above 0, the first change of a record can be Unknown if the record also changed between that revision and the start. If
+// you need the holders, store them with the revision.
 //
 // Errors: [ipalloc.ErrOutOfRange] if the store no longer has the commits after that revision, or if the loop body is so slow that
 // the store forgets commits before they are delivered: begin again with 0; the state that it yields includes everything missed.

@@ -8,11 +8,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Check reads all records of the engine's space and verifies that each can be read, that blocks do not overlap and lie where a
-// pool made them, that every address record agrees with its block, and that every index record, block count of an owner and page
-// of a pool agrees with the blocks and addresses. If uses is not nil it is compared with the addresses held. A cooling address,
-// and one with a lease, never count as unused: a lease ends by itself unless its holder renews it. To check a whole store, check
-// the space without a name and each of [Operator.Spaces].
+// Check reads all records of the engine's space. It verifies that each can be read, that blocks do not overlap and lie where a
+// pool made them, and that address records, index records, block counts of owners and pages of pools agree with the blocks and
+// addresses. If uses is not nil it is compared with the addresses held. A cooling address, and one with a lease, never count as
+// unused: a lease ends by itself unless its holder renews it. To check a whole store, check the space without a name and each of
+// [Operator.Spaces].
 //
 // The report's Repair can be read before it is given to [Operator.Repair]. A check keeps some 200 bytes a block in memory; for an
 // address in order it keeps nothing without uses and some 80 bytes with them.
@@ -27,7 +27,7 @@ import (
 // nothing.
 //
 // If a later release of this module has written a block, an address, an answer to a request or the pools in a form that this one
-// cannot read, the report says so and has no Repair, because only that release can read the holders.
+// cannot read, the report says so and has no Repair, because only that release can read it.
 func (o Operator) Check(ctx context.Context, uses iter.Seq[audit.InUse]) (*audit.Report, error) {
 	r, err := o.e.check.Check(ctx, uses)
 	return r, cause.Op("check", err)

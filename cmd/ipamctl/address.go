@@ -242,7 +242,7 @@ func (a *app) addressListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the addresses that are held or cooling",
-		Long:  "list prints every holder of every address, and what cools. With --sum it prints how many are held, the most first.",
+		Long:  "list prints every holder of every address, and the cooling addresses. With --sum it prints how many are held, the largest number first.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := flagPrefix(in)
 			if err != nil {

@@ -137,8 +137,8 @@ func (a *app) releaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "release [ADDRESS...]", Args: cobra.ArbitraryArgs,
 		Short: "Release addresses: those named, those of a handle, or those of a host",
-		Long: "release gives addresses back and says of each what became of it. It asks for confirmation, unless --if-handle or --sequence\n" +
-			"names the holder: then only what that one holds is released. A release may be repeated.",
+		Long: "release gives addresses back and prints the outcome of each. It asks for confirmation, unless --if-handle or --sequence\n" +
+			"names the holder: then only addresses of that holder are released. A release may be repeated.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ways := 0
 			for _, given := range []bool{len(args) > 0, f.handle != "", f.host != ""} {

@@ -88,7 +88,7 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: "check reads everything and compares it with itself: blocks that overlap or are in no pool, indexes that do not agree with\n" +
 			"the blocks, records that cannot be read. With --in-use it compares what is held with a list of what is in use,\n" +
 			"in the pools that the list covers.\n" +
-			"Without --space it checks every space; the list of --in-use is of that without a name.\n" +
+			"Without --space it checks every space; the list of --in-use is compared with the space without a name.\n" +
 			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.readAll(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {

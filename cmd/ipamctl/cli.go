@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.store, "store", "", "the `STORE`, such as bolt:///path/of/file (default $IPAMCTL_STORE)")
 	flags.StringVar(&a.passwordFile, "password-file", "", "the first line of this `FILE` is the password for an etcd or a PostgreSQL")
-	flags.StringVar(&a.space, "space", "", "the space `NAME` of the store, for every command (default: that without a name)")
+	flags.StringVar(&a.space, "space", "", "the space `NAME` of the store, for every command (default: the space without a name)")
 	flags.StringVarP(&a.format, "output", "o", "table", "the `FORMAT`: table, json, yaml, name or csv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")
 	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this time; 0 does not")

@@ -22,7 +22,7 @@ import (
 const (
 	exitOK          = 0
 	exitFindings    = 1 // check, repair --plan or diff found something
-	exitUsage       = 2 // a flag, an argument or a file that cannot be
+	exitUsage       = 2 // an impossible flag, argument or file
 	exitNotFound    = 3 // no such pool, address, handle, host, block or store
 	exitConflict    = 4 // taken, exists, or changed meanwhile
 	exitFull        = 5 // no address left, or a limit reached
@@ -36,7 +36,7 @@ const (
 const exitText = `Exit status:
   0  done
   1  findings: check, repair --plan or diff found something
-  2  usage: a flag, an argument or a file that cannot be
+  2  usage: an impossible flag, argument or file
   3  not found: no such pool, address, handle, host, block or store
   4  conflict: taken, exists already, or changed meanwhile
   5  full: no address is left, or a limit is reached

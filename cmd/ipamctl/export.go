@@ -27,8 +27,8 @@ func (a *app) exportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export", Args: cobra.NoArgs,
 		Short: "Write pools, blocks and addresses in another program's form",
-		Long: "export writes settings, pools, blocks, every holder of every address, and what cools. Sequence numbers, request keys, what\n" +
-			"sticky handles had last and records of other programs are not part of it: to keep everything, use backup or copy. host-local is a directory and needs --to.\n\n" + formatsHelp,
+		Long: "export writes settings, pools, blocks, every holder of every address, and the cooling addresses. Sequence numbers, request keys, what\n" +
+			"sticky handles had last and records of other programs are left out: to keep everything, use backup or copy. host-local is a directory and needs --to.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(exportFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exportFormats, ", "))

@@ -212,9 +212,9 @@ func (a *app) gcCommand() *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
 		Use: "gc --in-use FILE --pool POOL --candidates FILE", Args: cobra.NoArgs,
-		Short: "Release what a list of addresses in use has lacked for a grace period",
-		Long: "gc compares what is held with the list, in the pools that the list covers. An address that is not in it becomes a candidate,\n" +
-			"which the file of candidates remembers; one that is a candidate for the grace period is released, all addresses of its handle\n" +
+		Short: "Release addresses that a list of those in use has lacked for a grace period",
+		Long: "gc compares what is held with the list, in the pools that the list covers. An address that the list lacks becomes a\n" +
+			"candidate, kept in the file of candidates. A candidate for the grace period is released, all addresses of its handle\n" +
 			"or none, guarded by its sequence number. Addresses without handle are never released. If more than --max would be released,\n" +
 			"nothing is, and the status is 6. Run it every few minutes. It prints the candidates and what it released, and asks for\n" +
 			"confirmation.\n\n" + inUseHelp,

@@ -26,8 +26,8 @@ func (a *app) mapCommand() *cobra.Command {
 		Use: "map [POOL...]", Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completePools,
 		Short: "Draw pools: what is free, used, reserved, cooling, borrowed, without owner, leaked",
 		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, or with --order rows in rows. With --svg it\n" +
-			"writes a picture whose cells tell prefix, state, holder and count under the pointer. Of a pool with more blocks than can be\n" +
-			"drawn, such as one of IPv6, it draws those in which something is, in rows. pool free, block list and address list print the same\n" +
+			"writes a picture that shows prefix, state, holder and count of the cell under the pointer. Of a pool with more blocks than can be\n" +
+			"drawn, such as one of IPv6, it draws only those that are not empty, in rows. pool free, block list and address list print the same\n" +
 			"as rows.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
@@ -209,7 +209,7 @@ func (a *app) poolFreeCommand() *cobra.Command {
 		Use: "free [POOL...]", Args: cobra.ArbitraryArgs, ValidArgsFunction: a.completePools,
 		Short: "List the free prefixes of pools",
 		Long: "free prints the largest aligned prefixes in which nothing is held, cooling or reserved: those outside of every block are free, those\n" +
-			"in a block are idle, and only its owner takes of them. With --fit it prints those in which a prefix of that length has room.",
+			"in a block are idle, and available only to its owner. With --fit it prints those in which a prefix of that length has room.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 				l := &listing{columns: []string{"POOL", "PREFIX", "STATE", "OWNER", "ADDRESSES"}, empty: "no such prefix is free"}

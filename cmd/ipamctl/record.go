@@ -30,9 +30,8 @@ func (a *app) recordCommand() *cobra.Command {
 		Use: "record FILE", Args: cobra.ExactArgs(1),
 		Short: "Keep every change in a file, which history reads",
 		Long: "record writes the state that it finds, and then a line for every change; it syncs the file at the end of a commit. Started again, it goes on after the last\n" +
-			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. A recording is a\n" +
-			"reader beside the engines, which it costs nothing. The commits of a bbolt file are seen by its\n" +
-			"owner alone: name the socket at which the service serves it. It ends with Ctrl-C.",
+			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. Recording\n" +
+			"costs the engines nothing. Only the owner of a bbolt file sees its commits: name the socket at which the service serves it. It ends with Ctrl-C.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := a.limit(cmd.Context())
 			defer cancel()
@@ -193,8 +192,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use: "history ADDRESS|HANDLE|HOST|POOL --recording FILE", Args: cobra.ExactArgs(1),
 		Short: "Show what a recording has of an address, a handle, a host or a pool",
 		Long: "history prints the changes in which the word is the address, the block or the prefix, the handle, the host or the pool, the oldest\n" +
-			"first, from the file of record and its older ones. --at prints the last of each holder of an address before a\n" +
-			"time: who had it then.",
+			"first, from the file of record and its older ones. --at prints who had an\n" +
+			"address at a time: the last change of each holder before it.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {
 				return fail(exitUsage, "history needs the --recording that record made")

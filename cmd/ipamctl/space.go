@@ -114,8 +114,8 @@ func (s inSpace) MarshalJSON() ([]byte, error) {
 func (a *app) spaceCommand() *cobra.Command {
 	c := &cobra.Command{Use: "space", Short: "Show and remove named spaces, whose pools may overlap",
 		Long: "A space is a store in the store: its pools, handles and everything else are its own. Every command works on the space that\n" +
-			"--space names, which must exist but for pool add, config set, import, restore and copy. Without it, check, repair and the lists go\n" +
-			"through all spaces, and everything else works on that without a name."}
+			"--space names, which must exist except for pool add, config set, import, restore and copy. Without it, check, repair and the lists go\n" +
+			"through all spaces, and every other command works on the space without a name."}
 	c.AddCommand(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the spaces with the number of their pools",

@@ -29,7 +29,7 @@ func (a *app) watchCommand() *cobra.Command {
 		Use: "watch", Args: cobra.NoArgs,
 		Short: "Print changes of pools, blocks and addresses as they come",
 		Long: "watch prints a line for every change: pools and settings, blocks claimed, orphaned and returned, addresses assigned, released,\n" +
-			"cooling and cooled, leases, hosts and attributes. The changes of a bbolt file are seen by its owner alone: name the socket at which\n" +
+			"cooling and cooled, leases, hosts and attributes. Only the owner of a bbolt file sees its changes: name the socket at which\n" +
 			"the service serves it. With -o json it prints an object on each line. It ends with Ctrl-C.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.limit(cmd.Context())

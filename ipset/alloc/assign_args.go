@@ -51,10 +51,10 @@ type AssignArgs struct {
 	// so ranges, reservations, selectors and limits apply; otherwise another address is assigned. It takes precedence over the
 	// last addresses of a Sticky handle.
 	Wish netip.Addr
-	// From asks for the next free addresses at or after an address, for a server that assigns in sequence: the lowest of its family
-	// that automatic assignment may choose, from blocks of any owner, and none below From. Pools of one priority are searched in
-	// address order. The last addresses of a Sticky handle come first. From excludes Addresses, Wish and Contiguous. Cost: three
-	// round trips, and one more for each 64 blocks with room that are passed over.
+	// From asks for the next free addresses at or after an address, for a server that assigns in sequence. It takes the lowest of
+	// the family that automatic assignment may choose, from blocks of any owner, and none below From. Pools of one priority are
+	// searched in address order. The last addresses of a Sticky handle come first. From excludes Addresses, Wish and Contiguous.
+	// Cost: three round trips, and one more for each 64 blocks with room that are passed over.
 	From netip.Addr
 	// Sticky prefers the addresses that the handle had last from a call with Sticky, named by the caller or not, if they are
 	// free. It costs one round trip more.

@@ -21,8 +21,8 @@ type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
 	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold
-	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size, so a growing pool can use all its
-	// addresses: no block of another size can be made where an old block still holds addresses.
+	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. That lets a growing pool use all its
+	// addresses, because no block of another size can be made where an old block still holds addresses.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -40,16 +40,15 @@ type Pool struct {
 	// pool. Cost: see ipset.Engine.
 	Order Order `json:"order,omitempty"`
 	// Seed determines the addresses of a Random order. If it is 0, the call that adds the pool draws it from Options.Rand, so
-	// two stores do not hand out the same addresses, and a call that changes the pool keeps the present one. It is not a
-	// secret.
+	// two stores do not hand out the same addresses; a call that changes the pool keeps the present Seed. It is not a secret.
 	Seed uint64 `json:"seed,omitempty"`
 	// Index lists up to 8 keys of attributes by which Engine.IPsByAttribute finds the addresses of the pool. An assignment writes
 	// one small record more for each of these keys that its attributes have. Adding or removing a key affects only later
 	// assignments; Operator.Reindex applies it to the addresses already held.
 	Index []string `json:"index,omitempty"`
 	// Priority puts the pool before those of lower Priority: an address comes from a pool only if no qualifying pool of higher
-	// Priority can give one, even if the owner has blocks in the lower one. Among pools of equal Priority the owner's existing
-	// blocks come first, then the pools in the order of their names.
+	// Priority can give one. That holds even if the owner has blocks in the lower one. Among pools of equal Priority the
+	// owner's existing blocks come first, then the pools in the order of their names.
 	Priority int `json:"priority,omitempty"`
 	// Ranges, if any, are the only addresses of the prefix that automatic assignment takes. If all of them lie outside the prefix,
 	// as in a part of a split pool without any of the ranges, it takes none. AssignIP assigns every other address.
