@@ -42,8 +42,8 @@ var (
 	// version does not read.
 	ErrVersion = errors.New("unknown version")
 	// ErrReplaced means the store is not the one that was opened, or went back to an
-	// earlier state. Nothing was read or committed. What was read from it before is not
-	// valid: open the store again, and make new engines on it.
+	// earlier state. Nothing was read or committed. Data read from it before is invalid:
+	// open the store again, and make new engines on it.
 	ErrReplaced = errors.New("the store was replaced")
 	// ErrLimit means a documented or configured limit would be exceeded.
 	ErrLimit = errors.New("limit exceeded")

@@ -1,6 +1,6 @@
 // Package bitmap implements a set of ordinals [0, n), for n from 0 to 2^64, for use in
 // allocators. It finds the next clear ordinal, or the best-fitting aligned run of clear
-// ordinals, in a number of steps that does not depend on how full the set is.
+// ordinals, in a number of steps that does not depend on the fill level of the set.
 //
 //	b := bitmap.New(1 << 16)
 //	b.SetRange(0, 99)                // [0, 99] are taken

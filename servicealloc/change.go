@@ -21,7 +21,7 @@ const (
 	// OpMove means that the owner gained what the change lists and that From.Owner lost
 	// what From lists. Both generations are those after the move; either may list nothing.
 	OpMove Op = "moved"
-	// OpSetRange means that the range was added, or changed to what the change says.
+	// OpSetRange means that the range was added, or replaced by the one in the change.
 	OpSetRange Op = "range set"
 	// OpRemoveRange means that the range of that name was removed.
 	OpRemoveRange Op = "range removed"

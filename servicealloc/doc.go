@@ -14,9 +14,9 @@
 //	fmt.Println(r.Free())           // 252
 //
 // The range never hands out 192.0.2.0 and 192.0.2.255, the network and the broadcast address. LowestFirst picks the
-// lowest free address; without it the search begins at a random one. StaticBand(0) lets it pick from all addresses:
-// without it, the lowest 16 are left to callers that name an address, until the rest is taken. To survive a restart,
-// open the range with journal.OpenRange of package ipset/boltstore/journal, or save it with MarshalBinary.
+// lowest free address; without it the search begins at a random one. StaticBand(0) lets the range pick from all
+// addresses; without it, the lowest 16 are left to callers that name an address, until the rest is taken. To survive a
+// restart, open the range with journal.OpenRange of package ipset/boltstore/journal, or save it with MarshalBinary.
 //
 // # Types
 //

@@ -231,7 +231,7 @@ func invalid(op, field, why string) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Reason: why, Err: ipalloc.ErrInvalid}
 }
 
-// String returns the form in which a snapshot has the settings.
+// String returns the settings in the form that snapshots have.
 func (s *settings) String() string {
 	text := fmt.Sprint(s.lowest, s.neverSpill, s.pointToPoint, max(s.size, -1), s.static)
 	if s.first || s.last {

@@ -334,8 +334,9 @@ func (p *Pool[T]) Allocate(member T) error {
 	return nil
 }
 
-// Release gives member back and reports whether it was taken. A free one, or one that
-// the pool does not hand out, is left as it is. It takes O(log n) and does not allocate.
+// Release gives member back and reports whether it was taken. A member that is free, or
+// that the pool does not hand out, is left as it is. It takes O(log n) and does not
+// allocate.
 func (p *Pool[T]) Release(member T) bool {
 	x, ok := p.codec.locate(member)
 	if !ok {
@@ -393,9 +394,9 @@ func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 	return member, false, nil
 }
 
-// All yields the taken members, ascending. No lock is held while the loop's body
-// runs; a change ahead of the loop may or may not be seen. It takes a lock and O(log n)
-// for each 64 members of which one is taken.
+// All yields the taken members, ascending. No lock is held while the loop's body runs;
+// a change ahead of the loop may or may not be seen. For each group of 64 members that
+// has a taken one, it takes the lock once and O(log n).
 func (p *Pool[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		p.space.Each(&p.mu, func(x uint64) bool { return yield(p.codec.at(x)) })

@@ -16,8 +16,8 @@ import (
 // Request says what one owner needs, all of it or nothing. An empty request is one of a
 // service that needs nothing, such as a headless one.
 type Request struct {
-	// Addrs has at most one address of each family, in the order in which the answer
-	// is wanted. An unspecified address (0.0.0.0 or ::) lets the engine choose.
+	// Addrs has at most one address of each family, in the order of the answer. An unspecified address (0.0.0.0 or ::) lets the
+	// engine choose.
 	Addrs []netip.Addr
 	// Ports has up to 1,024 entries, each one number. The number 0 lets the engine
 	// choose. A service port that is served over TCP and UDP is one entry without a
@@ -43,8 +43,7 @@ type Grant struct {
 	Generation uint64
 	Addrs      []netip.Addr // in the order of the request
 	Ports      []Port       // in the order of the request
-	// Spilled: something that the engine chose, for this grant or for one that it
-	// replaced, came from a static band.
+	// Spilled reports whether anything that the engine chose, for this grant or for one that it replaced, came from a static band.
 	Spilled bool
 }
 
@@ -149,7 +148,7 @@ func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 }
 
 // Release gives back all that owner holds and returns it. A generation other than 0 must
-// be that of its grant.
+// be the generation of the owner's grant.
 //
 // It fails with [ipalloc.ErrNotHeld] if the owner holds nothing, with
 // [ipalloc.ErrMismatch] if its grant is of another generation, and with

@@ -18,8 +18,8 @@ import (
 //
 // By slots, the first pool of the slot that has a free child and is not draining serves
 // the node. By labels, the best matching entry with room in all its families does; see
-// the package comment for the order. In a pool, Allocate takes the next free child from
-// the cursor on, wrapping, and moves the cursor behind it.
+// the package comment for the order. In a pool, Allocate takes the first free child at or
+// after the cursor, wrapping, and moves the cursor behind it.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
 // free, with Field naming the slot; [ipalloc.ErrNotFound] if no entry matches n;

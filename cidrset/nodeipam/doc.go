@@ -37,8 +37,8 @@
 // serves it:
 //
 //  1. entries with a selector, before the default entries;
-//  2. more labels met by positive requirements: In, Exists, Gt, Lt, and In on the name;
-//     of OR-ed terms the matching one that needs the most counts;
+//  2. more labels met by positive requirements: In, Exists, Gt, Lt, and In on the name; if
+//     several OR-ed terms match, the one that needs most labels counts;
 //  3. fewer children in all, taken ones included, in the family that has fewer;
 //  4. fewer addresses for a node;
 //  5. the labels met, as text ascending by key, lower;

@@ -19,11 +19,11 @@ type EntryState struct {
 // was recorded without an entry is assigned to this one if all its prefixes are children of it. Adding
 // an entry equal to one that exists does nothing.
 //
-// It fails with an [*ipalloc.Error] that names entry and field and matches
-// [ipalloc.ErrInvalid] for an entry that cannot be, or that lacks a family which every
-// node needs; [ipalloc.ErrExists], with the Field, if another entry has the name; [ipalloc.ErrInUse] if
-// the entry of that name is terminating; [ipalloc.ErrMismatch] if the allocator has
-// slots. Nothing has changed then. O(entries), and O(nodes) if some have no entry.
+// It fails with an [*ipalloc.Error] that names entry and field and matches [ipalloc.ErrInvalid] for an
+// impossible entry, or one without a family that every node needs; [ipalloc.ErrExists], with the Field,
+// if another entry has the name; [ipalloc.ErrInUse] if the entry of that name is terminating;
+// [ipalloc.ErrMismatch] if the allocator has slots. Nothing has changed then. O(entries), and O(nodes)
+// if some have no entry.
 func (a *Allocator) AddEntry(c Entry) error {
 	e, err := newEntry(c)
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// guess sets the ClusterCIDR of a node that has CIDRs and no record of one, such as a node of a
-// cluster that another controller has served: of those that its CIDRs may come from, the one that
-// its labels choose first. It guesses until the nodes are loaded; then the allocator remembers it.
+// guess sets the ClusterCIDR of a node that has CIDRs and no record of one, such as a node that
+// another controller has served. Of the ClusterCIDRs that can contain its CIDRs it takes the one
+// that the node's labels choose first. It guesses until the nodes are loaded; then the allocator
+// remembers it.
 func (s *entrySet) guess(n *nodeipam.Node) {
 	s.mu.Lock()
 	loaded := s.loaded
@@ -77,8 +78,8 @@ func (p *program) retry() {
 	}
 }
 
-// recordEntries records the ClusterCIDR of nodes that have CIDRs of one and no record of which. It
-// returns how many of them failed.
+// recordEntries records the ClusterCIDR of each node that has CIDRs but no record of their
+// ClusterCIDR. It returns how many of these writes failed.
 func (p *program) recordEntries(ctx context.Context) (failed int) {
 	seen := map[string]nodeipam.Node{}
 	for _, n := range p.nodes.List() {

@@ -96,8 +96,8 @@ func (s *entrySet) applied(name string) bool {
 	return slices.ContainsFunc(s.entries, func(e entry) bool { return e.Name == name })
 }
 
-// apply makes the allocator's entries those that are given. Refused are those of which
-// it returns an error; the others are in force afterwards.
+// apply replaces the allocator's entries by entries. It returns an error for each one
+// that is refused; the others are in force afterwards.
 func (s *entrySet) apply(entries []entry) (added bool, refused map[string]error) {
 	s.entries = entries
 	wanted := map[string]bool{}

@@ -149,10 +149,10 @@ func (p *program) lead(outer context.Context, lock resourcelock.Interface) error
 	}
 }
 
-// fence fails if the lease was not renewed for as long as a leader tries to: a process
-// that was stopped, or whose machine was, must not write before it finds out that
-// another one leads. It returns how long no other process can lead, which is how long a
-// write may take. Without -leader-elect there is no limit.
+// fence fails if the lease is older than the renew deadline: a process that was paused,
+// alone or with its machine, must not write before it notices that another process
+// leads. It returns how long no other process can lead, which bounds the time of a
+// write. Without -leader-elect there is no limit.
 func (p *program) fence() (left time.Duration, err error) {
 	if !p.options.leaderElect {
 		return math.MaxInt64, nil
@@ -220,8 +220,8 @@ func (r *renewals) since() time.Duration {
 	return max(now.Sub(r.sent), now.Round(0).Sub(r.sent.Round(0)))
 }
 
-// lock returns the lease to hold. It goes over a client of its own: its renewal must
-// not wait behind the patches of a thousand nodes.
+// lock returns the lease to hold. It uses a separate client, because its renewal must not wait
+// behind the patches of a thousand nodes.
 func (p *program) lock() (resourcelock.Interface, error) {
 	config := rest.CopyConfig(p.config)
 	config.Timeout = p.options.renewDeadline / 2

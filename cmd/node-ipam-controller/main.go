@@ -32,8 +32,8 @@ func main() {
 }
 
 // run returns the exit code: 0 after a signal, or if a dry run finds nothing wrong; 1 if
-// the work could not go on; 2 for what was asked wrongly; 3 if a dry run finds something
-// wrong, or the node of -explain has and would get no CIDRs.
+// the work could not go on; 2 for wrong flags or a wrong file; 3 if a dry run finds
+// something wrong, or the node of -explain has and would get no CIDRs.
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	log := slog.New(slog.NewTextHandler(errs, nil))
 	o, err := parseOptions(args, errs)

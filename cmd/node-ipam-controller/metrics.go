@@ -13,9 +13,9 @@ import (
 	"github.com/ipalloc/ipalloc/cmd/internal/version"
 )
 
-// metrics are what the program counts, in a registry of its own: the names of the
-// originals, spelt as there, so that existing alerts work, and counts and capacities
-// beside their ratios.
+// metrics are the program's metrics, in a separate registry. They have the names of the
+// originals, spelt as there, so existing alerts work, and also counts and capacities in
+// addition to the original ratios.
 type metrics struct {
 	registry    *prometheus.Registry
 	allocations *prometheus.CounterVec

@@ -83,9 +83,9 @@ func (s *nodeSource) Start(ctx context.Context, changed func(name string)) error
 	}, informer)
 }
 
-// upToDate has an informer begin with a consistent list. One whose API server does not stream
-// objects lists from the server's cache otherwise, which may lack the last writes of the
-// leader before.
+// upToDate makes an informer begin with a consistent list. Otherwise, if the API server does
+// not stream objects, the informer lists from the server's cache, which can lack the last
+// writes of the previous leader.
 func upToDate(o *metav1.ListOptions) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""

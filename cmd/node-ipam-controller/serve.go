@@ -69,8 +69,8 @@ func (p *program) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// apiCheck asks the API server for its version, not more often than every few seconds. The
-// answer is for all who ask, so a client that hangs up does not end the question.
+// apiCheck asks the API server for its version, not more often than every few seconds. Callers share the
+// answer, so a client that hangs up does not cancel the request.
 type apiCheck struct {
 	ask func(context.Context) error
 

@@ -19,8 +19,8 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// serviceCIDRs reserves the ranges of the ServiceCIDR objects of the API server, as they
-// come and go, besides those of -service-cluster-ip-range.
+// serviceCIDRs reserves the ranges of the API server's ServiceCIDR objects, as they are
+// added and removed, in addition to those of -service-cluster-ip-range.
 type serviceCIDRs struct {
 	client    kubernetes.Interface
 	allocator *nodeipam.Allocator

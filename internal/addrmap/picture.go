@@ -114,7 +114,8 @@ func Percent(n, all addr.U128) string {
 	}
 }
 
-// Number returns n; from 2^40 on, the nearest power of two, with ~ before one that is not exact.
+// Number returns n in decimal; from 2^40 on, as the nearest power of two, with ~ before it if that is
+// not exact.
 func Number(n addr.U128) string {
 	if n.Hi == 0 && n.Lo < 1<<40 {
 		return fmt.Sprint(n.Lo)

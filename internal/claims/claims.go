@@ -76,7 +76,7 @@ func BlockOf(p netip.Prefix) Block {
 	return Block{key, uint8(p.Bits())}
 }
 
-// Prefix returns the prefix that b stands for; v4 says in which family.
+// Prefix returns the prefix that b stands for, an IPv4 one if v4 is set.
 func (b Block) Prefix(v4 bool) netip.Prefix {
 	if v4 {
 		return netip.PrefixFrom(b.Key.Shr(96).Addr4(), int(b.Bits))

@@ -14,7 +14,7 @@ import (
 // [Restore] read, tables included. Commits go on meanwhile; the pages that they free are not reused until Backup returns, so
 // the file grows while w is slow.
 //
-// After an error, that of ctx included, what w received is not a store.
+// After an error, including the error of ctx, the bytes that w received are not a store.
 func (s *Store) Backup(ctx context.Context, w io.Writer) (n int64, err error) {
 	err = s.view(ctx, "back up", func(tx *bbolt.Tx) error {
 		n, err = tx.WriteTo(&boundWriter{ctx, w})

@@ -4,10 +4,10 @@
 //	s, err := boltstore.Open(ctx, "/var/lib/ipam/store.db", boltstore.Options{})
 //	engine, err := ipset.New(s, ipset.Options{})
 //
-// Terms: a transaction is one of bbolt; it makes the commits of all callers that wait. The
-// meta pages are the first two pages of the file; each transaction writes one of them in
-// turn. A table is a named set of records of its own in the file ([Store.OpenTable]);
-// package journal keeps allocators of cidrset and servicealloc in tables.
+// Terms: a transaction is one of bbolt; it makes the commits of all callers that wait. The meta pages
+// are the first two pages of the file; each transaction writes one of them in turn. A table is a
+// separate, named set of records in the file ([Store.OpenTable]); package journal keeps allocators of
+// cidrset and servicealloc in tables.
 //
 // # Guarantees
 //
@@ -15,13 +15,12 @@
 // the disk keeps what it has synced. With Options.NoSync it survives the death of the
 // process only. A commit is made wholly or not at all.
 //
-// A file that was cut off, torn or overwritten, or that has pages older than the rest, is
-// refused with ipalloc.ErrCorrupt and never changed or taken as empty. bbolt protects its
-// meta pages alone by a checksum. Here each record has one, over its key, revision and
-// value, and each transaction writes the number of records and the sum of their checksums.
-// Opening verifies all of that when [Verify] says so. Otherwise each read verifies the
-// record it finds, and where it finds none, the records beside that place. A damaged record
-// fails the calls that read it and no other.
+// A file that was cut off, torn or overwritten, or that has pages older than the rest, is refused with
+// ipalloc.ErrCorrupt and never changed or taken as empty. bbolt protects its meta pages alone by a
+// checksum. Here each record has one, over its key, revision and value, and each transaction writes the
+// number of records and the sum of their checksums. Opening verifies all of that when [Verify] says so.
+// Otherwise each read verifies the record that it finds or, if it finds none, the records next to its
+// place. A damaged record fails the calls that read it and no other.
 //
 // A full disk fails the commit with [ErrNoSpace] and changes nothing; commits succeed again
 // when there is room. A second process gets [ErrLocked], which names the first, or waits.

@@ -14,8 +14,8 @@ import (
 // Errors that a caller may want to tell apart, beside those of package ipalloc. Each left
 // the file as it was.
 var (
-	// ErrLocked means that another process, or another Store of this one, has the file.
-	// It matches ipalloc.ErrInUse. Error.Holder names the process, where the system tells.
+	// ErrLocked means that another process, or another Store of this process, has the file open. It
+	// matches ipalloc.ErrInUse. Error.Holder names the process, where the system tells.
 	ErrLocked = fmt.Errorf("%w by another process", ipalloc.ErrInUse)
 	// ErrForeign means that the file is not a store of this package. It matches
 	// ipalloc.ErrMismatch.
@@ -26,9 +26,9 @@ var (
 	// ErrReadOnly means that the store was opened for reading. It matches
 	// ipalloc.ErrMismatch.
 	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
-	// ErrFailed means that an earlier commit ended in a way that leaves open what the
-	// disk holds. It matches ipalloc.ErrClosed. Reads go on; close the store and open it
-	// again to write.
+	// ErrFailed means that an earlier commit failed and left it unknown what the disk
+	// holds. It matches ipalloc.ErrClosed. Reads go on; close the store and open it again
+	// to write.
 	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
 )
 

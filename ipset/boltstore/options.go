@@ -9,14 +9,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Options of a store. The zero value is right for one that must be durable.
+// Options are the options of [Open]. The zero value is right for a store that must be durable.
 type Options struct {
 	// Mode is the mode of a file that Open makes; 0 is 0600.
 	Mode os.FileMode
 	// NoCreate fails with an error that matches os.ErrNotExist instead of making a file that does not exist.
 	NoCreate bool
-	// ReadOnly opens the file for reading. Several processes can do so at once, but not beside one that writes. Commits fail
-	// with [ErrReadOnly].
+	// ReadOnly opens the file for reading. Several processes can do so at once, but not while another process has it open for
+	// writing. Commits fail with [ErrReadOnly].
 	ReadOnly bool
 	// NoSync lets the system decide when to write to the disk. Acknowledged commits then survive the death of the process but
 	// not that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of two syncs of the disk.
@@ -37,9 +37,9 @@ type Options struct {
 	// transaction after it is lost: several acknowledged commits, if callers committed concurrently. Without
 	// AcceptOlder such a file is ipalloc.ErrCorrupt, and [Salvage] saves that transaction.
 	AcceptOlder bool
-	// MaxSize is the size that the file may have, in bytes; a commit for which it would have to grow beyond it fails with
-	// [ErrNoSpace]. 0 is no limit. A removal needs room as well, since bbolt writes what it changes to other pages before it
-	// frees the old ones: in a file that is full to the last page it may fail, too.
+	// MaxSize limits the size of the file, in bytes; a commit that needs a larger file fails with [ErrNoSpace]. 0 is no
+	// limit. A removal needs room as well, because bbolt writes changed pages to other places before it frees the old ones:
+	// in a file that is full to the last page it can fail, too.
 	MaxSize int64
 	// History is how many commits are remembered for watches; 0 is 1,024.
 	History int

@@ -23,9 +23,9 @@ type Salvaged struct {
 }
 
 // Salvage writes what is readable of a damaged file into a new file. The new file is a store, but records may be missing and
-// others may be older than they were, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Lost
-// records may have held addresses that are then handed out again; only a list of what is in use, from another source, can
-// tell. Prefer a backup if there is one.
+// others may be older than they were, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Addresses of
+// lost records can be handed out again; only a list of the addresses in use, from another source, shows which. Prefer a backup if
+// there is one.
 //
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum is
 // right, from every page in use. If the list of free pages cannot be trusted, as in a copy that was made while a process wrote to

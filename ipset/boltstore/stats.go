@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Stats are numbers about a store at one moment.
+// Stats are statistics of a store at one moment.
 type Stats struct {
 	// Revision is the revision of the last commit.
 	Revision uint64
@@ -22,7 +22,7 @@ type Stats struct {
 	WriteTime time.Duration
 }
 
-// Stats returns numbers about the store. After Close they are zero.
+// Stats returns the statistics of the store. After Close they are zero.
 func (s *Store) Stats() Stats {
 	var st Stats
 	_ = s.view(context.Background(), "stats", func(tx *bbolt.Tx) error {

@@ -50,9 +50,9 @@
 // Every answer names its cluster, and a revision that never falls. An answer from another
 // cluster is ipalloc.ErrMismatch. [ipalloc.ErrReplaced] is the answer of every read, watch and
 // commit when the format record is not the one that Open found, and when the past of the
-// cluster lacks a commit that this process saw, as after restoring a snapshot under
-// running clients. Removing, adopting or converting a store therefore shuts out every
-// client that had opened it: a store that was wiped never reads as one without records.
+// cluster lacks a commit that this process saw, as after restoring a snapshot under running
+// clients. Removing, adopting or converting a store therefore shuts out every client that had
+// opened it: a wiped store never reads as an empty one.
 //
 // The value of a record ends with the random id of its commit's lane, 8 bytes. Every
 // transaction compares the lane of the newest record that the process saw: it must have that

@@ -45,7 +45,8 @@ var errBroken = errors.New("etcdstore: loop broken")
 // A watch notices a broken connection to its member no sooner than the client does: set DialKeepAliveTime and
 // DialKeepAliveTimeout.
 //
-// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
+// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error, or another error that is not
+// [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		w := &watch{s: s, view: s.view.Load(), ranges: s.disjoint(prefixes), next: max(after&(1<<viewBits-1), s.born) + 1, yield: yield}

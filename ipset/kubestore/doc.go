@@ -1,13 +1,13 @@
-// Package kubestore keeps the records of package ipset in a Kubernetes API server: the
-// replicas of a controller share the pools of one store, without an etcd of their own.
+// Package kubestore keeps the records of package ipset in a Kubernetes API server: the replicas of
+// a controller share the pools of one store, without their own etcd.
 //
 //	s, err := kubestore.Open(ctx, config, "default", "pods", kubestore.Options{}) // config: a *rest.Config
 //	engine, err := ipset.New(s, ipset.Options{})
 //
-// It is for controllers with a few replicas. It is not for one engine per node: every
-// process holds all records in memory, receives every commit, and competes for one place
-// in the log. With one engine per node use etcdstore. README.md has the measured rates and
-// the operations: set up, back up, move, remove.
+// It is for controllers with a few replicas. It is not for one engine per node: every process holds
+// all records in memory, receives every commit, and competes for the next slot of the log. With one
+// engine per node use etcdstore. README.md has the measured rates and the operations: set up, back
+// up, move, remove.
 //
 // Terms: a store is a set of StoreObjects in one namespace, a resource that config/crd.yaml
 // defines. The head describes the store; the log is a ring of log objects, its slots; a
@@ -19,12 +19,12 @@
 //
 // # Policy
 //
-// The API server has no transaction over several objects, but a write of one object
-// depends on its resource version. A commit is therefore one write: commit object n takes
-// the place of commit object n-slots, in slot n modulo slots, on the resource version that
-// one had. The write succeeds once. A process that was overtaken gets a conflict, reads
-// what came before, checks the expectations of its commits again, and tries the next slot.
-// Callers that wait meanwhile share one commit object; each keeps a revision of its own.
+// The API server has no transaction over several objects, but a write of one object depends on its
+// resource version. A commit is therefore one write: commit object n takes the place of commit
+// object n-slots, in slot n modulo slots, on the resource version that one had. The write succeeds
+// once. A process that was overtaken gets a conflict, reads what came before, checks the
+// expectations of its commits again, and tries the next slot. Callers that wait meanwhile share one
+// commit object; each gets its own revision.
 //
 // Processes that contend take turns: each yields to active writers whose last commit is older than
 // its own. A process that has not committed yet touches a later slot, and a process that reaches

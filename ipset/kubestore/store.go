@@ -277,7 +277,8 @@ func (s *Store) List(ctx context.Context, r store.Range) ([]store.Record, uint64
 // Watch implements [store.Store]. The process remembers the last 1,024 commits that it saw. All watches of a Store share one
 // watch of the API server, which resumes by itself for as long as ctx lasts.
 //
-// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
+// It ends with ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error, or another error that is not
+// [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := s.join()

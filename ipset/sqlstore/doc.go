@@ -42,10 +42,10 @@
 //
 // [ipalloc.ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a
 // SQLite file was removed or another took its place, and when the database has another past than the one seen before: it was set
-// back, or a replica that lacked the last commits was promoted. A store that was wiped, and a table of records that was emptied,
-// never read as a store without records. A process whose last seen revision is older than Options.History does not notice another
-// past; its commits still conflict wherever a record differs. A transaction of the caller whose view is older than what the
-// process has seen fails with an error that is [store.Retryable], and the store goes on.
+// back, or a replica that lacked the last commits was promoted. A wiped store, or an emptied table of records, never reads as an
+// empty store. A process whose last seen revision is older than Options.History does not notice another past; its commits still
+// conflict wherever a record differs. A transaction of the caller whose view is older than what the process has seen fails with
+// an error that is [store.Retryable], and the store goes on.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
@@ -77,10 +77,10 @@
 //
 // # Security
 //
-// A SQLite file that Open makes is its user's alone (mode 0600), and so are the logs beside it: a user that can read such a file
-// can block all its writers. The mode of a file that holds tables already is yours to set. For PostgreSQL over a network set
-// sslmode=verify-full and sslrootcert: pgx's default, prefer, sends the password and all records in the clear if the server, or
-// anyone on the way, says that it has no TLS. A role without write permission on any of the tables cannot block a commit.
+// A SQLite file that Open makes, and its logs, have mode 0600: a user that can read such a file can block all its writers. The
+// mode of a file that holds tables already is yours to set. For PostgreSQL over a network set sslmode=verify-full and
+// sslrootcert: pgx's default, prefer, sends the password and all records in the clear if the server, or anyone on the way, says
+// that it has no TLS. A role without write permission on any of the tables cannot block a commit.
 //
 // Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
 // outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.

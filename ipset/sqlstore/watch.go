@@ -24,8 +24,8 @@ const window = 256 * oneStep
 // otherwise it asks every Options.Poll. In PostgreSQL the first watch takes a connection of the pool for the notifications,
 // unless the pool has only one, and keeps it until the last watch ends.
 //
-// It goes on by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
-// ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error or one that is not [store.Retryable].
+// It resumes by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
+// ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error, or another error that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		text, args := s.watchQuery(prefixes)

@@ -26,10 +26,10 @@ const (
 // either store meanwhile. Records get the revisions of dst.
 //
 // Copy may be interrupted at any moment and called again; it then continues. Its first
-// commit puts a mark under each [RootKey] that src has, and its last ones put the roots in
-// place of the marks: until then an engine on dst refuses every call, and [Complete] says
-// why. After an error dst is in that state, or the roots of some spaces are there and Copy
-// writes the others when called again.
+// commit puts a mark under each [RootKey] of src, and its last commits replace the marks by
+// the roots. Until then an engine on dst refuses every call, and [Complete] says why. After
+// an error dst is in that state, or some spaces already have their roots; call Copy again to
+// write the others.
 //
 // Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src
 // lacks or has with another value, or if dst was written to meanwhile. ipalloc.ErrMismatch

@@ -21,11 +21,10 @@
 // Revisions of a store only grow. [Store.Watch] delivers the commits in the order of
 // their revisions.
 //
-// Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, sqlstore in
-// SQLite or PostgreSQL, kubestore in a Kubernetes API server, each in a module of its own.
-// [Copy] moves the records from one to another. To write another store, implement [Store]
-// and run the suite of package storetest. README.md compares the stores, and describes the
-// records that package ipset keeps in them.
+// Stores: [Memory] here, boltstore in one file, etcdstore in an etcd cluster, sqlstore in SQLite or PostgreSQL, kubestore in
+// a Kubernetes API server, each in a separate module. [Copy] moves the records from one to another. To write another store,
+// implement [Store] and run the suite of package storetest. README.md compares the stores, and describes the records that
+// package ipset keeps in them.
 //
 // [Space] returns a part of a store as a separate store, for a tenant, a VRF or a network. Keys that begin with an upper-case
 // letter are left to other programs, in a store and in each space of it: package ipset does not read, report or remove such

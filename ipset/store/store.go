@@ -5,8 +5,7 @@ import (
 	"iter"
 )
 
-// AnyRevision in [Op.Expect] accepts a record at any revision, and one that does not
-// exist.
+// AnyRevision in [Op.Expect] accepts a record at any revision, or no record.
 const AnyRevision = ^uint64(0)
 
 // RootKey is the key of the catalog of package ipset. [Copy] writes it last, because the
@@ -81,8 +80,8 @@ type Limits struct {
 // Store keeps records. It is all that package ipset asks of a database: one table of
 // ordered keys with a revision per key. Package storetest verifies this contract.
 //
-// Every method returns an error that wraps ctx.Err() soon after ctx ends. Except as
-// said for Commit, an error leaves no trace in the store. Reads are current: one that
+// Every method returns an error that wraps ctx.Err() soon after ctx ends. Except as said
+// for Commit, an error leaves no trace in the store. Reads are current: a read that
 // begins after a Commit has returned, in any process, shows that commit. All methods are
 // safe for concurrent use.
 type Store interface {

@@ -42,7 +42,8 @@ const (
 	Duplicate Kind = "duplicate"
 	// OutOfRange means desired, but not usable in any range, or reserved.
 	OutOfRange Kind = "out of range"
-	// WrongOwner means that the owner wants it, and Holder has it and does not want it.
+	// WrongOwner means that the owner desires it, and that Holder has it and does not desire
+	// it.
 	WrongOwner Kind = "wrong owner"
 )
 

@@ -28,7 +28,7 @@ type Source interface {
 }
 
 // Writer writes and reads the authoritative records of the nodes. Its methods return
-// soon after ctx ends, and by a deadline of their own. Many goroutines call them, one at
+// soon after ctx ends, and within their own deadline. Many goroutines call them, one at
 // a time for each node.
 //
 // An error that has a method RetryAfter() time.Duration names a delay. The node keeps

@@ -62,9 +62,9 @@ func (j *Journal[A]) fail(op string, err error) error {
 // before it returned an error is kept, and is in the file when Do returns that error.
 //
 // Any other error means that the change was not made, and the allocator is as the file has it: boltstore.ErrNoSpace,
-// boltstore.ErrReadOnly, ipalloc.ErrClosed, or that of ctx if ctx ended before f was called. If it matches
-// ipalloc.ErrUnknownOutcome, the change may have been made or may still be made, because ctx ended while it was written or
-// the disk failed. See also the function [Do].
+// boltstore.ErrReadOnly, ipalloc.ErrClosed, or the error of ctx if ctx ended before f was called. If it matches
+// ipalloc.ErrUnknownOutcome, the change may have been made or may still be made, because ctx ended while it was written or the
+// disk failed. See also the function [Do].
 func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 	if err := ctx.Err(); err != nil {
 		return j.fail("do", err)
@@ -113,8 +113,8 @@ func (j *Journal[A]) Close() {
 
 // Drop closes the journal, as Close does, and removes it from the file with all that it holds.
 //
-// Errors: ipalloc.ErrClosed if the journal is closed; that of ctx, or of [boltstore.Store.Commit]. After an error the journal is
-// closed all the same; the function [Drop] can try again, and says what is in the file until then.
+// Errors: ipalloc.ErrClosed if the journal is closed; the error of ctx, or of [boltstore.Store.Commit]. After an error the
+// journal is closed all the same; the function [Drop] can try again, and says what is in the file until then.
 func (j *Journal[A]) Drop(ctx context.Context) error {
 	err := ipalloc.ErrClosed
 	j.end.Do(func() {
@@ -153,8 +153,8 @@ func (c *call[A]) execute(f func(A) error) error {
 //
 //	p, err := journal.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
 //
-// If the error matches ipalloc.ErrUnknownOutcome, the result is what has been handed out if the change was made, so that it can be
-// given back.
+// If the error matches ipalloc.ErrUnknownOutcome, the result is what f handed out, so the caller can give it back in case the
+// change was made.
 func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, error) {
 	var result R
 	err := j.Do(ctx, func(a A) (err error) {

@@ -64,9 +64,9 @@ func (j *Journal[A]) matches(is string, err error) error {
 	return &ipalloc.Error{Package: "journal", Op: "open", Name: j.name, Reason: fmt.Sprintf("it keeps %s, and %v", is, err), Err: ipalloc.ErrMismatch}
 }
 
-// OpenSet opens the journal of a cidrset.Set, which is made with pool, childBits and opts if the file has none of that name.
-// Every time it is opened, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were
-// given back before a crash cool for the whole time again.
+// OpenSet opens the journal of a cidrset.Set. If the file has none of that name, OpenSet makes it with pool, childBits and opts.
+// At each opening, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were given back
+// before a crash cool for the whole time again.
 //
 // Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, or a set of another
 // pool; ipalloc.ErrVersion if its format has another version; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
@@ -193,7 +193,7 @@ func replayService[T any](a holder[T], c change, of []T) error {
 	return nil
 }
 
-// OpenRange opens the journal of a servicealloc.Range, which is made with p and opts if the file has none of that name.
+// OpenRange opens the journal of a servicealloc.Range. If the file has none of that name, OpenRange makes it with p and opts.
 // Later, p and opts must be the same. A servicealloc.OnChange among them is not called. The errors are those of [OpenSet] and of
 // servicealloc.NewRange; ipalloc.ErrMismatch also stands for another prefix and for other options.
 func OpenRange(ctx context.Context, s *boltstore.Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {

@@ -197,8 +197,8 @@ func (s *Space) Share(n uint64, spill bool) (k uint64, ok bool) {
 }
 
 // TakeRun fills dst with free positions of band b, which must have that many. They are
-// what len(dst) calls of nextFree would find, the first from from on, each other from
-// the end of the one before. TakeRun returns where the next call would begin.
+// what len(dst) calls of nextFree would find, the first beginning at from, each other
+// where the one before ended. TakeRun returns where the next call would begin.
 func (s *Space) TakeRun(b ID, from uint64, dst []uint64) uint64 {
 	bd := s.Band(b)
 	bd.Used += uint64(len(dst))
