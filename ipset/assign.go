@@ -50,7 +50,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // AssignIP returns the allocation as it is.
 //
 // With Claim.Share, a held address that its first holder shares under the same key gets one more holder, even in another
-// owner's block under strict affinity. The first holder's limit applies. A holder is added and removed in one commit.
+// owner's block under strict affinity. The first holder's limit applies. Adding or removing a holder is one commit.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
 // exist, if no enabled pool has the address for this use, and with Selectors if the pool does not select the owner and the

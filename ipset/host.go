@@ -42,7 +42,8 @@ func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, err
 // failures in the result. One commit per block; repeat an interrupted claim to resume it.
 //
 // It returns [ipalloc.ErrInvalid] for an impossible owner or prefix, [ipalloc.ErrNotFound] if no pool overlaps the
-// prefix, ipalloc.ErrLimit for more than 65,536 blocks; or an error of the store, with the blocks claimed so far.
+// prefix, [ipalloc.ErrLimit] for more than 65,536 blocks; or an error of the store, with the blocks claimed so
+// far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []alloc.ClaimFailure, err error) {
 	claimed, failed, err = e.release.ClaimAffinity(ctx, p, o)
 	return claimed, failed, cause.Op("claim affinity", err)

@@ -123,7 +123,7 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 //
 // Its cost depends on the number of blocks and keys that are due. The engine remembers the empty blocks, some 60 bytes each, and
 // lists them again after IdleAfter; a sweep with Unselected lists all of them, because their hosts' labels may have changed.
-// 1,000 idle blocks that Keep leaves to their owners cost two reads.
+// Each 1,000 idle blocks that Keep leaves to their owners cost two reads.
 func (o Operator) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, error) {
 	swept, err := o.e.release.Sweep(ctx, a)
 	return swept, cause.Op("sweep", err)

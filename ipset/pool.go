@@ -18,9 +18,9 @@ func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
 // is written, so a program may add its pools at each start. For a pool that has been changed since, for example by ipamctl,
 // AddPool fails with [ipalloc.ErrExists]: ignore the error to keep the change, or call [Engine.UpdatePool] to undo it.
 //
-// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for a
-// nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which the
-// error names, or its name, with the first field that differs in Field. Then nothing changes.
+// It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for
+// a nested pool that is not made of whole blocks of the pool around it; [ipalloc.ErrExists] if another pool has its prefix, which
+// the error names, or its name, with the first field that differs in Field. After these errors nothing has changed.
 func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 	return cause.Op("add pool", e.admin.AddPool(ctx, p))
 }
@@ -34,7 +34,7 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 // If nothing differs, nothing is written.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, [ipalloc.ErrInvalid] for a prefix that does not contain the present
-// one, or the errors of AddPool; then nothing changes.
+// one, or the errors of AddPool. After these errors nothing has changed.
 func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
 	return cause.Op("update pool", e.admin.UpdatePool(ctx, p))
 }
@@ -43,8 +43,8 @@ func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
 // until they are released; [Operator.Drain] lists the addresses that are still held. The pool around it, if there is one, serves
 // its addresses from then on; blocks of another size than that pool's drain.
 //
-// It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a pool in it would be a part of a block of
-// the pool around; then nothing changes.
+// It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a nested pool would then be a part of a
+// block of the outer pool. After these errors nothing has changed.
 func (e *Engine) RemovePool(ctx context.Context, name string) error {
 	return cause.Op("remove pool", e.admin.RemovePool(ctx, name))
 }

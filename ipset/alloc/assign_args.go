@@ -107,10 +107,10 @@ type Shortage struct {
 	Reason Reason
 	// Until is when the first of its cooling addresses is free, with ReasonCoolingLeft.
 	Until time.Time
-	// Limit is the limit that ReasonLimitReached means, with the blocks that the owner has or would have got. Max is 0 under
-	// NoAutoBlocks.
+	// Limit is the limit reached, with ReasonLimitReached, and the blocks that the owner has or would have got. Max is 0
+	// under NoAutoBlocks.
 	Limit BlockLimit
-	// InTheWay is one of the blocks that ReasonDrainingLeft means; it may be the zero Prefix.
+	// InTheWay is one of the draining blocks, with ReasonDrainingLeft; it can be the zero Prefix.
 	InTheWay netip.Prefix
 }
 
@@ -161,15 +161,15 @@ const (
 
 	// The others say why a pool does not qualify.
 
-	// ReasonOtherFamily: it has addresses of the other family.
+	// ReasonOtherFamily: the pool has addresses of the other family.
 	ReasonOtherFamily
-	// ReasonNotNamed: other pools are named, or it is Manual and none is.
+	// ReasonNotNamed: the call names other pools, or names none and the pool is Manual.
 	ReasonNotNamed
-	// ReasonDisabled: it is disabled.
+	// ReasonDisabled: the pool is disabled.
 	ReasonDisabled
-	// ReasonOtherUse: it is for other uses.
+	// ReasonOtherUse: the pool is for other uses.
 	ReasonOtherUse
-	// ReasonEndsTooLarge: Head and Tail leave nothing of its blocks.
+	// ReasonEndsTooLarge: Head and Tail leave no address in a block of the pool.
 	ReasonEndsTooLarge
 	// ReasonNotOfHost: its Nodes do not select the owner.
 	ReasonNotOfHost

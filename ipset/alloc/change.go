@@ -45,9 +45,9 @@ const (
 	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
 	// there is no other holder, the address is free.
 	AddressReleased
-	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the holder before.
+	// AddressCooling: the address was released, or declined, and is free at Is.Until. Was has the former holder.
 	AddressCooling
-	// AddressCooled: the address is free. Was has the holder before.
+	// AddressCooled: the address is free. Was has the former holder.
 	AddressCooled
 	// LeaseChanged: the holder is the same, and the lease ends at another time: it was renewed.
 	LeaseChanged
@@ -57,9 +57,9 @@ const (
 	HostChanged
 	// BlockClaimed: Owner got the block. Former is its owner before, the zero Owner if it had none.
 	BlockClaimed
-	// BlockOrphaned: the block has no owner. Former had it before.
+	// BlockOrphaned: the block has no owner any more. Former was its owner.
 	BlockOrphaned
-	// BlockReturned: the block does not exist any more. Former had it before.
+	// BlockReturned: the block does not exist any more. Former was its owner.
 	BlockReturned
 	// PoolAdded, PoolChanged and PoolRemoved: Pool is the pool after the commit, FormerPool before it.
 	PoolAdded

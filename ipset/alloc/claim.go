@@ -16,8 +16,8 @@ type Claim struct {
 	Attributes Attributes
 	// TTL is the time the address is held for; 0 is until it is released.
 	TTL time.Duration
-	// Share, if it is not zero, lets the address have other holders beside the first. It needs a Handle. Each holder has its own
-	// host, attributes and lease. The address is free when the last holder has released it.
+	// Share, if it is not zero, lets the address have further holders after the first. It needs a Handle. Each holder has its
+	// own host, attributes and lease. The address is free when the last holder has released it.
 	Share Share
 	// Since is when the holder got an address that is imported. Zero and future times mean now.
 	Since time.Time

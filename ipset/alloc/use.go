@@ -16,8 +16,8 @@ const (
 type Order uint8
 
 const (
-	// FIFO is the order of their release, so that an address rests as long as possible. A new block hands out its addresses in
-	// ascending order.
+	// FIFO is the order in which the addresses were released, so an address rests as long as possible. A new block hands out
+	// its addresses in ascending order.
 	FIFO Order = iota
 	// Lowest is the lowest address.
 	Lowest

@@ -21,16 +21,16 @@ type Address struct {
 // Add takes one address of every set for an attachment and returns them in the order of
 // the sets: all of them, or none and an error whose [SetError] names the set.
 //
-// From the requested addresses, each set takes the first that lies in one of its ranges
-// and that no earlier set took. Without one, it takes the first free address after the
-// one it gave last, wrapping. A request does not move that position.
+// From the requested addresses, each set takes the first that lies in one of its ranges and that no earlier set
+// took. If there is none, it takes the first free address after the last one that it gave, wrapping. A request
+// does not move that position.
 //
-// It returns ErrExists if the attachment holds an address of a set, whatever is requested; ErrFull; ErrOccupied,
-// with Holder, for a requested address that is held, and ErrReserved for one that is the gateway; ErrOutOfRange for
-// requests that no set took; ErrInvalid for a name, an address, or an engine without sets; ErrClosed in a closed
-// scope; ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds outside the sets stay
-// held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses may be held: call
-// [Engine.Del] on the same engine.
+// It returns ErrExists if the attachment already holds an address of a set, even if others are requested; ErrFull;
+// ErrOccupied, with Holder, for a requested address that is held, and ErrReserved for one that is the gateway;
+// ErrOutOfRange for requests that no set took; ErrInvalid for a name, an address, or an engine without sets;
+// ErrClosed in a closed scope; ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds
+// outside the sets stay held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses
+// may be held: call [Engine.Del] on the same engine.
 //
 // Cost: a few records of the store for each address, however many are taken; the first Add of a network, or of a scope,
 // makes one commit more.

@@ -20,18 +20,16 @@ type Config struct {
 	// between calls; addresses handed out before stay held. Without sets, Add and Status fail and
 	// everything else works.
 	Sets []RangeSet
-	// Scope, such as the name of the node, names the engine's part of the network when
-	// engines of several nodes share its addresses. Boot, Leases and GC concern the
-	// attachments that were added in the scope. Sets with the same first address share a
-	// cursor, whatever their numbers. Del writes a record of the scope, so that a commit
-	// that a killed process left in flight cannot be made later.
+	// Scope, such as the name of the node, names the engine's part of the network when engines of several nodes
+	// share its addresses. Boot, Leases and GC concern the attachments that were added in the scope. Sets with the
+	// same first address share a cursor, even under different numbers. Del writes a record of the scope, so that a
+	// commit that a killed process left in flight cannot be made later.
 	Scope string
 	// Boot identifies the time since the node was started, such as the content of
 	// /proc/sys/kernel/random/boot_id. It is recorded if it is not empty.
 	Boot string
-	// Leases ends every holding at a restart of the node: attachments added under another Boot are
-	// released. It needs Boot. Without it, an attachment holds its addresses until they are released,
-	// as in host-local.
+	// Leases ends every holding at a restart of the node: attachments added under another Boot are released. It
+	// needs Boot. Without Leases, an attachment holds its addresses until they are released, as in host-local.
 	Leases bool
 	// Attempts bounds how often a call tries to commit when other engines change
 	// records that it depends on; the default is 16.

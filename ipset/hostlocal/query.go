@@ -9,9 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Verify checks that an attachment holds the listed addresses. A listed address outside
-// all sets that the attachment does not hold is ignored, because another plugin may have
-// given it.
+// Verify checks that an attachment holds the listed addresses. A listed address is ignored if it lies outside
+// all sets and the attachment does not hold it, because another plugin may have given it.
 //
 // It returns ErrNotFound if the attachment holds nothing; ErrMismatch for the first
 // listed address of a set that it does not hold, or, with [SetError.Addrs], if addresses

@@ -17,9 +17,9 @@ import (
 // may be used again. A concurrent Add either keeps Remove from deleting its scope, or is retried afterwards.
 //
 // It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if other
-// engines were faster each time; and the store's errors. An error may leave the positions of some sets deleted; repeat the
-// call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if one cannot
-// hold them all.
+// engines were faster each time; and the store's errors. If it fails, the positions of some sets may be deleted already;
+// repeat the call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if
+// one cannot hold them all.
 func (e *Engine) Remove(ctx context.Context) error { return e.close(ctx, "remove", e.removeStep) }
 
 // CloseScope closes the engine's scope if no attachment of the scope holds anything: from then on, every Add and Import in

@@ -15,7 +15,7 @@ import (
 //
 // Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool nor a holding with
 // Children; ErrOutOfRange if Pool does not hand out that length; ErrFull if no free prefix of that length is
-// left, and Reason names the largest free one. After an error nothing has changed.
+// left, and Reason names the largest free one. After these errors nothing has changed.
 //
 // It makes one commit, which writes the holding, its index entry, and at most one page for each 6 bits between
 // the pool and the prefix.

@@ -39,9 +39,9 @@ func (t *txn) releaseEnded() (part, error) {
 	}, "")
 }
 
-// Renew moves the end of a lease to ttl from now; 0 makes the holding permanent, and a permanent holding becomes a lease. It
-// fails with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a negative ttl, and for a ttl
-// above 0 of a holding with Children. also is as in Allocate. Repeat it after an unknown outcome.
+// Renew moves the end of a lease to ttl from now. A ttl of 0 makes the holding permanent; a ttl above 0 makes a permanent
+// holding a lease. It fails with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a
+// negative ttl, and for a ttl above 0 of a holding with Children. also is as in Allocate. Repeat it after an unknown outcome.
 func (a *Allocator) Renew(ctx context.Context, owner string, at netip.Prefix, ttl time.Duration, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
 	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {

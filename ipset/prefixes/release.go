@@ -13,7 +13,7 @@ import (
 
 // Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the owner does not hold
 // exactly that prefix (Holder names the owner that does), and with ErrInUse while a prefix is held from it
-// (InTheWay and Holder name one). After an error nothing has changed. also is as in Allocate.
+// (InTheWay and Holder name one). After these errors nothing has changed. also is as in Allocate.
 func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
 	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {
