@@ -202,7 +202,7 @@ func (t *term) positive() int {
 	return n
 }
 
-// String returns the requirement as a person would write it.
+// String returns the requirement in readable form.
 func (r requirement) String() string {
 	key := r.key
 	if r.field {

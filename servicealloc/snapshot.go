@@ -14,8 +14,8 @@ import (
 
 const registryMagic = "svcreg"
 
-// MarshalBinary returns a snapshot for [Restore], in the way of [Pool.MarshalBinary]:
-// the ranges, the owners with what they hold, and the last generation. For an open
+// MarshalBinary returns a snapshot for [Restore], like [Pool.MarshalBinary]: the
+// ranges, the owners with what they hold, and the last generation. For an open
 // transaction it records that the owner holds both the old and the new.
 func (r *Registry) MarshalBinary() ([]byte, error) {
 	return r.save(r.what(), r.write)

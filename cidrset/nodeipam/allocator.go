@@ -23,9 +23,9 @@ type Config struct {
 	// ByLabels makes the allocator choose an entry by the labels of the node. Slots
 	// must be empty.
 	ByLabels bool
-	// Families, with ByLabels, are the families that every node needs a prefix of, in the
-	// order in which its prefixes are listed. An entry that lacks one is refused. Without
-	// Families an entry may have either family or both, and IPv4 comes first.
+	// Families, with ByLabels, are the families that every node needs, in the order of its
+	// prefixes. An entry that lacks one is refused. Without Families an entry may have
+	// either family or both, and IPv4 comes first.
 	Families []Family
 	// Reserved are prefixes that no node can take or free, in all pools, also those
 	// added later: service CIDRs, for example. They may overlap one another.

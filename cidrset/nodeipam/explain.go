@@ -25,8 +25,8 @@ type Candidate struct {
 	// nothing; "behind" for one that has room but ranks lower; "full" for one without room in
 	// one of its families; "no match"; or "terminating" for one that was deleted.
 	Verdict string
-	// Rule put the entry behind the one ranked before it, such as "labels met" or "base
-	// address"; "" for the first and for entries without a rank.
+	// Rule is the rule that ranked the entry behind the one before it, such as "labels met"
+	// or "base address"; "" for the first and for entries without a rank.
 	Rule string
 	// Reason says in words what decided, and why the entry is full or does not match.
 	Reason string

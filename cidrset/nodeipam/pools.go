@@ -41,9 +41,9 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 // its slot. Nodes keep what they hold and the cursor stays where it is.
 //
 // It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] if from is no
-// pool; [ipalloc.ErrInvalid] if to is not a pool that contains it; [ipalloc.ErrExists]
-// if it overlaps another pool; [ipalloc.ErrMismatch] if the allocator has no slots.
-// Nothing has changed then. O(pools).
+// pool; [ipalloc.ErrInvalid] if to is not a pool that contains from;
+// [ipalloc.ErrExists] if to overlaps another pool; [ipalloc.ErrMismatch] if the
+// allocator has no slots. Nothing has changed then. O(pools).
 func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 	return update(a, OpGrowPool, func(s *slots) (*Change, *ipalloc.Error) {
 		if err := s.grow(from, to); err != nil {

@@ -64,7 +64,7 @@ func (a *Allocator) MarshalBinary() ([]byte, error) {
 	return w.Finish()
 }
 
-// Restore returns the allocator that data is a snapshot of, with the given options.
+// Restore returns the allocator whose snapshot is data, with the given options.
 //
 // For any bytes it returns an allocator that passes [Allocator.Check], or an
 // [*ipalloc.Error] that matches [ipalloc.ErrCorrupt]; [ipalloc.ErrVersion] if a newer

@@ -172,8 +172,8 @@ func (r *Reader) Fail(format string, args ...any) {
 	}
 }
 
-// Mismatch records that the snapshot is of something else than the caller expects,
-// unless an earlier error is recorded. Err then matches [ipalloc.ErrMismatch].
+// Mismatch records that the snapshot is not of what the caller expects, unless an
+// earlier error is recorded. Err then matches [ipalloc.ErrMismatch].
 func (r *Reader) Mismatch(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: %s", ipalloc.ErrMismatch, fmt.Sprintf(format, args...))

@@ -18,7 +18,7 @@ type Salvaged struct {
 	// Expected is the number that the damaged file should have, if Known.
 	Expected uint64
 	Known    bool
-	// Whole reports that no record is missing or older than the rest: the new file is what the old one was.
+	// Whole reports that no record is missing or older than the rest: the new file has all records of the old one.
 	Whole bool
 }
 

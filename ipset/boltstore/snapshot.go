@@ -19,9 +19,9 @@ const (
 	snapshotTries = 200
 )
 
-// Snapshot writes a copy of the file src, as one of its commits left it, to the new file dst. It takes no lock: another process
-// may have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads src once,
-// and pages that change meanwhile again.
+// Snapshot writes a copy of the file src, as of one of its commits, to the new file dst. It takes no lock: another process may
+// have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads src
+// once, and reads pages that change meanwhile again.
 //
 // Errors: os.ErrExist if dst exists; [ErrLocked] if commits come so fast that every attempt misses some; ipalloc.ErrCorrupt and
 // [ErrForeign] as from [Open], even while another process writes the file.

@@ -70,10 +70,9 @@ type Store struct {
 // Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
 // round trip, two if it makes the store. The client's KV and Watcher fields are not used, only its connection.
 //
-// Errors, nothing written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies
-// inside another store's prefix, or if the cluster is not the expected one or not the one that the store was made in;
-// ipalloc.ErrVersion if another release made the store; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for a prefix or
-// limits that cannot be.
+// Errors, nothing written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies inside another store's prefix,
+// or if the cluster is not the expected one or not the one that the store was made in; ipalloc.ErrVersion if another release made
+// the store; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for an impossible prefix or limit.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
 		return nil, invalid("client", "is nil")

@@ -87,9 +87,9 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$`)
 // objects. Making a store takes a request for each log object.
 //
 // Errors: ipalloc.ErrNotFound if the definition or the namespace is missing, or if there is no store and NoCreate is set;
-// ipalloc.ErrMismatch if objects of another store have the names; ipalloc.ErrVersion if a newer release made the store; [ipalloc.ErrReplaced] if an
-// object is missing; ipalloc.ErrCorrupt if one is damaged; ipalloc.ErrInvalid for a name, namespace or number that cannot be.
-// A store that was not made completely is completed by the next Open.
+// ipalloc.ErrMismatch if objects of another store have the names; ipalloc.ErrVersion if a newer release made the store;
+// [ipalloc.ErrReplaced] if an object is missing; ipalloc.ErrCorrupt if one is damaged; ipalloc.ErrInvalid for an impossible name,
+// namespace or number. A store that was not made completely is completed by the next Open.
 func Open(ctx context.Context, config *rest.Config, namespace, name string, o Options) (*Store, error) {
 	switch {
 	case config == nil:

@@ -205,7 +205,7 @@ func OpenRange(ctx context.Context, s *boltstore.Store, name string, p netip.Pre
 	return open(ctx, s, name, k)
 }
 
-// OpenPorts opens the journal of a servicealloc.Ports, in the way of [OpenRange].
+// OpenPorts opens the journal of a servicealloc.Ports, as [OpenRange] does for a Range.
 func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Ports], error) {
 	k := services("servicealloc.Ports", opts, func(opts ...servicealloc.Option) (*servicealloc.Ports, error) {
 		return servicealloc.NewPorts(r, opts...)
@@ -221,9 +221,9 @@ func OpenPorts(ctx context.Context, s *boltstore.Store, name string, r serviceal
 	return open(ctx, s, name, k)
 }
 
-// OpenRegistry opens the journal of a servicealloc.Registry, in the way of [OpenRange]. A change of its ranges writes a snapshot. A
-// servicealloc.Tx is begun and ended within [Journal.Do], as a rule in two calls. If the program ends between them, the owner holds both
-// the old and the new.
+// OpenRegistry opens the journal of a servicealloc.Registry, as [OpenRange] does for a Range. A change of its ranges writes a
+// snapshot. A servicealloc.Tx is begun and ended within [Journal.Do], as a rule in two calls. If the program ends between them,
+// the owner holds both the old and the new.
 func OpenRegistry(ctx context.Context, s *boltstore.Store, name string, ports servicealloc.PortRange, opts ...servicealloc.Option) (*Journal[*servicealloc.Registry], error) {
 	k := services("servicealloc.Registry", opts, func(opts ...servicealloc.Option) (*servicealloc.Registry, error) {
 		return servicealloc.NewRegistry(ports, opts...)
