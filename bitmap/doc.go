@@ -22,15 +22,15 @@
 //
 // # Structure
 //
-// The set is a radix tree of fan-out 64. A leaf is a page of 4,096 ordinals: 64 words
-// and two summary words, which record which of the 64 words have a clear bit ("room")
-// and which have a set bit ("some"). An inner node has the same two summary words over
-// its 64 slots, a count for each slot, and a child for each mixed slot. A slot that is
-// wholly clear or wholly set is two bits in its parent, so memory follows what is touched
-// and not n. Paths are compressed: a child may be smaller than its slot, and records
-// whether the rest of the slot is clear or set. A space of at most 4,096 ordinals is one
-// page. Up to 2^24 ordinals, the children of all nodes above pages lie in one array, so a flip
-// reads one word to find its page.
+// The set is a radix tree of fan-out 64. A leaf is a page of 4,096 ordinals: 64 words and two
+// summary words, which record which of the 64 words have a clear bit ("room") and which have a
+// set bit ("some"). An inner node has the same two summary words over its 64 slots, a count
+// for each slot, and a child for each mixed slot. A slot that is wholly clear or wholly set is
+// two bits in its parent, so memory depends on the touched pages, not on n. Paths are
+// compressed: a child may be smaller than its slot, and records whether the rest of the slot
+// is clear or set. A space of at most 4,096 ordinals is one page. Up to 2^24 ordinals, the
+// children of all nodes above pages lie in one array, so a flip reads one word to find its
+// page.
 //
 // # Cost
 //

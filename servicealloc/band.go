@@ -51,8 +51,8 @@ func staticShare(n, per, most uint64) uint64 {
 	return min(max(minStatic, n/per), most)
 }
 
-// part appends sp to zones as a stretch of the dynamic band of which the lowest part is
-// static: the size that the options say, or the share of n that Kubernetes computes.
+// part appends sp to zones as a stretch of the dynamic band whose lowest part is
+// static, of the size in the options or of the share of n that Kubernetes computes.
 func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
 	size := uint64(s.size)
 	if s.size < 0 {

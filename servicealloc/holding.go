@@ -136,9 +136,9 @@ func (r *Registry) keys(p Port) (out []subject) {
 	return out
 }
 
-// find returns the record of an owner, or makes one that is not entered yet. It fails if
-// the registry is closed, if a transaction is open, or if generation, which is 0 for any,
-// is not that of the grant.
+// find returns the record of an owner, or makes a new one that is not entered yet. It
+// fails if the registry is closed, if a transaction is open, or if generation, which is 0
+// for any, is not that of the grant.
 func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
 	if r.closed {
 		return nil, ownerError(op, owner, "", ipalloc.ErrClosed)
@@ -155,8 +155,8 @@ func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
 	return rec, nil
 }
 
-// record returns the record of an owner, or makes one that is not entered yet. It ends a
-// transaction that was dropped.
+// record returns the record of an owner, or makes a new one that is not entered yet. It
+// ends a transaction that was dropped.
 func (r *Registry) record(owner string) *record {
 	rec := r.owners[owner]
 	if rec == nil {

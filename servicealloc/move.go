@@ -100,9 +100,9 @@ func (g *Grant) wellFormed() bool {
 		!slices.ContainsFunc(g.Ports, func(p Port) bool { return p.Number == 0 || !p.Protocol.valid() })
 }
 
-// transfer takes gone from a and gives come, which to lists, to b; either may be nil. What
-// is both is never free, and goes past whoever waits for it. The generation of a record
-// that gains something is not 0 afterwards.
+// transfer takes gone from a and gives come, which to lists, to b; either may be nil. A
+// subject in both lists is never free, and does not go to an owner that waits for it. The
+// generation of a record that gains something is not 0 afterwards.
 func (r *Registry) transfer(a, b *record, gone, come []subject, to *Grant) {
 	comes := make(map[subject]bool, len(come))
 	for _, s := range come {

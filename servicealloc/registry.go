@@ -26,8 +26,8 @@ type Request struct {
 	// Generation, if not 0, must be the generation of the grant that this request
 	// replaces.
 	Generation uint64
-	// Deadline, if not zero, is when a transaction ends by itself, rolled back. It must
-	// be later than the last moment at which your write of the owner's record could
+	// Deadline, if not zero, is when a transaction that is still open is rolled back. It
+	// must be later than the last moment at which your write of the owner's record could
 	// still succeed. Only [Registry.Begin] uses it.
 	Deadline time.Time
 	// DryRun makes [Registry.Allocate] return exactly what the call would return
@@ -177,7 +177,7 @@ func (r *Registry) Close() {
 	r.closed = true
 }
 
-// Get returns what owner holds, without what an open transaction has added.
+// Get returns what owner holds, without the additions of an open transaction.
 func (r *Registry) Get(owner string) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,7 +53,7 @@
 //
 // A child is free if no held or reserved prefix of any size overlaps it. Prefixes that no pool
 // accounts for are kept out of circulation too, also for pools that are added later.
-// [Allocator.Occupy] takes what the caller names and refuses what is not right.
+// [Allocator.Occupy] takes the prefixes that the caller names, and refuses wrong ones.
 // [Allocator.Observe] and [Allocator.Load] record what nodes have, right or not, and report
 // what is wrong. [Allocator.Release] frees what the allocator holds for a node, never what the
 // node's record says now.

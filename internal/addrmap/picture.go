@@ -114,7 +114,7 @@ func Percent(n, all addr.U128) string {
 	}
 }
 
-// Number returns n in decimal; from 2^40 on, as the nearest power of two, with ~ before it if that is
+// Number returns n in decimal, or from 2^40 on as the nearest power of two, with ~ before it if that is
 // not exact.
 func Number(n addr.U128) string {
 	if n.Hi == 0 && n.Lo < 1<<40 {

@@ -27,16 +27,14 @@
 //
 // # No guarantee
 //
-// If the newer meta page is damaged in a file that was not closed, the other one shows the
-// state before the last transaction, which may hold acknowledged commits of many callers.
-// Open finds that transaction's pages and refuses the file; [Salvage] saves it whole, and
-// Options.AcceptOlder opens the file without it. A newer meta page that the disk lost
-// altogether, so that an older one stands in its place, is not noticed: a commit that was
-// cut short looks the same. Open refuses one kind of file that lost nothing acknowledged:
-// a process was killed between writing the pages of a transaction and its meta page, and
-// the older meta page was damaged after. AcceptOlder opens it. An unverified file can hide
-// a page that was lost as a whole, or that is an older version of itself, until it is
-// verified.
+// If the newer meta page is damaged in a file that was not closed, the other one shows the state before
+// the last transaction, which may hold acknowledged commits of many callers. Open finds that
+// transaction's pages and refuses the file; [Salvage] saves it whole, and Options.AcceptOlder opens the
+// file without it. A newer meta page that the disk lost altogether, so that an older one stands in its
+// place, is not noticed: a commit that was cut short looks the same. Open refuses one kind of file that
+// lost nothing acknowledged: a process was killed between writing the pages of a transaction and its
+// meta page, and the older meta page was damaged after. AcceptOlder opens it. An unverified file can
+// hide a page that was lost as a whole, or that the disk kept in an older version, until it is verified.
 //
 // A file that is moved, removed, replaced or overwritten while a store is open ends that store: the next
 // call, and every later one, fails with ipalloc.ErrReplaced.

@@ -215,7 +215,7 @@ func (im *image) acceptStale(st state, opts *Options) error {
 const (
 	// growBy is how many bytes a file grows by at least; each time costs a sync.
 	growBy = 1 << 20
-	// largeMap is how much address space a file is given at first. While it fits, bbolt never has to map it anew, for which it
+	// largeMap is how much address space is mapped for a file at first. While the file fits, bbolt never has to map it again, which
 	// waits until no read is in flight.
 	largeMap = 1 << 30
 )

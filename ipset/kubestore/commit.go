@@ -82,7 +82,7 @@ func (s *Store) makeAll(ctx context.Context, batch []*call) {
 				return
 			}
 			if !written {
-				current = true // write has caught up with whoever was faster
+				current = true // write has caught up with the faster process
 				lost++
 				s.giveWay(ctx, p, lost)
 				continue

@@ -20,9 +20,9 @@
 // # Policy
 //
 // The API server has no transaction over several objects, but a write of one object depends on its
-// resource version. A commit is therefore one write: commit object n takes the place of commit
-// object n-slots, in slot n modulo slots, on the resource version that one had. The write succeeds
-// once. A process that was overtaken gets a conflict, reads what came before, checks the
+// resource version. A commit is therefore one write: commit object n replaces commit object n-slots
+// in slot n modulo slots, if the slot still has the resource version of the latter. The write
+// succeeds once. A process that was overtaken gets a conflict, reads what came before, checks the
 // expectations of its commits again, and tries the next slot. Callers that wait meanwhile share one
 // commit object; each gets its own revision.
 //

@@ -215,7 +215,7 @@ func (s *Store) replay(ctx context.Context, take func(*object) (news, error)) (d
 	return true, nil
 }
 
-// reload reads the snapshot and the log anew.
+// reload reads the snapshot and the log again.
 func (s *Store) reload(ctx context.Context) error {
 	for {
 		head, err := s.readHead(ctx)

@@ -38,7 +38,7 @@ const (
 // transaction is in flight, or the connection breaks before the answer to its COMMIT, the error matches
 // ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. ipalloc.ErrLimit: the commit
 // is too large, or the disk or a quota has no room for it; nothing was changed, and commits succeed again when there is room.
-// [ipalloc.ErrReplaced]: the store is not there.
+// [ipalloc.ErrReplaced]: the store is gone.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, s.failure(ctx, "commit", err)

@@ -35,8 +35,8 @@ var sqliteSteps = [][]string{{
 
 func (sqlite) migrations() [][]string { return sqliteSteps }
 
-// check refuses a database in memory, and asks whether a commit waits for the disk. A file that is still empty becomes the
-// user's alone, because whoever can read a file of SQLite's can stop all that write to it.
+// check refuses a database in memory, and asks whether a commit waits for the disk. It sets the mode of a file that is still
+// empty to 0600, because a user that can read a SQLite file can block all its writers.
 func (sqlite) check(ctx context.Context, s *Store) error {
 	if err := s.db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&s.path); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (sqlite) lock(ctx context.Context, s *Store, tx *sql.Tx, since uint64) (rev
 	return rev, err
 }
 
-// The lock of a file has no queue: whoever asks when it is free gets it. It is shared fairly if all ask equally often, so a writer
-// that has just had it waits as long as those that did not get it, for as long as there are others.
+// The lock of a file has no queue: the first process that asks when it is free gets it. It is shared fairly if all ask equally
+// often, so a writer that has just had it waits as long as the others, while there are others.
 const (
 	lockPoll  = 2 * time.Millisecond
 	shareNext = 16 // transactions after one of another writer

@@ -19,8 +19,8 @@ type overlay struct {
 	pins    map[string]uint64 // of each record written, the revision that it had below
 	closed  bool              // set when the function of a Together has returned
 
-	// saw, if set, is told of each record that the overlay has not written what its revision below is: of those that Get returns,
-	// those of which a commit expects one, and the one that a commit is in conflict about.
+	// saw, if set, receives the revision in the store below of each record that the overlay has not written and that Get returns, a
+	// commit expects, or a conflict names.
 	saw func(key string, rev uint64)
 }
 

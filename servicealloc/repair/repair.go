@@ -6,9 +6,9 @@
 //		log.Print(problem)
 //	}
 //
-// Diff changes nothing; each finding that it also made the last time grows older. Plan
-// selects the findings that are ripe; print them to see what would be done. Apply does
-// it, and leaves alone every owner whose grant has changed since the finding was made.
+// Diff changes nothing; a finding that the last Diff made too grows older. Plan selects
+// the findings that are ripe; print them to see what would be done. Apply does it, and
+// leaves alone every owner whose grant has changed since the finding was made.
 //
 // The package has no state and uses only exported methods of the registry. Each call
 // locks the registry for itself. A service that changes during a comparison is

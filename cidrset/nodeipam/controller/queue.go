@@ -38,7 +38,7 @@ type item struct {
 	name     string
 	running  bool
 	again    bool   // changed while running
-	full     bool   // delayed for want of space
+	full     bool   // delayed because there is no space
 	held     bool   // delayed by the server: a change does not end the delay
 	freed    uint64 // queue.freed when it began to run
 	failures int    // in a row; belongs to the worker while running

@@ -260,8 +260,8 @@ func (j *Journal[A]) run() {
 	}
 }
 
-// alone repeats the changes of a call, if they all give something back, in a commit of their own, after one that the call
-// shared failed for want of room. What is not held any more was allocated by another call of that commit.
+// alone repeats the changes of a call in a separate commit, if they are all releases, after a shared commit failed because there
+// was no room. Members that are no longer held were allocated by another call of that commit.
 func (j *Journal[A]) alone(changes []change, err error) error {
 	j.mu.Lock()
 	a, failed := j.alloc, j.failed

@@ -92,7 +92,7 @@ type witness struct {
 	watch chan error // how its watch ends
 }
 
-// witnesses opens processes of which each has seen the last commit: one made it, and one does nothing but watch.
+// witnesses opens processes that have all seen the last commit: one made it, and one does nothing but watch.
 func witnesses(t *testing.T, p Past) (all []*witness) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -173,7 +173,7 @@ func same(t *testing.T, p Past, event func(t *testing.T)) {
 	}
 }
 
-// other verifies that each process is told of an event by what it does first, and by all that it does then, its watch included.
+// other verifies that after an event the first call of each process fails, and so do all later calls and its watch.
 func other(t *testing.T, p Past, event func(t *testing.T)) {
 	all := witnesses(t, p)
 	event(t)

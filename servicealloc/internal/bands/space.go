@@ -13,9 +13,9 @@ import (
 )
 
 // A Space is a set of taken positions [0, last], cut into bands. It knows neither
-// addresses nor ports and has no lock. Only what is taken is a set bit: a position
-// that is never handed out is in no band, so a release needs no look at the bands'
-// rules and a count no correction. A band has fewer than 2^64 positions.
+// addresses nor ports and has no lock. A bit is set only for a taken position. A
+// position that is never handed out is in no band, so a release need not check the
+// bands' rules and a count needs no correction. A band has fewer than 2^64 positions.
 type Space struct {
 	Bits   *bitmap.Bitmap
 	Bands  [2]Band // static, dynamic
@@ -286,7 +286,7 @@ func (s *Space) Check(zones []Zone) error {
 	return nil
 }
 
-// Read reads what is taken.
+// Read reads the taken positions.
 func (s *Space) Read(d *snap.Reader) {
 	last, _ := s.Bits.Last()
 	b := new(bitmap.Bitmap)
