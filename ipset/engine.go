@@ -188,7 +188,7 @@ func New(db store.Store, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// build makes the rooms of an engine on a store.
+// build makes the parts of an engine on a store.
 func (e *Engine) build(db store.Store) {
 	o := e.spaces.options
 	e.core = txn.NewEngine(txn.Config{

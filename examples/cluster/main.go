@@ -8,8 +8,8 @@
 // a larger one; a node keeps what it does not need. pods.go gives every pod an address from a block
 // that its node claims when it needs one and returns when it is idle; a node without a block borrows.
 //
-// The program keeps its own account of who holds what. An address or prefix that is given twice, or
-// that the engine has forgotten, ends it.
+// The program keeps its own account of who holds what. It ends with an error if an address or prefix is given
+// twice, or if the engine has forgotten one.
 //
 // Exit status: 0 when all went well; 1 when a pool is too small or the accounts differ; 2 for wrong
 // flags or a malformed trace, with file, line and column.

@@ -49,8 +49,8 @@ func newFamilies(builtin bool) ([]family, error) {
 	return families, nil
 }
 
-// serveNodes gives every node its prefixes. Then each tenth node leaves and returns: what it held goes
-// back to the pool and may be given to another.
+// serveNodes gives every node its prefixes. Then each tenth node leaves and returns: its prefixes go back to
+// the pool and may be given to another.
 func serveNodes(families []family, nodes []node) (map[string][]netip.Prefix, error) {
 	held := make(map[string][]netip.Prefix, len(nodes))
 	add := func(n *node) (err error) {

@@ -67,8 +67,8 @@ type event struct {
 	pod   *pod
 }
 
-// schedule returns the events in time order. At one time pods go before others come, but for a pod
-// that comes and goes at the same time.
+// schedule returns the events in time order. At the same time, pods go before others come, except for a pod
+// that comes and goes at that time.
 func schedule(pods []pod) []event {
 	var events []event
 	for i := range pods {

@@ -35,7 +35,7 @@ var (
 
 type dhcp struct{ engine *ipset.Engine }
 
-// errNAK is the answer to a client that asks for what it does not have.
+// errNAK refuses a client that asks for an address that it does not have.
 var errNAK = errors.New("NAK")
 
 // discover offers a client an address: the one it has or had last, else a free one, for half a minute.

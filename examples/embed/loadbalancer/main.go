@@ -1,7 +1,7 @@
-// Command loadbalancer gives Services of type LoadBalancer their addresses. Its pool and all that it
-// hands out are objects of the same API server, so that it needs no database. Two or three replicas may
-// run at the same time: a Service gets the address that the first of them assigned to it. A pass makes
-// what is held agree with the Services, so a replica may be stopped anywhere and started again.
+// Command loadbalancer gives Services of type LoadBalancer their addresses. Its pool and all that it hands out
+// are objects of the same API server, so that it needs no database. Two or three replicas may run at the same
+// time: a Service gets the address that the first of them assigned to it. A pass makes the held addresses agree
+// with the Services, so a replica may be stopped anywhere and started again.
 //
 //	kubectl apply -f config/crd.yaml -f config/rbac.yaml   # of ipset/kubestore
 //	go run . -kubeconfig ~/.kube/config -pool 203.0.113.0/24

@@ -1,5 +1,5 @@
-// Command prefixes is the address plan of a company: regions out of 10.0.0.0/8, clusters of several sizes out of a region, nodes out
-// of a cluster. Each prefix has an owner and knows where it came from, and is asked for by its owner's name, again and again.
+// Command prefixes is the address plan of a company: regions out of 10.0.0.0/8, clusters of several sizes out of a region, nodes
+// out of a cluster. Each prefix has an owner and a parent. The program asks for it by the owner's name, and can repeat that.
 package main
 
 import (
@@ -54,7 +54,7 @@ func (p plan) node(ctx context.Context, cluster prefixes.Holding, name string) (
 	return n.Prefix, err
 }
 
-// whose says who an address belongs to, from the region down.
+// whose returns the owners of an address, from the region down.
 func (p plan) whose(ctx context.Context, a netip.Addr) (owners []string, err error) {
 	path, err := p.Path(ctx, netip.PrefixFrom(a, a.BitLen()))
 	for _, h := range path {

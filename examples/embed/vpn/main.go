@@ -1,6 +1,6 @@
-// Command vpn gives the machines of VPNs their addresses: one IPv4 and one IPv6 each, both or none, at random, from the range of the
-// machine's group. Every customer has the same ranges, in a space of its own. A machine and its addresses are one commit, when it
-// comes and when it goes; one that asks again gets its addresses again, and what a deleted one had rests for a day.
+// Command vpn gives the machines of VPNs their addresses: one IPv4 and one IPv6 each, both or none, at random, from the range of
+// the machine's group. Every customer has the same ranges, in a space of its own. A machine and its addresses are added and
+// removed in one commit. A machine that asks again gets the same addresses; those of a deleted machine cool for a day.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 // gateway is the owner of all blocks: one process hands out every address.
 var gateway = alloc.HostOwner("gateway")
 
-// ranges are those of a customer. A group has a range inside that of everybody, which is the group's alone.
+// ranges are the ranges of one customer. A group has a range to itself, inside the range of everybody.
 var ranges = []alloc.Pool{
 	{Name: "everybody-4", Prefix: netip.MustParsePrefix("100.64.0.0/16"), BlockBits: 22},
 	{Name: "everybody-6", Prefix: netip.MustParsePrefix("fd7a:115c:a1e0::/48"), BlockBits: 64},

@@ -8,7 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Admin is this room of an engine.
+// Admin carries out the calls of this package for one engine.
 type Admin struct {
 	*release.Releaser
 }

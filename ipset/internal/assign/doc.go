@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// Assigner is this room of an engine.
+// Assigner carries out the calls of this package for one engine.
 type Assigner struct {
 	*txn.Engine
 	used atomic.Pointer[AssignPlan] // the last plan, for the next call

@@ -14,7 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// HeldSince returns since when an address is held that a claim takes now.
+// HeldSince returns the time since which an address is held that a claim takes now.
 func HeldSince(c alloc.Claim, now int64) int64 {
 	if c.Since.Unix() < 1 || c.Since.After(wire.Unstamp(now)) {
 		return now
@@ -22,7 +22,8 @@ func HeldSince(c alloc.Claim, now int64) int64 {
 	return wire.Stamp(c.Since)
 }
 
-// IdentityOf returns whose an address is that is held for a host by a claim. index are the keys of attributes that an index lists.
+// IdentityOf returns the identity of an address that a claim holds for a host. index are the keys of attributes that an index
+// lists.
 func IdentityOf(c alloc.Claim, host alloc.Owner, index ...string) Identity {
 	return Identity{Handle: c.Handle, Active: c.Attributes, Host: host, Indexed: Marks(c.Attributes, index)}
 }
@@ -67,7 +68,7 @@ func (b *Block) Cooling() uint64 { return uint64(len(b.cool)) }
 // NextLease returns the moment before which no lease ends, 0 if there is none.
 func (b *Block) NextLease() int64 { return b.lease }
 
-// Former returns the codes of the owners before for whom addresses may still be held, each ended by NUL.
+// Former returns the codes of former owners for whom addresses may still be held, each ended by NUL.
 func (b *Block) Former() string { return b.former }
 
 // Absent returns how many held and cooling addresses are not loaded.
@@ -119,8 +120,8 @@ func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 // Assign takes one address.
 //
 // It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
-// [ipalloc.ErrOccupied], or
-// [ipalloc.ErrCooling] unless the handle is the one that released it; then nothing changes.
+// [ipalloc.ErrOccupied], or [ipalloc.ErrCooling] unless the handle is the one that released it. After an error
+// nothing has changed.
 func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
 	x, err := b.Ordinal(a)
 	if err != nil {
@@ -234,7 +235,7 @@ func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 	}
 }
 
-// Renew moves the end of the leases that a handle has in the block to ttl after now and returns how many it has.
+// Renew moves the end of the handle's leases in the block to ttl after now and returns their number.
 func (b *Block) Renew(handle string, ttl time.Duration, now time.Time) int {
 	n := 0
 	for x, a := range b.Each() {
@@ -265,8 +266,8 @@ func (b *Block) Extend(x, seq uint64, until int64) bool {
 }
 
 // SetAttributes replaces the attributes of one address; addresses that shared the old ones keep them. It returns
-// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder; then nothing
-// changes. index are the keys of attributes that an index lists.
+// [ipalloc.ErrNotHeld] if the address is not held and [ipalloc.ErrMismatch] if the guard names another holder. After an
+// error nothing has changed. index are the keys of attributes that an index lists.
 func (b *Block) SetAttributes(at netip.Addr, g alloc.Guard, active, alternate alloc.Attributes, index ...string) error {
 	x, err := b.Ordinal(at)
 	if err != nil {

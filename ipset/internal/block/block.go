@@ -72,7 +72,7 @@ const (
 // Options configures a new block. The zero value is a block without owner or reserved ordinals.
 type Options struct {
 	Owner alloc.Owner
-	// Head and Tail ordinals at the ends are reserved for the host.
+	// Head and Tail are how many ordinals at the two ends are reserved for the host.
 	Head, Tail uint64
 	// Claimed is the moment at which the owner gets the block.
 	Claimed time.Time

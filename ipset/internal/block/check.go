@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Check verifies the block: that every ordinal is in exactly one state, and that every count is what the ordinals and
-// their addresses say.
+// Check verifies the block: that every ordinal is in exactly one state, and that every count matches the ordinals and
+// their addresses.
 func (b *Block) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("ipset: block %s: %s", b.prefix, fmt.Sprintf(format, args...))

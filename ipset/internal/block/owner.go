@@ -6,13 +6,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
-// OwnerCode returns what names an owner in keys and in blocks: its kind and its name.
+// OwnerCode returns the code of an owner in keys and blocks: its kind and its name.
 func OwnerCode(o alloc.Owner) string { return string(rune('0'+o.Kind)) + o.Name }
 
 // nobody is the code of the zero owner: the host of an address that was imported without one.
 const nobody = "0"
 
-// OwnerOf is the inverse of [OwnerCode]. It returns an error for what is no owner's and not nobody's.
+// OwnerOf is the inverse of [OwnerCode]. It returns an error unless the code is that of an owner or of nobody.
 func OwnerOf(code string) (alloc.Owner, error) {
 	if code == "" || code == nobody {
 		return alloc.Owner{}, nil
@@ -32,13 +32,13 @@ func HasCode(list, code string) bool {
 	return false
 }
 
-// Give makes the block that of an owner from a moment on. The hosts of its addresses stay who they are.
+// Give gives the block to an owner from a moment on. The hosts of its addresses stay the same.
 func (b *Block) Give(o alloc.Owner, at int64) {
 	b.setOwner(o)
 	b.claimed = at
 }
 
-// Disown leaves the block without owner. The hosts of its addresses stay who they are.
+// Disown leaves the block without owner. The hosts of its addresses stay the same.
 func (b *Block) Disown() { b.setOwner(alloc.Owner{}) }
 
 func (b *Block) setOwner(o alloc.Owner) {

@@ -8,11 +8,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// Restore returns a block as another system has it: free are its free addresses in the order in which they will be handed
-// out, busy those held or cooling; the cooling ones among them in the order of their release. The prefix of Allocation.Block
-// does not count. Together with the reserved ends they must be all addresses of the prefix.
+// Restore returns a block with the content that another system has. The addresses in free are handed out in that order.
+// Those in busy are held or cooling, the cooling ones in the order of their release; Allocation.Block is ignored. Free, busy
+// and reserved addresses together must be all addresses of the prefix.
 //
-// It returns the errors of [New], and [ipalloc.ErrCorrupt] for what does not fit together.
+// It returns the errors of [New], and [ipalloc.ErrCorrupt] if the arguments contradict each other.
 func Restore(p netip.Prefix, o Options, free []netip.Addr, busy []alloc.Allocation) (*Block, error) {
 	b, err := New(p, o)
 	if err != nil {

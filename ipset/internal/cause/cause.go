@@ -57,7 +57,7 @@ var (
 // IsConflict reports whether a commit met a conflict.
 func IsConflict(err error) bool { return errors.Is(err, ipalloc.ErrConflict) }
 
-// Invalid returns the error of an argument that cannot be. [Wrap] adds the call.
+// Invalid returns the error of an impossible argument. [Wrap] adds the call.
 func Invalid(field, format string, args ...any) error {
 	return &ipalloc.Error{Package: "ipset", Field: field, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrInvalid}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/release"
 )
 
-// Checker is this room of an engine.
+// Checker carries out the calls of this package for one engine.
 type Checker struct {
 	*release.Releaser
 }

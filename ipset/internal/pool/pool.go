@@ -47,7 +47,7 @@ const (
 	defaultUses = alloc.Workload | alloc.Tunnel
 )
 
-// Pool is a pool with what the rooms ask of it.
+// Pool is a pool with what the packages above ask of it.
 type Pool struct{ alloc.Pool }
 
 // Check fills in defaults and refuses what cannot be.

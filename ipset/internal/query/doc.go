@@ -8,7 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// Reader is this room of an engine.
+// Reader carries out the calls of this package for one engine.
 type Reader struct {
 	*txn.Engine
 }

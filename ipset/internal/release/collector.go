@@ -13,9 +13,9 @@ import (
 // A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use,
 // and its knowledge may be old; hence the grace period, the second look and the guard of the release.
 
-// Collector finds addresses that are held but not in use, and releases them. An address is a candidate when it is
-// first seen leaked, and confirmed when it has been so for the grace period; once it is seen alive, the period begins again. The
-// addresses of a handle go together or not at all. Those without handle are never touched.
+// Collector finds addresses that are held but not in use, and releases them. An address becomes a candidate when it is first
+// seen leaked, and is confirmed after it has been leaked for the grace period; when it is seen alive, the period starts over.
+// All addresses of a handle are released together or not at all. Addresses without handle are never touched.
 //
 // A Collector remembers only candidates. It is not safe for concurrent use.
 type Collector struct {
@@ -40,8 +40,8 @@ func (c *Collector) Candidates() int { return len(c.since) }
 
 // Collect looks at every address once and releases those confirmed. It calls live for each holder of an address that has a
 // handle, and again for the addresses of a confirmed handle just before it releases them. The release is guarded by handle and
-// sequence number, so an address that has another holder by then stays held. It returns what it released, and the error of the
-// store that ended it.
+// sequence number, so an address that has another holder by then stays held. Collect returns the addresses that it released,
+// and the store's error if one ended it.
 func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	now := c.e.Now()
 	seen := make(map[leakKey]time.Time)

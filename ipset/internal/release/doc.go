@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/query"
 )
 
-// Releaser is this room of an engine.
+// Releaser carries out the calls of this package for one engine.
 type Releaser struct {
 	*query.Reader
 	used atomic.Pointer[releasePlan] // the last plan, for the next call

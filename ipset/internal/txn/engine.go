@@ -26,8 +26,8 @@ type Config struct {
 	Retry  occ.Retry
 }
 
-// Engine is what the rooms share of one engine: the store and its limits, the clock, the decoded catalog, and the runner that
-// carries out their plans one commit after the other.
+// Engine is the state of one engine that the packages above share: the store and its limits, the clock, the decoded catalog,
+// and the runner that carries out their plans one commit after the other.
 type Engine struct {
 	DB     store.Store // what plans read and commits are made on
 	Store  store.Store // DB for what reads outside of a plan

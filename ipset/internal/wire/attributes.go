@@ -9,7 +9,8 @@ const (
 	AttrBy     = "declined by"
 )
 
-// Attributes is what alloc.Attributes is made of, so that the rooms can read and make one of those by conversion.
+// Attributes is what alloc.Attributes is made of, so that the engine's packages can read and make one of those by
+// conversion.
 type Attributes struct {
 	// code is uvarint length and bytes of key and value alternating, keys ascending.
 	code string
