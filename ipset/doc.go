@@ -38,10 +38,10 @@
 //
 // # Further
 //
-// Leases (Offer, RenewIP, Decline), lookups, changes of pools and hosts, and plans that write nothing (DryRun) are methods of [Engine].
-// If you use leases or cooldowns, call Sweep of [Engine.Operator] every minute.
-// [Engine.InSpace] keeps pools of tenants apart, which may overlap. Everything that an engine has or does is of its own
-// space: pools, configuration, reservations, hosts, handles, request keys, queries, Check.
+// Leases (Offer, RenewIP, Decline), lookups, changes of pools and hosts, and plans that write nothing (DryRun) are methods of
+// [Engine]. If you use leases or cooldowns, call Sweep of [Engine.Operator] every minute. [Engine.InSpace] keeps pools of tenants
+// apart, which may overlap. Everything that an engine has or does belongs to its own space: pools, configuration, reservations,
+// hosts, handles, request keys, queries, Check.
 //
 // An [Engine] and a store are safe for concurrent use; a [block.Block] is not. Nothing is held
 // outside the store: a new engine starts with an empty cache. [Engine.Changes] delivers what

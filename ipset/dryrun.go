@@ -29,8 +29,8 @@ import (
 // [Engine.InSpace] of the dry engine returns another dry engine, and the two share their changes. [Engine.Follow] and
 // [Engine.Changes] of the dry engine deliver the commits of the store, not those of the dry calls.
 //
-// Safe for concurrent use, also beside e. A dry engine need not be closed; it takes the memory of an engine and of the changes of
-// its calls.
+// Safe for concurrent use, also while e is used. A dry engine need not be closed; it takes the memory of an engine and of the
+// changes of its calls.
 func (e *Engine) DryRun() *Engine {
 	d, err := New(store.NewOverlay(e.spaces.db), e.spaces.options)
 	if err != nil {

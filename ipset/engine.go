@@ -88,14 +88,14 @@ type Options struct {
 //
 //	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
 //	lowest or random address           O(spans of the free queue, log spans for the lowest), at most some 32 of 64 addresses
-//	neighbours (Contiguous)            O(spans log spans) a block looked at, those of the owner before a free one
+//	neighbours (Contiguous)            O(spans log spans) per block examined, the owner's before a free one
 //	first block of a host              O(log64 n) page records, two round trips
 //	block to borrow                    O(log n)
 //	full pool                          O(1)
 //	by handle, by host                 O(addresses of the handle or host), a list and a read or commit
 //	Utilization                        O(blocks), without their addresses
-//	Check                              O(n), in pages; memory O(blocks + what is wrong)
-//	Collect                            O(n), in pages; memory O(what is not in use)
+//	Check                              O(n), in pages; memory O(blocks + problems)
+//	Collect                            O(n), in pages; memory O(addresses not in use)
 //
 // Callers of one engine are combined: while a commit is in flight, calls that arrive wait and go into the next
 // one together, as many as fit. One engine has one commit in flight; many engines may share one store. A call

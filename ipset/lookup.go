@@ -40,9 +40,9 @@ func (e *Engine) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation
 	return held, cause.Op("IPs by share", err)
 }
 
-// Allocations yields what is held or cooling in p, in address order, each address once, with its first holder; an error is the
-// last thing it yields, such as [ipalloc.ErrInvalid] for a prefix with host bits. It reads a few at a time, so the result is not a
-// consistent snapshot. The zero prefix is every address of both families.
+// Allocations yields the held and cooling addresses in p, in address order, each address once, with its first holder; an error is
+// the last thing it yields, such as [ipalloc.ErrInvalid] for a prefix with host bits. It reads a few at a time, so the result is
+// not a consistent snapshot. The zero prefix is every address of both families.
 func (e *Engine) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[alloc.Allocation, error] {
 	return cause.Each("allocations", e.query.Allocations(ctx, p))
 }

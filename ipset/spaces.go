@@ -12,8 +12,8 @@ import (
 )
 
 // InSpace returns the engine of a named space, such as a tenant, a VRF or a virtual network. Pools of different spaces may
-// overlap. Everything that an engine has or does is of its own space: pools, configuration and reservations, hosts, handles,
-// request keys, queries, Follow, Check and Repair. The space without a name costs nothing.
+// overlap. Everything that an engine has or does belongs to its own space: pools, configuration and reservations, hosts,
+// handles, request keys, queries, Follow, Check and Repair. The space without a name costs nothing.
 //
 // The engine has the options of e, and a cache of its own; engines of several spaces call Options.Now, Labels and Retry.Sleep
 // concurrently. The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record,

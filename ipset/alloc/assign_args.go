@@ -60,7 +60,7 @@ type AssignArgs struct {
 	// free. It costs one round trip more.
 	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
-	// holds, and assigns what is missing of them. The same key with other arguments is [ipalloc.ErrInvalid].
+	// holds, and assigns the rest. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 	// Also lists records of yours to write in the same commit, both or neither: for example the row of a machine with its
 	// address. Their keys begin with an upper-case letter. Keys with L and X, of hostlocal and prefixes, can only be guarded.

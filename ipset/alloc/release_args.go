@@ -52,7 +52,7 @@ type SweepArgs struct {
 	IdleAfter time.Duration
 	// Keep is the number of blocks that an owner keeps even if they are idle.
 	Keep int
-	// Unselected returns empty blocks of pools that no longer select their host, or have another block size, whatever their age.
+	// Unselected returns empty blocks of pools that no longer select their host, or have another block size, at any age.
 	Unselected bool
 	// RequestsAfter forgets the answers to request keys that are older. 0 is a day; a negative value keeps them.
 	RequestsAfter time.Duration
