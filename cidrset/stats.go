@@ -73,9 +73,9 @@ func (s *Set) Cursor() netip.Prefix {
 	return s.codec.Prefix(s.cursor)
 }
 
-// SetCursor sets where the next AllocateNext starts searching. A set that is rebuilt
-// from the changes of another needs that set's [Set.Cursor] to continue like it. It is
-// not a change: [OnChange] does not report it.
+// SetCursor sets where the next AllocateNext starts searching. To continue like another
+// set, a set rebuilt from its changes also needs its [Set.Cursor]. SetCursor is not a
+// change: [OnChange] does not report it.
 //
 // It fails with an [*ipalloc.Error] as [Set.Occupy] does, and with one that matches
 // [ipalloc.ErrOutOfRange] unless p is a child; the cursor stays then. O(1).

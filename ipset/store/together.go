@@ -89,10 +89,10 @@ func yield(ctx context.Context, n int) error {
 	}
 }
 
-// Published returns the store that others see, if commits to db take effect only when a [Together] ends, as Limits.Deferred of db
-// says: the counterpart of db on the store that Together writes to. It returns nil for any other db, and if a wrapper of another
-// package stands between. A procedure that first publishes a mark, so that others do not touch what it lists next, cannot run on
-// such a db.
+// Published returns the store that others see, if db is the store of a [Together], whose commits take effect only when that ends
+// (see Limits.Deferred): the counterpart of db on the store that Together writes to. For any other db it returns nil, also if a
+// wrapper of another package stands between. A procedure that first publishes a mark, so that others do not touch what it lists
+// next, cannot run on such a db.
 func Published(db Store) Store {
 	switch s := db.(type) {
 	case *joint:
