@@ -29,6 +29,12 @@ type Port struct {
 	Number   uint16
 }
 
+// overlaps reports whether p and o are one number of one protocol, or one of them is of
+// all. The number 0 overlaps nothing.
+func (p Port) overlaps(o Port) bool {
+	return p.Number != 0 && p.Number == o.Number && (p.Protocol == o.Protocol || p.Protocol == "" || o.Protocol == "")
+}
+
 // PortRange is a closed range of port numbers.
 type PortRange struct {
 	First, Last uint16

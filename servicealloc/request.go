@@ -31,10 +31,8 @@ func wellFormed(op, owner string, req Request) error {
 		if !p.Protocol.valid() {
 			return bad(ipalloc.Error{Field: "Ports", Text: string(p.Protocol), Reason: "no protocol that has ports"})
 		}
-		for _, o := range req.Ports[:i] {
-			if p.Number != 0 && o.Number == p.Number && (o.Protocol == p.Protocol || o.Protocol == "" || p.Protocol == "") {
-				return bad(ipalloc.Error{Field: "Ports", Port: p.Number, Reason: "named twice"})
-			}
+		if slices.ContainsFunc(req.Ports[:i], p.overlaps) {
+			return bad(ipalloc.Error{Field: "Ports", Port: p.Number, Reason: "named twice"})
 		}
 	}
 	return nil
@@ -113,7 +111,8 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 // work takes what is not kept: what is named first, because the engine must not choose
 // it.
 func (k *taking) work() *ipalloc.Error {
-	keptAddrs, keptPorts := keep(k.now.Addrs, k.g.Addrs, addrMeets), keep(k.now.Ports, k.g.Ports, portMeets)
+	keptAddrs := keep(k.now.Addrs, k.g.Addrs, addrMeets, func(have, want netip.Addr) bool { return have == want })
+	keptPorts := keep(k.now.Ports, k.g.Ports, portMeets, Port.overlaps)
 	for i, ip := range k.g.Addrs {
 		if !keptAddrs[i] && !ip.IsUnspecified() {
 			if err := k.named(subjectOf(ip)); err != nil {
@@ -213,19 +212,23 @@ func (r *Registry) heldOf(rec *record, g Grant) Grant {
 }
 
 // keep fills into want what of it is met by what an owner has, first what is named, then
-// what is left open, and returns which places those are.
-func keep[T comparable](have, want []T, open func(have, want T) bool) []bool {
+// what is left open, and returns which places those are. What overlaps a named place is
+// not kept for an open one.
+func keep[T comparable](have, want []T, meets, overlap func(have, want T) bool) []bool {
 	kept := make([]bool, len(want))
 	have = slices.Clone(have)
-	for _, match := range []func(h, w T) bool{func(h, w T) bool { return h == w }, open} {
-		for i, w := range want {
-			if kept[i] {
-				continue
-			}
-			if j := slices.IndexFunc(have, func(h T) bool { return match(h, w) }); j >= 0 {
-				want[i], kept[i] = have[j], true
-				have = slices.Delete(have, j, j+1)
-			}
+	spend := func(w T) { have = slices.DeleteFunc(have, func(h T) bool { return overlap(h, w) }) }
+	for i, w := range want {
+		kept[i] = slices.Contains(have, w)
+		spend(w)
+	}
+	for i, w := range want {
+		if kept[i] {
+			continue
+		}
+		if j := slices.IndexFunc(have, func(h T) bool { return meets(h, w) }); j >= 0 {
+			want[i], kept[i] = have[j], true
+			spend(want[i])
 		}
 	}
 	return kept

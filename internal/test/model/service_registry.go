@@ -122,26 +122,34 @@ func (m *ServiceRegistry) begin(owner string, generation uint64, addrs []netip.A
 }
 
 // fillIn writes into want what of have it is met by, and returns which places those are.
-func fillIn[T comparable](want, have []T, open func(have, want T) bool) (done []bool) {
+// Nothing that overlaps a place that is named or filled meets an open one.
+func fillIn[T comparable](want, have []T, open, overlap func(have, want T) bool) (done []bool) {
 	done = make([]bool, len(want))
-	used := make([]bool, len(have))
-	for _, same := range []func(h, w T) bool{func(h, w T) bool { return h == w }, open} {
-		for i := range want {
-			for j, h := range have {
-				if !done[i] && !used[j] && same(h, want[i]) {
-					want[i], done[i], used[j] = h, true, true
-				}
+	for i, w := range want {
+		done[i] = slices.Contains(have, w)
+	}
+	for i := range want {
+		for _, h := range have {
+			if !done[i] && open(h, want[i]) && !slices.ContainsFunc(want, func(w T) bool { return overlap(h, w) }) {
+				want[i], done[i] = h, true
 			}
 		}
 	}
 	return done
 }
 
+// overlaps reports whether p and q are one number, of a protocol or of all.
+func (p ServicePort) overlaps(q ServicePort) bool {
+	return p.Number != 0 && p.Number == q.Number && (p.Protocol == q.Protocol || p.Protocol == 0 || q.Protocol == 0)
+}
+
 // work chooses what is left open, after what is named, and takes nothing.
 func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
 	g = ServiceGrant{Addrs: slices.Clone(addrs), Ports: slices.Clone(ports), Spilled: old.Spilled}
-	keptAddrs := fillIn(g.Addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() })
-	keptPorts := fillIn(g.Ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol })
+	keptAddrs := fillIn(g.Addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() },
+		func(have, want netip.Addr) bool { return have == want })
+	keptPorts := fillIn(g.Ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol },
+		ServicePort.overlaps)
 	for i, ip := range g.Addrs {
 		if !keptAddrs[i] && !ip.IsUnspecified() {
 			if fail := m.Ranges.Take(ip); fail != "" {
@@ -272,10 +280,8 @@ func bad(addrs []netip.Addr, ports []ServicePort) bool {
 		}
 	}
 	for i, p := range ports {
-		for _, q := range ports[:i] {
-			if p.Number != 0 && q.Number == p.Number && (q.Protocol == p.Protocol || q.Protocol == 0 || p.Protocol == 0) {
-				return true
-			}
+		if slices.ContainsFunc(ports[:i], p.overlaps) {
+			return true
 		}
 	}
 	return false
