@@ -45,6 +45,7 @@ func (r *ipamReplay) pools(change func([]model.IPSetPool) []model.IPSetPool, cal
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.m.Advance() // empty blocks of a former size go
 }
 
 // togglePool adds a pool, or removes it.

@@ -75,13 +75,12 @@ func (m *IPSet) Step(d time.Duration) {
 	m.Advance()
 }
 
-// Advance ends in every block what is over, and removes the blocks without owner that are empty then. The real engine does so before it
-// looks at a block, with the same result.
+// Advance ends in every block what is over, and removes those that are gone then. The real engine does so before it looks at a block, with
+// the same result.
 func (m *IPSet) Advance() {
-	for p, b := range m.Blocks {
-		if b.Advance(m.Now, m.cooldown(b.Prefix.Addr())); b.Owner == "" && len(b.Holds) == 0 {
-			delete(m.Blocks, p)
-		}
+	for _, b := range m.Blocks {
+		b.Advance(m.Now, m.cooldown(b.Prefix.Addr()))
+		m.gone(b)
 	}
 }
 

@@ -73,11 +73,7 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	} else {
 		err = e.Change(ctx, "change", change)
 	}
-	names := make([]string, len(set))
-	for i := range set {
-		names[i] = set[i].Name
-	}
-	return e.thenDrop(ctx, err, &made, names...)
+	return e.thenDrop(ctx, err, made)
 }
 
 // changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin

@@ -107,7 +107,7 @@ func (e *Admin) AddPool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
+	return e.changePools(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 && len(p.Ranges) > 0 && len(pool.Cut(p.Ranges, p.Prefix)) == 0 { // a mistake rather than a part of a split pool
 			return cause.Wrap(ipalloc.Error{Op: "add", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("Ranges", "%s is not in the prefix", p.Ranges[0])})
@@ -134,36 +134,41 @@ func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	var made *pool.Catalog
-	err = e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
-		made = c
+	return e.changePools(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
 		return update(c, i, p, seed)
 	})
-	return e.thenDrop(ctx, err, &made, p.Name)
 }
 
-// thenDrop deletes the empty blocks of former sizes of pools that a change has left in a catalog, if it ended without an error. Those in
-// use go with their last address.
-func (e *Admin) thenDrop(ctx context.Context, err error, made **pool.Catalog, names ...string) error {
+// changePools is Change, after which the empty blocks of former sizes are deleted.
+func (e *Admin) changePools(ctx context.Context, op string, f func(t *txn.Txn, c *pool.Catalog) error) error {
+	var made *pool.Catalog
+	err := e.Change(ctx, op, func(t *txn.Txn, c *pool.Catalog) error {
+		made = c
+		return f(t, c)
+	})
+	return e.thenDrop(ctx, err, made)
+}
+
+// thenDrop deletes the empty blocks of former sizes in the pools of a catalog that a change has left, if it ended without an error. Those
+// in use go with their last address.
+func (e *Admin) thenDrop(ctx context.Context, err error, c *pool.Catalog) error {
 	if err != nil {
 		return err
 	}
-	c := *made
 	var drained []netip.Prefix
-	for _, name := range names {
-		i := c.ByName(name)
-		if i < 0 || len(c.Pools[i].Draining) == 0 {
+	for i, p := range c.Pools {
+		if len(p.Draining) == 0 {
 			continue
 		}
-		r := record.BlockRange(record.KindEmpty, c.Pools[i].Prefix)
+		r := record.BlockRange(record.KindEmpty, p.Prefix)
 		r.Limit = txn.ReadMost
 		if err := e.EachPage(ctx, r, func(recs []store.Record) bool {
 			for _, rec := range recs {
-				if b, ok := record.ParseBlockID(rec.Key[1:]); ok && c.Containing(b.Addr()) == i && b.Bits() != c.Pools[i].BlockBits {
+				if b, ok := record.ParseBlockID(rec.Key[1:]); ok && c.Containing(b.Addr()) == i && b.Bits() != p.BlockBits {
 					drained = append(drained, b)
 				}
 			}
@@ -239,7 +244,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 
 // RemovePool carries out the call of that name.
 func (e *Admin) RemovePool(ctx context.Context, name string) error {
-	return e.Change(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
+	return e.changePools(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "remove", Name: name, Err: cause.UnknownPool})
@@ -251,7 +256,7 @@ func (e *Admin) RemovePool(ctx context.Context, name string) error {
 
 // SplitPool carries out the call of that name.
 func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
-	return e.Change(ctx, "split", func(t *txn.Txn, c *pool.Catalog) error {
+	return e.changePools(ctx, "split", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.UnknownPool})
@@ -297,9 +302,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 // MergePools carries out the call of that name.
 func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
-	var made *pool.Catalog
-	err := e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
-		made = c
+	return e.changePools(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
 		if len(parts) == 0 {
 			return cause.Invalid("parts", "no pools to merge")
 		}
@@ -340,7 +343,6 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 		c.Pools = append(c.Pools, merged)
 		return nil
 	})
-	return e.thenDrop(ctx, err, &made, name)
 }
 
 // union returns the prefixes that pools make up together, and the addresses of their ranges; in a pool that lies in another of them,

@@ -17,7 +17,11 @@ import (
 // NewBlock makes a block that does not exist, for the caller to put into its entry.
 func (t *Txn) NewBlock(cat *CatalogEntry, i int, at netip.Prefix, o block.Options) (*block.Block, error) {
 	t.assumeAbsent(at)
+	t.InTheWay = at
 	if _, taken, err := t.Occupied(cat, i, at); err != nil || taken {
+		if err == nil {
+			_, err = t.Peek(cat, t.InTheWay) // time may have emptied it
+		}
 		if err == nil {
 			err = cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: cause.Covered})
 		}
