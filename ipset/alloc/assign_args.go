@@ -82,7 +82,9 @@ type AssignIPArgs struct {
 	Selectors bool
 	// Automatic assigns the address only if automatic assignment could choose it for the owner; otherwise the call fails. The pool's
 	// selectors, Ranges and Subnet, the reservations and affinity apply. Use it for a client that needs the address it asks for or a
-	// refusal, such as a DHCP client after a restart. Use is then Workload by default. Automatic excludes Share.
+	// refusal, such as a DHCP client after a restart. The address names its pool, so a Manual pool gives it too: what a client must
+	// not get belongs into a pool with Nodes or Namespaces, or into another space. Use is then Workload by default. Automatic
+	// excludes Share.
 	Automatic bool
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
