@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
+	github.com/ipalloc/ipalloc v0.0.0-20261127030844-555a0211d1fc
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )

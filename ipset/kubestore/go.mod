@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
+	github.com/ipalloc/ipalloc v0.0.0-20261127030844-555a0211d1fc
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )

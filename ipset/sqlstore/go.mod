@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/sqlstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261124141009-ca21215d0a7a
+	github.com/ipalloc/ipalloc v0.0.0-20261127030844-555a0211d1fc
 	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
