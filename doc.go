@@ -24,6 +24,10 @@
 // Package ipset/hostlocal hands out single addresses for the containers of one node,
 // from ranges that come with every call, as CNI's host-local does.
 //
+// Package ipset/prefixes hands out prefixes of several sizes to owners, and prefixes of
+// these prefixes: regions, clusters, nodes. Package ipset/numbers hands out VLANs, VNIs
+// and other numbers to owners. Both use the stores of ipset.
+//
 // Package bitmap is the set of ordinals below all of them. It finds the next free
 // ordinal, or the best-fitting aligned run of free ones, however full it is.
 //

@@ -90,8 +90,8 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 
 // Explain returns, for every pool in the order in which pools are tried, what AutoAssign with these arguments would do if that
 // pool were the only one: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request,
-// Addresses and Also are ignored, and a Wish applies to its own pool. Nothing is written. The pools are examined one after the
-// other, so the result is no consistent snapshot.
+// Addresses and Also are ignored, and a Wish counts only for the pool that contains it. Nothing is written. The pools are examined
+// one after the other, so the result is no consistent snapshot.
 //
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; the
 // store's. Cost: a [Engine.DryRun] for each pool that qualifies.

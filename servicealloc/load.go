@@ -12,7 +12,9 @@ import (
 // keeps all that they name out of circulation, even where a record is wrong:
 //
 //   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the Holder
-//     releases it, this owner gets it.
+//     releases it, this owner gets it. Until then a request for the recorded grant fails
+//     with ErrOccupied; one that names its generation gets another address or port where
+//     it leaves the choice open.
 //   - [ipalloc.ErrExists]: the owner is listed twice.
 //   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: it is usable in no range. The owner
 //     holds it all the same, also after such a range is added.

@@ -90,7 +90,8 @@ func NeverSpill() Option {
 // in ps, wherever they lie. A negative size selects the share that Kubernetes computes,
 // 0 no static band. [NewRange] and [NewPorts] refuse a size above the number of usable
 // members; NewPorts also refuses ps. For a [Registry] the size holds for each range of
-// addresses and for its ports; small ones become static as a whole.
+// addresses and for its ports, with PerProtocol for those of each protocol; small ones
+// become static as a whole.
 func StaticBand(size int, ps ...netip.Prefix) Option {
 	ps = slices.Clone(ps)
 	return option{"StaticBand", func(c *config) string {

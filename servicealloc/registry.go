@@ -119,9 +119,8 @@ func (r *Registry) lock() {
 }
 
 // Allocate gives owner what req asks for, all of it or nothing, and a new generation. If the owner's grant already is what req
-// asks for, named or left open, Allocate returns that grant again; addresses that Load recorded for the owner but another owner
-// holds are ignored. If the grant is different and req names its generation, req replaces it: the owner keeps what req names or
-// leaves open, and the rest is released. An empty request holds nothing.
+// asks for, named or left open, Allocate returns that grant again. If the grant is different and req names its generation, req
+// replaces it: the owner keeps what req names or leaves open, and the rest is released. An empty request holds nothing.
 //
 // It fails with [ipalloc.ErrMismatch] if the owner holds something else and req does not name its generation, with
 // [ipalloc.ErrNotHeld] if req names one and the owner holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is

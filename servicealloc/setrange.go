@@ -148,8 +148,8 @@ func (r *Registry) Ranges() []RangeInfo {
 }
 
 // Stats returns the counts of the IPv4 addresses, of the IPv6 addresses and of the
-// ports, each address counted once. Numbers saturate at 2^64-1. It is linear in the
-// disjoint ranges.
+// ports, each address counted once, and with PerProtocol each port once for every
+// protocol. Numbers saturate at 2^64-1. It is linear in the disjoint ranges.
 func (r *Registry) Stats() (v4, v6, ports Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

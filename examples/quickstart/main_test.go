@@ -36,8 +36,8 @@ func TestReadme(t *testing.T) {
 // run gives the laptop, which the first one left holding its address, the same one.
 func TestFile(t *testing.T) {
 	readme := read(t, "../../README.md")
-	_, line, ok := strings.Cut(readme, "```go\ndb, err := boltstore.Open(")
-	line, _, ok2 := strings.Cut(line, "\n")
+	_, line, ok := strings.Cut(readme, "`db, err := boltstore.Open(")
+	line, _, ok2 := strings.Cut(line, "`")
 	if !ok || !ok2 || !strings.Contains(readme, `"github.com/ipalloc/ipalloc/ipset/boltstore"`) {
 		t.Fatal("README.md does not say how to use a file")
 	}

@@ -8,5 +8,13 @@
 // Each range is a space of package ipset and each number an address in it, so every guarantee of [ipset.Engine] holds: no number
 // is handed out twice, even by several processes, after a crash or after an unknown outcome. The lowest free number comes first.
 //
+// The space has the name of the range, and its pool is named "numbers". To check a range, or to end it after its numbers are
+// released, make an engine of ipset on the same store:
+//
+//	in, err := engine.InSpace("vlan fabric-1")
+//	report, err := in.Operator().Check(ctx, nil)
+//	err = in.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{"numbers"}, IfEmpty: true}) // ErrInUse if one is held
+//	err = engine.Operator().RemoveSpace(ctx, "vlan fabric-1")
+//
 // Errors are those of the engine, as [ipalloc.Error] of package numbers: they name the owner and the number. Safe for concurrent use.
 package numbers

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -124,5 +127,64 @@ func TestErrors(t *testing.T) {
 		if e := (*ipalloc.Error)(nil); err == nil || !errors.As(err, &e) || e.Package != "numbers" {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTogether: a number, a prefix, an address and a record of the caller's own are in one commit, or none of them is.
+func TestTogether(t *testing.T) {
+	ctx, db := context.Background(), store.NewMemory()
+	net, lan := netip.MustParsePrefix("10.0.0.0/8"), alloc.Pool{Name: "lan", Prefix: netip.MustParsePrefix("192.168.0.0/24"), BlockBits: 29}
+	plan, err := prefixes.New(db, prefixes.Options{})
+	if err == nil {
+		err = plan.AddPool(ctx, prefixes.Pool{Prefix: net, Sizes: prefixes.Sizes{Shortest: 24, Longest: 31}})
+	}
+	e, err2 := ipset.New(db, ipset.Options{})
+	if err2 == nil {
+		err2 = e.AddPool(ctx, lan)
+	}
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	_, before, _ := db.List(ctx, store.Range{})
+	for _, fails := range []error{errors.New("no"), nil} {
+		err := store.Together(ctx, db, func(tx store.Store) error {
+			vlans, err := New(ctx, tx, "vlan", Range{100, 4094}, ipset.Options{})
+			if err != nil {
+				return err
+			}
+			plan, err := prefixes.New(tx, prefixes.Options{})
+			if err != nil {
+				return err
+			}
+			e, err := ipset.New(tx, ipset.Options{})
+			if err != nil {
+				return err
+			}
+			n, err1 := vlans.Assign(ctx, "tenant")
+			p, err2 := plan.Assign(ctx, prefixes.Request{Pool: net, Owner: "tenant", Bits: 31})
+			a, err3 := e.Assign(ctx, alloc.VirtualOwner("vpn"), "tenant")
+			_, err4 := tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Tenant", Value: fmt.Sprint(n, p.Prefix, a.Address)}})
+			return errors.Join(err1, err2, err3, err4, fails)
+		})
+		if !errors.Is(err, fails) {
+			t.Fatal(err)
+		}
+		if _, after, err := db.List(ctx, store.Range{}); err != nil || fails != nil && after != before || fails == nil && after != before+1 {
+			t.Fatalf("f failed with %v: revision %d after %d, %v", fails, after, before, err)
+		}
+	}
+	vlans, err := New(ctx, db, "vlan", Range{100, 4094}, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holdings, err := plan.Owned(ctx, "tenant")
+	n, err2 := vlans.Assign(ctx, "tenant")
+	as, err3 := e.IPsByHandle(ctx, "tenant")
+	recs, err4 := db.Get(ctx, nil, "Tenant")
+	if err := errors.Join(err, err2, err3, err4); err != nil || len(holdings) != 1 || len(as) != 1 {
+		t.Fatal(holdings, as, err)
+	}
+	if want := fmt.Sprint(n, holdings[0].Prefix, as[0].Address); recs[0].Value != want || n != 100 {
+		t.Errorf("%q, want %q", recs[0].Value, want)
 	}
 }

@@ -35,8 +35,11 @@
 // end, or makes it permanent with a TTL of 0. From its end on every call treats the prefix as free, even if nothing has been
 // written yet:
 //
-//	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "DUID 00:01:0a", Bits: 56, TTL: time.Hour})
+//	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "00010a/0001", Bits: 56, TTL: time.Hour})
 //	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour) // ErrNotHeld after the end: Assign again
+//
+// The owner is the client's DUID and the IAID of one IA_PD, both in hex, because an owner is text without NUL bytes and a client may
+// have several IA_PDs. If the owner has a lease already, Assign returns it and leaves its end, which only Renew moves.
 //
 // A lease has no Children. If you follow Changes, call [Allocator.Sweep] every minute, because Changes reports the end of a lease
 // when it is written. In a store with leases, a call that looks for free prefixes also reads which leases have ended: one round

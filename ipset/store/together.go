@@ -19,8 +19,9 @@ import (
 // togetherAttempts is how often f is called before Together gives up against others that change what it has read.
 const togetherAttempts = 16
 
-// Together calls f with a store for calls of ipset, prefixes and hostlocal, and writes all that they commit to it in one commit of db,
-// or nothing if f returns an error. Make the engines in f, on that store. A prefix that becomes a pool of addresses:
+// Together calls f with a store for calls of ipset, prefixes, numbers and hostlocal, and for Commit calls of your own. It writes all that
+// they commit to that store in one commit of db, or nothing if f returns an error. Make the engines in f, on that store. A prefix that
+// becomes a pool of addresses:
 //
 //	err := store.Together(ctx, db, func(tx store.Store) error {
 //		plan, engine := ... // of prefixes and of ipset, on tx
@@ -33,10 +34,12 @@ const togetherAttempts = 16
 //
 // The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another
 // writer has changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing
-// but tx. Records that f only listed are not verified. Calls that publish a mark and then list are therefore refused with
-// [ipalloc.ErrInvalid]: ChangePools with IfEmpty, and Remove of hostlocal. After a change of pools, which others do not see yet,
-// two more calls are refused: an assignment that would claim a block where blocks 64 times smaller can appear, and RemoveSpace. A
-// store that wraps tx hides what others see, so changes of pools are refused on it: wrap db.
+// but tx. The commit does not verify lists: another writer may have changed what List returned to f.
+//
+// ChangePools with IfEmpty, and Remove and CloseScope of hostlocal, fail with [ipalloc.ErrInvalid], because they take several commits
+// that other writers must see. If f changes pools, other writers use the former pools until Together ends. Two more calls then fail
+// with that error: RemoveSpace, and an assignment that would claim a block where the former pools have blocks more than 64 times
+// smaller. A store that wraps tx hides the former pools, so changes of pools fail on it: wrap db.
 //
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
