@@ -241,8 +241,8 @@ func TestBorrowAllocates(t *testing.T) {
 	}
 }
 
-// TestFirstAllocates: a new engine and the first address of a host that has no block cost some 80 allocations.
-func TestFirstAllocates(t *testing.T) {
+// TestFirstAddressCost: a new engine and the first address of a host that has no block cost some 80 allocations.
+func TestFirstAddressCost(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
 	i := 0
 	first := func() {
