@@ -14,8 +14,8 @@ func (e *Engine) Pools(ctx context.Context) ([]alloc.Pool, error) {
 }
 
 // AddPool adds a pool. If it lies in another pool, it takes over the addresses of its prefix; if others lie in it, they keep
-// theirs. Blocks that exist in its prefix are served by it; those of another size drain. If the store has an equal pool, nothing
-// is written, so a program may add its pools at each start. For a pool that has been changed since, for example by ipamctl,
+// theirs. Blocks that exist in its prefix are served by it; those of another size drain, and empty
+// ones of these are deleted at once. If the store has an equal pool, nothing is written, so a program may add its pools at each start. For a pool that has been changed since, for example by ipamctl,
 // AddPool fails with [ipalloc.ErrExists]: ignore the error to keep the change, or call [Engine.UpdatePool] to undo it.
 //
 // It returns [ipalloc.ErrInvalid] for a pool with an impossible name, prefix, block size, range, use, limit or selector, and for
@@ -41,7 +41,8 @@ func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
 
 // RemovePool removes a pool from the catalog even if addresses of it are held; [Operator.ChangePools] can refuse that. Its blocks stay
 // until they are released; [Operator.Drain] lists the addresses that are still held. The pool around it, if there is one, serves
-// its addresses from then on; blocks of another size than that pool's drain.
+// its addresses from then on; blocks of another size than that pool's drain, and
+// empty ones of these are deleted at once.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a nested pool would then be a part of a
 // block of the outer pool. After these errors nothing has changed.
