@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127034944-1d8274b492fd
+	github.com/ipalloc/ipalloc v0.0.0-20261127035815-af8c09d1de6d
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )

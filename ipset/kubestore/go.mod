@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127034944-1d8274b492fd
+	github.com/ipalloc/ipalloc v0.0.0-20261127035815-af8c09d1de6d
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/sqlstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127034944-1d8274b492fd
+	github.com/ipalloc/ipalloc v0.0.0-20261127035815-af8c09d1de6d
 	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
