@@ -76,10 +76,14 @@ func (s *Store) batch() {
 
 // take returns what waits, or as much of it as fits one transaction.
 func (s *Store) take() []*call {
+	most := batchCommits
+	if s.alone > 0 {
+		s.alone, most = s.alone-1, 1
+	}
 	n, size := 0, 0
 	return s.queue.Take(func(c *call) bool {
 		n, size = n+1, size+c.Bytes
-		return n <= batchCommits && size <= batchBytes
+		return n <= most && size <= batchBytes
 	})
 }
 
@@ -115,7 +119,12 @@ func (s *Store) repeat(batch []*call, attempt int, err error) bool {
 		return false
 	}
 	made := errors.As(err, new(*uncertain))
-	if st := stateOf(err); !made && st.retry && (attempt < attempts || st.locked) {
+	st := stateOf(err)
+	apart := st.full && len(batch) > 1
+	if apart {
+		s.alone = len(batch)
+	}
+	if !made && (apart || st.retry && (attempt < attempts || st.locked)) {
 		s.queue.Return(batch)
 		return true
 	}

@@ -383,6 +383,46 @@ func TestNoSpace(t *testing.T) {
 	put(t, s, "more", "")
 }
 
+// A commit that has no room takes none of those down that wait with it and have it.
+func TestNoSpaceForOneOfSeveral(t *testing.T) {
+	path := "file:" + filepath.Join(t.TempDir(), "store.db")
+	db, other := connect(t, "sqlite", path), connect(t, "sqlite", path)
+	db.SetMaxOpenConns(1) // the bound is one connection's
+	s := openIn(t, db, Options{})
+	run(t, db, "PRAGMA max_page_count = 40")
+	tx, err := other.BeginTx(t.Context(), nil) // holds the lock until all have come
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := openIn(t, other, Options{}).WithTx(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, 6)
+	for i := range errs {
+		value := strings.Repeat("v", i%2<<20)
+		wg.Go(func() {
+			_, errs[i] = s.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint(i), Value: value}})
+		})
+	}
+	for s.queue.Waiting() < len(errs) {
+		time.Sleep(time.Millisecond)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if i%2 == 1 && !errors.Is(err, ipalloc.ErrLimit) || i%2 == 0 && err != nil {
+			t.Errorf("commit %d: %v", i, err)
+		}
+	}
+	if recs, _, err := s.List(t.Context(), store.Range{}); err != nil || len(recs) != 3 {
+		t.Errorf("%d records, want 3, %v", len(recs), err)
+	}
+}
+
 // What an error says about the call, and whether a COMMIT that ended so may have been made.
 func TestErrorStates(t *testing.T) {
 	pg := func(code, severity string) error {

@@ -54,6 +54,7 @@ type Store struct {
 
 	mine  uint64 // the revision of the last transaction of the queue
 	share int    // how many of its next transactions leave the lock of a file to others first
+	alone int    // how many of its next transactions make one commit, because there was no room for all of them in one
 }
 
 // limits of one commit. A page of PostgreSQL's index holds a key of 2,700 bytes.
