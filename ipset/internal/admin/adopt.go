@@ -95,14 +95,14 @@ func adopt(t *txn.Txn, before, next *pool.Catalog) error {
 			return err
 		}
 		for _, q := range of {
-			if err := adoptFrom(t, q, p, next.Inner[i]); err != nil {
+			if err := adoptFrom(t, q, p, next.Pools[i].Inner); err != nil {
 				return err
 			}
 		}
 		if was.HasAll(ground) {
 			continue
 		}
-		sizes, err := sizesIn(t, p.Prefix, next.Inner[i])
+		sizes, err := sizesIn(t, p.Prefix, next.Pools[i].Inner)
 		if err != nil {
 			return err
 		}

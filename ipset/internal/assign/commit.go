@@ -62,7 +62,7 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 
 // unusable reports whether a block has no address that automatic assignment may take.
 func (p *AssignPlan) unusable(i int, at netip.Prefix) bool {
-	avoid := p.cat.Avoid[i]
+	avoid := p.cat.Pools[i].Avoid
 	if !avoid.Overlap(at) && !p.cuts(at) {
 		return false
 	}

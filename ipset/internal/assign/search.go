@@ -61,7 +61,7 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 		if !ok || err != nil {
 			return netip.Prefix{}, false, err
 		}
-		if end, nested := p.cat.Inner[i].Cover(block); nested {
+		if end, nested := p.cat.Pools[i].Inner.Cover(block); nested {
 			block = record.After(block, end)
 			if !block.IsValid() {
 				break
@@ -89,7 +89,7 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 // reserved reports whether a block that would be made had no address that automatic assignment may take, and which is the
 // next one that may have, the zero prefix if there is none.
 func (p *AssignPlan) reserved(i int, block netip.Prefix) (next netip.Prefix, no bool) {
-	if end, covered := p.cat.Avoid[i].Cover(block); covered {
+	if end, covered := p.cat.Pools[i].Avoid.Cover(block); covered {
 		return record.After(block, end), true
 	}
 	return record.After(block, record.LastAddr(block)), p.unusable(i, block)

@@ -123,12 +123,12 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 		if !ok {
 			continue
 		}
-		if end, nested := p.cat.Inner[i].Cover(block); nested {
+		if end, nested := p.cat.Pools[i].Inner.Cover(block); nested {
 			skip(end)
 			continue
 		}
 		value := record.ParseIndexValue(rec.Value)
-		end, covered := p.cat.Avoid[i].Cover(block)
+		end, covered := p.cat.Pools[i].Avoid.Cover(block)
 		switch {
 		case block.Bits() != size:
 		case covered:

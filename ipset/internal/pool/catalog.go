@@ -12,7 +12,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/selector"
 )
 
 // The catalog is a value: what changes pools makes a copy, prepares it and commits it. Everything that follows from all pools
@@ -56,14 +55,9 @@ type Catalog struct {
 	Pools      []Pool // by priority, then name
 	Reserved   []netipx.IPRange
 
-	names  []int        // pools by name
-	Places []int        // pools in address order, of two that begin together the larger first
-	Outer  []int        // by pool: the one that it lies in, -1 for none
-	Inner  []AddrRanges // by pool: what those in it serve
-
-	Avoid         []AddrRanges              // by pool: what automatic assignment may not take, nil for nothing
-	indexed       bool                      // a pool has an Index
-	nodes, spaces map[int]*selector.Matcher // by pool: the selectors that are not empty, compiled
+	names   []int // pools by name
+	Places  []int // pools in address order, of two that begin together the larger first
+	indexed bool  // a pool has an Index
 }
 
 const (
@@ -85,19 +79,12 @@ func (c *Catalog) Prepare() error {
 		return strings.Compare(a.Name, b.Name)
 	})
 	n := len(c.Pools)
-	c.names, c.Places = make([]int, n), make([]int, n)
-	c.nodes, c.spaces = make(map[int]*selector.Matcher), make(map[int]*selector.Matcher)
+	orders := make([]int, 2*n)
+	c.names, c.Places = orders[:n], orders[n:]
 	for i := range c.Pools {
 		p := &c.Pools[i]
-		nodes, spaces, err := p.check()
-		if err != nil {
+		if err := p.Check(); err != nil {
 			return err
-		}
-		if len(p.Nodes) > 0 {
-			c.nodes[i] = nodes
-		}
-		if len(p.Namespaces) > 0 {
-			c.spaces[i] = spaces
 		}
 		c.indexed = c.indexed || len(p.Index) > 0
 		c.names[i], c.Places[i] = i, i
@@ -122,12 +109,12 @@ func (c *Catalog) derive() error {
 	if err := c.nest(); err != nil {
 		return err
 	}
-	c.Avoid = make([]AddrRanges, len(c.Pools))
 	for _, i := range c.Places {
-		for len(reserved) > 0 && reserved[0].To().Less(c.Pools[i].Prefix.Addr()) {
+		p := &c.Pools[i]
+		for len(reserved) > 0 && reserved[0].To().Less(p.Prefix.Addr()) {
 			reserved = reserved[1:]
 		}
-		if c.Avoid[i], err = c.Pools[i].avoided(reserved, c.Inner[i]); err != nil {
+		if p.Avoid, err = p.avoided(reserved, p.Inner); err != nil {
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ func (p *Pool) tooSmall(ends uint64) bool {
 
 // SelectsNode reports whether pool i selects a host.
 func (c *Catalog) SelectsNode(i int, host string, labels map[string]string) bool {
-	m := c.nodes[i]
+	m := c.Pools[i].nodes
 	if m == nil {
 		return true
 	}
@@ -86,7 +86,7 @@ func (c *Catalog) SelectsNode(i int, host string, labels map[string]string) bool
 
 // SelectsSpace reports whether pool i selects a namespace.
 func (c *Catalog) SelectsSpace(i int, labels map[string]string) bool {
-	m := c.spaces[i]
+	m := c.Pools[i].spaces
 	if m == nil {
 		return true
 	}

@@ -95,7 +95,8 @@ func codeSelector(w *wire.Coder, s *selector.Selector) {
 // RootOf returns the record that every commit depends on: the version, the generation and the length of the record of the pools, 0 if
 // there is none.
 func RootOf(generation uint64, pools string) string {
-	return string(binary.AppendUvarint(binary.AppendUvarint([]byte{CatalogVersion}, generation), uint64(len(pools))))
+	var buf [1 + 2*binary.MaxVarintLen64]byte
+	return string(binary.AppendUvarint(binary.AppendUvarint(append(buf[:0], CatalogVersion), generation), uint64(len(pools))))
 }
 
 // DecodeRooted decodes the catalog of two records that were read at one moment. Without a root there is no catalog, whatever pools an

@@ -19,15 +19,14 @@ import (
 
 // nest finds the pool around each pool, and the addresses that the pools in it have taken over.
 func (c *Catalog) nest() error {
-	n := len(c.Pools)
-	c.Outer, c.Inner = make([]int, n), make([]AddrRanges, n)
 	around := -1
 	for _, i := range c.Places {
 		p := &c.Pools[i]
+		p.Inner = nil
 		for around >= 0 && !c.Pools[around].Prefix.Overlaps(p.Prefix) {
-			around = c.Outer[around]
+			around = c.Pools[around].Outer
 		}
-		if c.Outer[i] = around; around >= 0 {
+		if p.Outer = around; around >= 0 {
 			o := &c.Pools[around]
 			if o.Prefix == p.Prefix {
 				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Holder: o.Name, Err: cause.Overlap})
@@ -36,7 +35,7 @@ func (c *Catalog) nest() error {
 				offGrid := cause.Invalid("Prefix", "a nested pool must be made of whole blocks (/%d) of the pool around it", o.BlockBits)
 				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, InTheWay: o.Prefix, Holder: o.Name, Err: offGrid})
 			}
-			c.Inner[around] = c.Inner[around].with(p.Prefix)
+			o.Inner = o.Inner.with(p.Prefix)
 		}
 		around = i
 	}
@@ -67,7 +66,7 @@ func (c *Catalog) Containing(a netip.Addr) int {
 	}
 	i := c.Places[k]
 	for i >= 0 && !c.Pools[i].Prefix.Contains(a) {
-		i = c.Outer[i]
+		i = c.Pools[i].Outer
 	}
 	return i
 }
@@ -86,7 +85,7 @@ func (c *Catalog) placeAfter(a netip.Addr) int {
 // overlapping yields the pools that share an address with a prefix.
 func (c *Catalog) overlapping(p netip.Prefix) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for i := c.Containing(p.Addr()); i >= 0; i = c.Outer[i] {
+		for i := c.Containing(p.Addr()); i >= 0; i = c.Pools[i].Outer {
 			if !yield(i) {
 				return
 			}
@@ -104,7 +103,7 @@ func (c *Catalog) Ground(i int) AddrRanges {
 	whole := netipx.RangeOfPrefix(c.Pools[i].Prefix)
 	var out AddrRanges
 	from := whole.From()
-	for _, r := range c.Inner[i] {
+	for _, r := range c.Pools[i].Inner {
 		if from.Less(r.From()) {
 			out = append(out, netipx.IPRangeFrom(from, r.From().Prev()))
 		}
@@ -130,7 +129,7 @@ func (c *Catalog) Served(a netip.Addr, p netip.Prefix) (i int, end netip.Addr) {
 	case c.Pools[i].Prefix.Bits() > p.Bits():
 		end = record.LastAddr(c.Pools[i].Prefix)
 	}
-	if in := c.Inner[i].From(a); len(in) > 0 && !end.Less(in[0].From()) {
+	if in := c.Pools[i].Inner.From(a); len(in) > 0 && !end.Less(in[0].From()) {
 		end = in[0].From().Prev()
 	}
 	return i, end
@@ -138,7 +137,7 @@ func (c *Catalog) Served(a netip.Addr, p netip.Prefix) (i int, end netip.Addr) {
 
 // SameGround reports whether pool i serves the addresses that pool j of another catalog serves.
 func (c *Catalog) SameGround(i int, d *Catalog, j int) bool {
-	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.Inner[i], d.Inner[j])
+	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.Pools[i].Inner, d.Pools[j].Inner)
 }
 
 // Enters reports whether addresses or a block size come in with pool i that the catalog before did not have.

@@ -47,25 +47,25 @@ const (
 	defaultUses = alloc.Workload | alloc.Tunnel
 )
 
-// Pool is a pool with what the packages above ask of it.
-type Pool struct{ alloc.Pool }
-
-// Check fills in defaults and refuses what cannot be.
-func (p *Pool) Check() error {
-	_, _, err := p.check()
-	return err
+// Pool is a pool with what the packages above ask of it. What it has beside the fields of [alloc.Pool] is set by [Catalog.Prepare].
+type Pool struct {
+	alloc.Pool
+	Outer         int               // the index of the pool that it lies in, -1 for none
+	Inner         AddrRanges        // what the pools in it serve
+	Avoid         AddrRanges        // what automatic assignment may not take, nil for nothing
+	nodes, spaces *selector.Matcher // the selectors, compiled; nil for an empty one
 }
 
-// check is Check; it returns the compiled selectors.
-func (p *Pool) check() (nodes, spaces *selector.Matcher, err error) {
+// Check fills in defaults, compiles the selectors, and refuses what cannot be.
+func (p *Pool) Check() (err error) {
 	if err := p.checkFields(); err != nil {
-		return nil, nil, err
+		return err
 	}
-	if nodes, err = p.compile("Nodes", p.Nodes); err != nil {
-		return nil, nil, err
+	if p.nodes, err = p.compile("Nodes", p.Nodes); err != nil {
+		return err
 	}
-	spaces, err = p.compile("Namespaces", p.Namespaces)
-	return nodes, spaces, err
+	p.spaces, err = p.compile("Namespaces", p.Namespaces)
+	return err
 }
 
 // compile compiles a selector; an empty one, which most pools have, is nil.

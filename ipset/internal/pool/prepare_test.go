@@ -68,7 +68,7 @@ func TestAvoidedByDefinition(t *testing.T) {
 			ends := netipx.RangeOfPrefix(p.Prefix)
 			for a := ends.From(); ends.Contains(a); a = a.Next() {
 				want := has(c.Reserved, a) || len(p.Ranges) > 0 && !has(p.Ranges, a) || p.Subnet && (a == ends.From() || a == ends.To())
-				if c.Containing(a) == i && has(c.Avoid[i], a) != want {
+				if c.Containing(a) == i && has(c.Pools[i].Avoid, a) != want {
 					t.Fatalf("round %d: %s of %+v, reserved %v: avoided %v, want %v", round, a, p, c.Reserved, !want, want)
 				}
 			}

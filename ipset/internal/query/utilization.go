@@ -34,13 +34,13 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 	for i := range cat.Pools {
 		p := &cat.Pools[i]
 		pools[i] = alloc.Utilization{Pool: p.Name, Prefix: p.Prefix, Capacity: sizeOf(p.Prefix.Addr(), record.LastAddr(p.Prefix))}
-		for _, r := range cat.Inner[i] {
+		for _, r := range cat.Pools[i].Inner {
 			pools[i].Capacity = pools[i].Capacity.Sub(sizeOf(r.From(), r.To()))
 		}
 		pools[i].Reserved = reservedIn(cat, i, netipx.RangeOfPrefix(p.Prefix))
 	}
 	for _, i := range cat.Places {
-		if o := cat.Outer[i]; o >= 0 {
+		if o := cat.Pools[i].Outer; o >= 0 {
 			pools[o].Nested = append(pools[o].Nested, cat.Pools[i].Prefix)
 		}
 	}
@@ -187,7 +187,7 @@ func utilizationOf(b *block.Block, cat *pool.Catalog, i int, r netipx.IPRange) a
 	held, cooling, reserved := b.Count(part)
 	u.Used, u.Cooling, u.Reserved = alloc.Count{Lo: held}, alloc.Count{Lo: cooling}, alloc.Count{Lo: reserved}
 	if i >= 0 {
-		for _, s := range b.Spans(cat.Avoid[i]) {
+		for _, s := range b.Spans(cat.Pools[i].Avoid) {
 			u.Reserved = u.Reserved.Add(freeIn(b, block.Span{Lo: max(s.Lo, part.Lo), Hi: min(s.Hi, part.Hi)}))
 		}
 	}
@@ -208,7 +208,7 @@ func freeIn(b *block.Block, s block.Span) alloc.Count {
 // reservedIn returns the number of addresses of a range that automatic assignment may not take from pool i.
 func reservedIn(c *pool.Catalog, i int, r netipx.IPRange) alloc.Count {
 	var n alloc.Count
-	for _, a := range c.Avoid[i].From(r.From()) {
+	for _, a := range c.Pools[i].Avoid.From(r.From()) {
 		if r.To().Less(a.From()) {
 			break
 		}

@@ -40,7 +40,7 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Ow
 		if part.Bits() < pool.Prefix.Bits() {
 			part = pool.Prefix
 		}
-		if _, nested := cat.Inner[i].Cover(part); nested || !pool.Prefix.Overlaps(p) {
+		if _, nested := cat.Pools[i].Inner.Cover(part); nested || !pool.Prefix.Overlaps(p) {
 			continue
 		}
 		any = true
@@ -59,7 +59,7 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Ow
 		for range 1 << (pool.BlockBits - part.Bits()) {
 			block := record.BlockAt(part.Addr().Is6(), pool.BlockBits, n)
 			n = n.Add(addr.U128{Lo: 1})
-			if cat.Inner[i].Overlap(block) {
+			if cat.Pools[i].Inner.Overlap(block) {
 				continue
 			}
 			switch err := e.Do(ctx, &claimPlan{block: block, owner: o}); {

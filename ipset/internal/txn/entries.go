@@ -21,7 +21,7 @@ import (
 
 // Avoid returns the ordinals that automatic assignment may not take, kept for as long as the catalog stays.
 func (be *BlockEntry) Avoid(cat *CatalogEntry, i int) []block.Span {
-	if cat.Avoid[i] == nil {
+	if cat.Pools[i].Avoid == nil {
 		return nil
 	}
 	if be.of != cat.Catalog {
@@ -186,8 +186,8 @@ func (pe *pageEntry) Write(o *occ.Ops) {
 
 // Avoided returns the ordinals of the block that automatic assignment may not take.
 func Avoided(b *block.Block, cat *CatalogEntry, i int) []block.Span {
-	if cat.Avoid[i] == nil {
+	if cat.Pools[i].Avoid == nil {
 		return nil
 	}
-	return b.Spans(cat.Avoid[i])
+	return b.Spans(cat.Pools[i].Avoid)
 }
