@@ -96,6 +96,6 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; the
 // store's. Cost: a [Engine.DryRun] for each pool that qualifies.
 func (e *Engine) Explain(ctx context.Context, a alloc.AssignArgs) ([]alloc.Explanation, error) {
-	rows, err := e.assign.Explain(ctx, a, func() *assign.Assigner { return e.DryRun().assign })
+	rows, err := e.assign.Explain(ctx, a, func() *assign.Assigner { return &e.DryRun().assign })
 	return rows, cause.Of("explain", a.Handle, err)
 }

@@ -138,11 +138,11 @@ type Engine struct {
 
 	// The rooms, on one core.
 	core    *txn.Engine
-	assign  *assign.Assigner
-	release *release.Releaser
-	query   *query.Reader
-	check   *check.Checker
-	admin   *admin.Admin
+	assign  assign.Assigner
+	release release.Releaser
+	query   query.Reader
+	check   check.Checker
+	admin   admin.Admin
 }
 
 func (o Options) check() error {
@@ -195,11 +195,9 @@ func (e *Engine) build(db store.Store) {
 		Store: db, Now: o.Now, Skew: o.Skew, Labels: o.Labels, Keep: o.Cache, Tries: o.Retry.Attempts,
 		Retry: occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand},
 	})
-	e.assign = &assign.Assigner{Engine: e.core}
-	e.query = &query.Reader{Engine: e.core}
-	e.release = &release.Releaser{Reader: e.query}
-	e.check = &check.Checker{Releaser: e.release}
-	e.admin = &admin.Admin{Releaser: e.release}
+	e.assign.Engine, e.query.Engine = e.core, e.core
+	e.release.Reader = &e.query
+	e.check.Releaser, e.admin.Releaser = &e.release, &e.release
 }
 
 // spaces are the engines of the named spaces of one store, made on first use.

@@ -22,9 +22,9 @@ const keptCells = 1 << 15
 type txn struct {
 	occ.Txn
 	a         *Allocator
-	rootPools *occ.Cache[struct{}, *rootsCell]
-	holdings  *occ.Cache[netip.Prefix, *holdingCell]
-	pages     *occ.Cache[pageID, *pageCell]
+	rootPools occ.Cache[struct{}, *rootsCell]
+	holdings  occ.Cache[netip.Prefix, *holdingCell]
+	pages     occ.Cache[pageID, *pageCell]
 	given     []netip.Prefix // holdings that the transaction has written, or has meant to
 	now       int64          // by the clock, 0 before the first use
 	way       path
@@ -171,9 +171,9 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 		p, err := decodePage(r.Value, id)
 		return &pageCell{occ.NewVar(r, p), id}, err
 	})
-	t.Register(keyRoots, t.rootPools)
-	t.Register(kindHolding, t.holdings)
-	t.Register(kindPage, t.pages)
+	t.Register(keyRoots, &t.rootPools)
+	t.Register(kindHolding, &t.holdings)
+	t.Register(kindPage, &t.pages)
 	return occ.New(t, occ.Config{Package: pkg, Store: db, Attempts: attempts, Fence: fence})
 }
 

@@ -200,8 +200,8 @@ type Cache[K comparable, E entry] struct {
 // NewCache returns an empty cache for about limit cells, or for those of one transaction if that is 0. parse returns what a key
 // names, and false for a key that names nothing; decode makes the entry of a record, whose revision is 0 if it does not exist.
 // It gets the zero K for a key that names nothing and has to refuse it.
-func NewCache[K comparable, E entry](limit int, parse func(key string) (K, bool), decode func(K, store.Record) (E, error)) *Cache[K, E] {
-	return &Cache[K, E]{NewRecent[K, E](limit), parse, decode}
+func NewCache[K comparable, E entry](limit int, parse func(key string) (K, bool), decode func(K, store.Record) (E, error)) Cache[K, E] {
+	return Cache[K, E]{NewRecent[K, E](limit), parse, decode}
 }
 
 // Known implements [Kind].

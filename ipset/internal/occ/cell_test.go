@@ -69,7 +69,7 @@ func (l *list) Write(o *Ops) {
 // lists is a transaction on typed cells.
 type lists struct {
 	Txn
-	all     *Cache[string, *list]
+	all     Cache[string, *list]
 	decoded int
 }
 
@@ -84,7 +84,7 @@ func newLists(s store.Store) (*Runner[*lists], *lists) {
 			x.decoded++
 			return &list{Var: NewVar(r, strings.Fields(r.Value))}, nil
 		})
-	x.Register("l", x.all)
+	x.Register("l", &x.all)
 	return New(x, Config{Package: "test", Store: s, Fence: func(store.Op) (int, string) { return 0, "" }}), x
 }
 

@@ -21,7 +21,12 @@ type ref struct {
 // reset empties it. The first time it makes room for what a commit of a few addresses has.
 func (o *Ops) reset() {
 	if o.Buf == nil {
-		o.Buf, o.ops, o.refs = make([]byte, 0, 512), make([]store.Op, 0, 16), make([]ref, 0, 16)
+		room := new(struct {
+			buf  [512]byte
+			ops  [16]store.Op
+			refs [16]ref
+		})
+		o.Buf, o.ops, o.refs = room.buf[:0], room.ops[:0], room.refs[:0]
 	}
 	clear(o.ops)
 	o.ops, o.Buf, o.refs, o.done = o.ops[:0], o.Buf[:0], o.refs[:0], 0

@@ -77,7 +77,7 @@ func New[T Transaction](t T, c Config) *Runner[T] {
 	x := t.base()
 	x.pkg, x.store, x.limits = c.Package, c.Store, c.Store.Limits()
 	x.texts = NewCache(c.Keep, parseText, decodeText)
-	x.guards, x.changed, x.undo = make([]*Cell, 0, 16), make([]Entry, 0, 8), make([]undo, 0, 8)
+	x.guards, x.changed, x.undo = x.room.guards[:0], x.room.changed[:0], x.room.undo[:0]
 	r := &Runner[T]{t: t, txn: x, attempts: c.Attempts, wait: c.Wait, rank: c.Fence}
 	if r.attempts < 1 {
 		r.attempts = 16

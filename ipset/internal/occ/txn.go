@@ -25,21 +25,27 @@ type Txn struct {
 	store  store.Store
 	limits store.Limits
 	kinds  []kind
-	texts  *Cache[string, *text]
+	texts  Cache[string, *text]
 
 	id      uint64 // never repeats
 	save    uint64 // the number of the savepoint, never repeats
 	guards  []*Cell
 	changed []Entry
 	undo    []undo
-	other   []store.Op
-	writes  int // the records that the changed cells write, where the store limits them
-	point   struct{ guards, changed, other, writes int }
-	plans   int  // how many plans came before this one
-	reads   int  // round trips so far
-	broken  bool // reading has failed since the savepoint
-	alone   bool // no other plan may join
-	again   bool // a conflict came before
+	room    struct { // what those and kinds begin in
+		kinds   [4]kind
+		guards  [16]*Cell
+		changed [8]Entry
+		undo    [8]undo
+	}
+	other  []store.Op
+	writes int // the records that the changed cells write, where the store limits them
+	point  struct{ guards, changed, other, writes int }
+	plans  int  // how many plans came before this one
+	reads  int  // round trips so far
+	broken bool // reading has failed since the savepoint
+	alone  bool // no other plan may join
+	again  bool // a conflict came before
 	// committing is set while the store's Commit runs.
 	committing bool
 	ops        Ops
@@ -57,7 +63,7 @@ type kind struct {
 // Register makes k the cells of all keys that begin with prefix.
 func (t *Txn) Register(prefix string, k Kind) {
 	if t.kinds == nil {
-		t.kinds = make([]kind, 0, 4)
+		t.kinds = t.room.kinds[:0]
 	}
 	t.kinds = append(t.kinds, kind{prefix, k})
 }
@@ -69,7 +75,7 @@ func (t *Txn) kind(key string) Kind {
 			return t.kinds[i].Kind
 		}
 	}
-	return t.texts
+	return &t.texts
 }
 
 // Known returns the cell of a key, nil if nothing is known of it.

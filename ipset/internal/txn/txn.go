@@ -24,9 +24,9 @@ type Txn struct {
 	Now    int64
 	Past   int64 // what ends at this moment or before has ended by every engine's clock
 	Cat    catalogKind
-	Blocks *occ.Cache[netip.Prefix, *BlockEntry]
-	Owners *occ.Cache[alloc.Owner, *OwnerEntry]
-	Pages  *occ.Cache[record.PageID, *pageEntry]
+	Blocks occ.Cache[netip.Prefix, *BlockEntry]
+	Owners occ.Cache[alloc.Owner, *OwnerEntry]
+	Pages  occ.Cache[record.PageID, *pageEntry]
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
@@ -44,10 +44,10 @@ func (e *Engine) Start() {
 		Pages:  occ.NewCache(e.Keep, record.ParsePageKey, readPage),
 	}
 	t.Cat.e = e
-	t.Register(record.KindBlock, t.Blocks)
+	t.Register(record.KindBlock, &t.Blocks)
 	t.Register(record.CatalogKey, &t.Cat)
-	t.Register(record.KindPage, t.Pages)
-	t.Register(record.KindOwner, t.Owners)
+	t.Register(record.KindPage, &t.Pages)
+	t.Register(record.KindOwner, &t.Owners)
 	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Keep: e.Keep, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
 	e.Txn = t
 	e.Store = &settledStore{e.DB, e.Run}
@@ -80,9 +80,9 @@ func fence(op store.Op) (rank int, value string) {
 // Catalog returns the catalog.
 func (t *Txn) Catalog() (*CatalogEntry, error) {
 	if t.Cat.entry == nil {
-		keys := []string{record.CatalogKey}
-		if t.E.Decoded.Load() == nil {
-			keys = append(keys, record.PoolsKey) // in the same round trip
+		keys := []string{record.CatalogKey, record.PoolsKey} // in one round trip
+		if t.E.Decoded.Load() != nil {
+			keys = keys[:1]
 		}
 		recs, err := t.Records(keys...)
 		if err != nil {
