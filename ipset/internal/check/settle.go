@@ -320,7 +320,7 @@ func (v *view) owner() (bool, error) {
 			blocks, guards = append(blocks, p), []store.Op{v.guard(r.Key)}
 		}
 	}
-	owns := record.OwnedOf(blocks)
+	owns := record.OwnedOf(blocks).Settled()
 	problem := audit.Problem{Kind: audit.WrongOwner, Key: v.name, Detail: "missing"}
 	if recs[0].Rev != 0 {
 		is, bad := record.DecodeOwned(recs[0])

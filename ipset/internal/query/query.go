@@ -391,24 +391,24 @@ func (e *Reader) EachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 
 // BlocksOf carries out the call of that name.
 func (e *Reader) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
-	return e.owned(ctx, o, record.CodeRange(record.KindOwner, o))
+	own, _, err := e.Owned(ctx, o, record.CodeRange(record.KindOwner, o))
+	return own, err
 }
 
 // BlocksIn returns the blocks of an owner that lie in a prefix, in address order.
 func (e *Reader) BlocksIn(ctx context.Context, o alloc.Owner, p netip.Prefix) ([]netip.Prefix, error) {
-	blocks, err := e.owned(ctx, o, record.BlockRange(record.OwnerKey(o), p))
-	return slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return b.Bits() < p.Bits() }), err
+	own, _, err := e.Owned(ctx, o, record.BlockRange(record.OwnerKey(o), p))
+	return slices.DeleteFunc(own, func(b netip.Prefix) bool { return b.Bits() < p.Bits() }), err
 }
 
-// owned returns the blocks of an owner in a part of its records.
-func (e *Reader) owned(ctx context.Context, o alloc.Owner, r store.Range) ([]netip.Prefix, error) {
+// Owned returns the blocks of an owner in a range of its records: those that are its own, and those that were.
+func (e *Reader) Owned(ctx context.Context, o alloc.Owner, r store.Range) (own, had []netip.Prefix, err error) {
 	if err := o.Check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	recs, _, err := e.Store.List(ctx, r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	own, _, err := record.BlocksOf(o, recs)
-	return own, err
+	return record.BlocksOf(o, recs)
 }

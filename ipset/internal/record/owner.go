@@ -42,27 +42,31 @@ const (
 
 // Owned is how many blocks an owner has, and which if they are few. It is a value.
 type Owned struct {
-	N          int
-	Blocks     []netip.Prefix // all in address order, nil for more than MaxListed
-	came, gone []netip.Prefix // what has changed since the record was read or written
+	N      int
+	Blocks []netip.Prefix // all in address order if they are listed, else nil
+	moves  []move         // since the record was read or written, if they are not
+}
+
+// move is a block that came, with n 1, or that went, with n -1.
+type move struct {
+	at netip.Prefix
+	n  int
 }
 
 // Append appends the record: the version, the number, and the blocks if they are few.
 func (o *Owned) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, ownerVersion), uint64(o.N))
+	if o.N > MaxListed {
+		return dst
+	}
 	for _, p := range o.Blocks {
 		dst = AppendBlockID(dst, p)
 	}
 	return dst
 }
 
-// OwnedOf returns the value for some blocks, which ascend.
-func OwnedOf(blocks []netip.Prefix) Owned {
-	if len(blocks) > MaxListed {
-		return Owned{N: len(blocks)}
-	}
-	return Owned{N: len(blocks), Blocks: blocks}
-}
+// OwnedOf returns the value for some blocks, which ascend. They are listed, also if they are many.
+func OwnedOf(blocks []netip.Prefix) Owned { return Owned{N: len(blocks), Blocks: blocks} }
 
 // DecodeOwned reads the record of an owner; no record is no blocks.
 func DecodeOwned(rec store.Record) (o Owned, err error) {
@@ -118,72 +122,49 @@ func BlocksOf(o alloc.Owner, recs []store.Record) (own, had []netip.Prefix, err 
 func (o *Owned) Listed() bool { return len(o.Blocks) == o.N }
 
 // With returns o with one block more, which it has not had.
-func (o Owned) With(p netip.Prefix) Owned {
-	listed := o.Listed()
-	if listed && has(o.Blocks, p) {
-		return o
-	}
-	o.came, o.gone = with(o.came, p), without(o.gone, p)
-	if o.N++; listed && o.N <= MaxListed {
-		o.Blocks = with(o.Blocks, p)
-	} else {
-		o.Blocks = nil
-	}
-	return o
-}
+func (o Owned) With(p netip.Prefix) Owned { return o.after(move{p, 1}) }
 
 // Without returns o with one block less, which it has had. It is not listed if o is not, however few are left.
-func (o Owned) Without(p netip.Prefix) Owned {
-	if o.Listed() && !has(o.Blocks, p) {
-		return o
+func (o Owned) Without(p netip.Prefix) Owned { return o.after(move{p, -1}) }
+
+func (o Owned) after(m move) Owned {
+	if o.Listed() {
+		return OwnedOf(m.apply(o.Blocks))
 	}
-	o.came, o.gone = without(o.came, p), with(o.gone, p)
-	o.N, o.Blocks = max(o.N-1, 0), without(o.Blocks, p)
+	o.N += m.n
+	o.moves = append(slices.Clip(o.moves), m)
 	return o
 }
 
-// All returns all blocks, of those that the store had when the record was read or written.
+// All returns all blocks, of those that the store had when the record was read or written if they are not listed.
 func (o *Owned) All(stored []netip.Prefix) []netip.Prefix {
-	for _, p := range o.came {
-		stored = with(stored, p)
+	if o.Listed() {
+		return o.Blocks
 	}
-	for _, p := range o.gone {
-		stored = without(stored, p)
+	for _, m := range o.moves {
+		stored = m.apply(stored)
 	}
 	return stored
 }
 
-// Relisted returns o with all blocks, after so many were taken that they are few. If records are damaged the number is that of
-// the list.
-func (o Owned) Relisted(all []netip.Prefix) Owned {
-	listed := OwnedOf(all)
-	listed.came, listed.gone = o.came, o.gone
-	return listed
-}
-
 // Settled returns o as it is written.
-func (o Owned) Settled() Owned { return Owned{N: o.N, Blocks: o.Blocks} }
-
-func has(blocks []netip.Prefix, p netip.Prefix) bool {
-	_, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
-	return found
+func (o Owned) Settled() Owned {
+	if o.N > MaxListed {
+		return Owned{N: o.N}
+	}
+	return o
 }
 
-// with returns ascending blocks with p, without those without it. Neither changes what it is given.
-func with(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
-	if found {
-		return blocks
+// apply returns ascending blocks as the move leaves them. It does not change the slice.
+func (m move) apply(blocks []netip.Prefix) []netip.Prefix {
+	i, found := slices.BinarySearchFunc(blocks, m.at, ComparePrefix)
+	switch {
+	case m.n > 0 && !found:
+		return slices.Insert(slices.Clip(blocks), i, m.at)
+	case m.n < 0 && found:
+		return slices.Delete(slices.Clone(blocks), i, i+1)
 	}
-	return slices.Insert(slices.Clip(blocks), i, p)
-}
-
-func without(blocks []netip.Prefix, p netip.Prefix) []netip.Prefix {
-	i, found := slices.BinarySearchFunc(blocks, p, ComparePrefix)
-	if !found {
-		return blocks
-	}
-	return slices.Delete(slices.Clone(blocks), i, i+1)
+	return blocks
 }
 
 // ComparePrefix orders prefixes as their block keys are ordered.

@@ -31,10 +31,10 @@ func TestOwnerBytes(t *testing.T) {
 		if n < 100 {
 			o = OwnedOf(numbered(n))
 		}
-		if o.Listed() != (n <= MaxListed) {
+		whole := string(o.Append(nil))
+		if o = o.Settled(); o.Listed() != (n <= MaxListed) {
 			t.Errorf("%d blocks: %+v", n, o)
 		}
-		whole := string(o.Append(nil))
 		got, err := DecodeOwned(store.Record{Rev: 1, Value: whole})
 		if err != nil || got.N != n || !slices.Equal(got.Blocks, o.Blocks) {
 			t.Errorf("%d: %+v, %v", n, got, err)
@@ -137,10 +137,11 @@ func TestOwned(t *testing.T) {
 		grow := step/500%2 == 0
 		switch {
 		case is[p] && (!grow || r.IntN(3) == 0):
-			o = o.Without(p)
-			if delete(is, p); o.N <= MaxListed && !o.Listed() {
-				o = o.Relisted(o.All(stored))
+			if o.N == MaxListed+1 {
+				o = OwnedOf(o.All(stored))
 			}
+			o = o.Without(p)
+			delete(is, p)
 		case !is[p] && (grow || r.IntN(3) == 0):
 			o, is[p] = o.With(p), true
 		}
@@ -148,11 +149,13 @@ func TestOwned(t *testing.T) {
 			t.Fatalf("step %d changed the former value", step)
 		}
 		want := list()
-		if o.N != len(want) || o.Listed() != (len(want) <= MaxListed) || o.Listed() && !slices.Equal(o.Blocks, want) || !slices.Equal(o.All(stored), want) {
+		if o.N != len(want) || o.N <= MaxListed && !o.Listed() || !slices.Equal(o.All(stored), want) {
 			t.Fatalf("step %d: %+v, want %d %v", step, o, len(want), want)
 		}
 		if r.IntN(20) == 0 {
-			o, stored = o.Settled(), want
+			if o, stored = o.Settled(), want; o.Listed() != (o.N <= MaxListed) {
+				t.Fatalf("step %d: settled %+v", step, o)
+			}
 		}
 	}
 	if none := (Owned{}).Without(all[0]); none.N != 0 {

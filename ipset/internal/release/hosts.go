@@ -21,19 +21,13 @@ import (
 // with the prefix length of its block; both in address order. Two round trips. A block that becomes the host's own or ceases to be
 // meanwhile is in the first list all the time.
 func (e *Releaser) hostPlaces(ctx context.Context, o alloc.Owner) (blocks, borrowed []netip.Prefix, err error) {
-	if err := o.Check(); err != nil {
-		return nil, nil, err
-	}
-	recs, _, err := e.Store.List(ctx, record.CodeRange(record.KindOwner, o))
-	if err != nil {
-		return nil, nil, err
-	}
-	own, had, err := record.BlocksOf(o, recs)
+	own, had, err := e.Owned(ctx, o, record.CodeRange(record.KindOwner, o))
 	if err != nil {
 		return nil, nil, err
 	}
 	r := record.CodeRange(record.KindHost, o)
-	if recs, _, err = e.Store.List(ctx, r); err != nil {
+	recs, _, err := e.Store.List(ctx, r)
+	if err != nil {
 		return nil, nil, err
 	}
 	borrowed, err = record.IdsIn(recs, len(r.From))

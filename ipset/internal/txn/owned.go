@@ -61,7 +61,7 @@ func (t *Txn) Owner(o alloc.Owner) (*OwnerEntry, error) {
 	return oe, nil
 }
 
-// BlocksOf returns the blocks of an owner, many from the store.
+// BlocksOf returns the blocks of an owner: many are those in the store, with what the transaction has changed.
 func (t *Txn) BlocksOf(o alloc.Owner) ([]netip.Prefix, error) {
 	oe, err := t.Owner(o)
 	if err != nil {
@@ -71,11 +71,6 @@ func (t *Txn) BlocksOf(o alloc.Owner) ([]netip.Prefix, error) {
 	if owned.Listed() {
 		return owned.Blocks, nil
 	}
-	return t.listOwned(o, owned)
-}
-
-// listOwned lists the blocks of an owner: those in the store, with what the transaction has changed.
-func (t *Txn) listOwned(o alloc.Owner, owned record.Owned) ([]netip.Prefix, error) {
 	recs, err := t.ListStored(record.CodeRange(record.KindOwner, o))
 	if err != nil {
 		return nil, err
@@ -96,21 +91,22 @@ func (t *Txn) Give(o alloc.Owner, p netip.Prefix) error {
 	return err
 }
 
-// Take removes a block from those of an owner, who has had it. When few are left they are listed again.
+// Take removes a block from those of an owner, who has had it. Before few are left they are listed. If records are damaged the number
+// is that of the list.
 func (t *Txn) Take(o alloc.Owner, p netip.Prefix) error {
 	oe, err := t.Owner(o)
 	if err != nil {
 		return err
 	}
-	owned := oe.Get().Without(p)
-	if owned.N <= record.MaxListed && !owned.Listed() {
-		blocks, err := t.listOwned(o, owned)
+	owned := oe.Get()
+	if owned.N <= record.MaxListed+1 {
+		blocks, err := t.BlocksOf(o)
 		if err != nil {
 			return err
 		}
-		owned = owned.Relisted(blocks)
+		owned = record.OwnedOf(blocks)
 	}
-	occ.Set(&t.Txn, oe, owned)
+	occ.Set(&t.Txn, oe, owned.Without(p))
 	return nil
 }
 
