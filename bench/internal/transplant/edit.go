@@ -16,9 +16,12 @@ import (
 // edit returns the source of a file without the top-level functions, types and variables
 // that Cut names, or Keep does not, a method as T.M, without the calls whose first argument is such a text (a table or a
 // container of specs), and without the imports that nothing else uses. Imports named in
-// the suite are replaced. It notes what it has left out in done.
+// the suite are replaced. It notes what it has left out in done; without done, Cut does not apply.
 func (suite *Suite) edit(name string, source []byte, done map[string]bool) ([]byte, error) {
 	cut := suite.Cut
+	if done == nil {
+		cut = nil
+	}
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, 0)
 	if err != nil {

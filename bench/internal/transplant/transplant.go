@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,8 +38,8 @@ type Suite struct {
 	Args   []string // further arguments of go test
 	// Import replaces packages that the files import.
 	Import map[string]string
-	// Cut names the functions, and the containers of specs by their text, that are left out, and
-	// why: what concerns internals of the original.
+	// Cut names the functions of Tests and With, and the containers of specs by their text, that are
+	// left out, and why: what concerns internals of the original.
 	Cut map[string]string
 	// Differ names the tests that fail on the adapter on purpose, and why. A test of a group (a
 	// subtest, a spec) is named with its group.
@@ -74,7 +75,7 @@ func (s *Suite) Run(t *testing.T) Tally {
 	}
 	for below, names := range s.Beside {
 		for _, name := range names {
-			s.lay(t, mod.Dir, name, filepath.Join(s.Adapter, below), files, cut)
+			s.lay(t, mod.Dir, name, filepath.Join(s.Adapter, below), files, nil)
 		}
 	}
 	for name := range s.Cut {
@@ -83,6 +84,11 @@ func (s *Suite) Run(t *testing.T) Tally {
 		}
 	}
 	args := slices.Concat([]string{"test", "-json", "-tags", "transplant", "-count=1", "-overlay", overlay(t, files), "./" + s.Adapter}, s.Args)
+	if work := flag.Lookup("test.bench").Value.String(); work != "" {
+		args[1] = "-run=^$"
+		out, err := exec.Command("go", append(args, "-bench", work)...).CombinedOutput()
+		t.Skipf("%s%v", out, err)
+	}
 	run := exec.Command("go", args...)
 	run.Env = append(os.Environ(), "TRANSPLANT_DIR="+filepath.Join(mod.Dir, s.Dir))
 	output, err := run.Output()

@@ -15,6 +15,7 @@ const (
 	network = "daemon/libnetwork/"
 	ovn     = "github.com/ovn-kubernetes/ovn-kubernetes/go-controller"
 	ovnAt   = "v0.0.0-20260821222112-8871cd9cec9c"
+	metallb = "go.universe.tf/metallb"
 	spotter = "github.com/k8snetworkplumbingwg/whereabouts"
 )
 
@@ -77,6 +78,10 @@ var suites = []*transplant.Suite{
 			"TestAddrOffset":                   arithmetic,
 			"TestAddOffsetAddrOffsetRoundTrip": arithmetic,
 		},
+	},
+	{
+		Name: "Cilium cidrset", Adapter: "cilium/cidrset",
+		Module: "github.com/cilium/cilium", Dir: "pkg/ipam/cidrset", Tests: []string{"cidr_set_test.go"},
 	},
 	{
 		Name: "go-ipam: prefixes, examples, JSON, seeds of the fuzz target", Adapter: "goipam",
@@ -149,6 +154,26 @@ var suites = []*transplant.Suite{
 			"MultiIPAllocator.AllocateRange", "MultiIPAllocator.Release", "MultiIPAllocator.Used", "MultiIPAllocator.Free",
 			"MultiIPAllocator.Total", "MultiIPAllocator.Has",
 		}},
+	},
+	{
+		Name: "MetalLB: allocator", Adapter: "metallb",
+		Module: metallb, Version: "v0.16.2", Dir: "internal/allocator",
+		Tests: []string{"allocator_test.go"}, With: []string{"allocator.go", "allocation.go", "stats.go"},
+		Cut: map[string]string{
+			"Allocator": original, "New": original, "Allocator.assign": original, "Allocator.Unassign": original,
+			"Allocator.getIPFromCIDR": original, "Allocator.checkSharing": original, "Allocator.updatePoolStats": original,
+			"sharingOK": original, "init": "registers their metrics",
+		},
+		Keep: map[string][]string{
+			"internal/config/config.go": {"Proto", "Pools", "Pool", "ServiceAllocation"}, "internal/allocator/stats.go": {"stats", "deleteStatsFor"},
+		},
+		Beside: map[string][]string{
+			"config": {"internal/config/config.go"}, "ipfamily": {"internal/ipfamily/ipfamily.go"},
+			"original": {"internal/allocator/allocator.go", "internal/allocator/allocation.go", "internal/allocator/stats.go"},
+		},
+		Import: map[string]string{
+			metallb + "/internal/config": here + "metallb/config", metallb + "/internal/ipfamily": here + "metallb/ipfamily",
+		},
 	},
 	{
 		Name: "whereabouts: allocate", Adapter: "whereabouts",
