@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
@@ -110,4 +111,39 @@ func ExampleAllocator_Transfer() {
 	// Output:
 	// tenant-b <nil>
 	//  prefixes: transfer 2001:db8::/56 for "tenant-a": not held, held by "tenant-b"
+}
+
+// A router leases each client a prefix, as in DHCPv6 prefix delegation. The owner is the client's DUID and IAID. Renew moves the end
+// of the lease; after the end another client gets the prefix, whether or not Sweep has deleted the record.
+func ExampleAllocator_Renew() {
+	ctx := context.Background()
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{Now: func() time.Time { return now }})
+	if err != nil {
+		panic(err)
+	}
+	net := netip.MustParsePrefix("2001:db8::/40")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: net, Sizes: prefixes.Sizes{Shortest: 48, Longest: 64}}); err != nil {
+		panic(err)
+	}
+	request := prefixes.Request{Pool: net, Owner: "00030001aabbccddeeff/0001", Bits: 56, TTL: time.Hour}
+	lease, err := a.Assign(ctx, request)
+	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
+	now = now.Add(30 * time.Minute)
+	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour)
+	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
+	now = now.Add(2 * time.Hour)
+	_, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour)
+	fmt.Println(errors.Is(err, ipalloc.ErrNotHeld))
+	ended, err := a.Sweep(ctx)
+	fmt.Println(len(ended), ended[0].Prefix, err)
+	request.Owner = "00030001112233445566/0001"
+	lease, err = a.Assign(ctx, request)
+	fmt.Println(lease.Prefix, lease.Owner, err)
+	// Output:
+	// 2001:db8::/56 11:00:00 <nil>
+	// 2001:db8::/56 11:30:00 <nil>
+	// true
+	// 1 2001:db8::/56 <nil>
+	// 2001:db8::/56 00030001112233445566/0001 <nil>
 }

@@ -17,7 +17,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -33,10 +35,15 @@ var (
 	sizes6 = prefixes.Sizes{Shortest: 56, Longest: 64}
 )
 
+// readings is how often the clock of all allocators has been read. It ticks each time.
+var readings atomic.Int64
+
+func clock() time.Time { return time.Unix(1e9, readings.Add(1)) }
+
 // newAllocator returns an allocator that tries often.
 func newAllocator(t *testing.T, s store.Store) *prefixes.Allocator {
 	t.Helper()
-	a, err := prefixes.New(s, prefixes.Options{Attempts: 1000})
+	a, err := prefixes.New(s, prefixes.Options{Attempts: 1000, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +79,22 @@ func assign(pool, owner string, bits int, children prefixes.Sizes) step {
 	}}
 }
 
+// lease assigns a /64 as a lease. With a ttl of 1 it ends before the next call.
+func lease(owner string, ttl time.Duration) step {
+	return step{"lease for " + owner, func(ctx context.Context, a *prefixes.Allocator) error {
+		_, err := a.Assign(ctx, prefixes.Request{Pool: pool6, Owner: owner, Bits: 64, TTL: ttl})
+		return err
+	}}
+}
+
+// renew moves the end of the lease of a client.
+func renew(ttl time.Duration) step {
+	return step{"renew", func(ctx context.Context, a *prefixes.Allocator) error {
+		_, err := a.Renew(ctx, "client", netip.MustParsePrefix("2001:db8:0:2::/64"), ttl)
+		return err
+	}}
+}
+
 // released accepts the error of a release that has been made before.
 func released(err error) error {
 	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrNotFound) {
@@ -100,6 +123,12 @@ func history() []step {
 			return err
 		}},
 		assign("2001:db8::/48", "other", 64, prefixes.Sizes{}),
+		lease("gone", 1), lease("client", time.Hour), renew(0), renew(2 * time.Hour), lease("late", 1),
+		{"sweep", func(ctx context.Context, a *prefixes.Allocator) error { _, err := a.Sweep(ctx); return err }},
+		{"release the lease", func(ctx context.Context, a *prefixes.Allocator) error {
+			_, err := a.ReleaseByOwner(ctx, "client")
+			return err
+		}},
 		{"set sizes", func(ctx context.Context, a *prefixes.Allocator) error {
 			return a.SetSizes(ctx, pool4, prefixes.Sizes{Shortest: 16, Longest: 30})
 		}},
@@ -468,6 +497,14 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 			_, err := a.Occupy(ctx, netip.MustParsePrefix("10.0.255.0/28"), request("e"))
 			return err
 		}},
+		{"first lease", 1, 3, func() error { return lease("client", time.Hour).do(ctx, a) }},
+		{"lease", 1, 3, func() error { return lease("next", time.Hour).do(ctx, a) }},
+		{"renew", 1, 1, func() (err error) {
+			_, err = a.Renew(ctx, "next", netip.MustParsePrefix("2001:db8:0:1::/64"), 1)
+			return err
+		}},
+		{"allocate beside a lease that has ended", 3, 6, func() error { _, err := a.Allocate(ctx, request("f")); return err }},
+		{"sweep", 0, 1, func() error { _, err := a.Sweep(ctx); return err }},
 	} {
 		f.Reset()
 		if err := tt.do(); err != nil {
