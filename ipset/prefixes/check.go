@@ -18,7 +18,7 @@ import (
 type Checked struct {
 	Problems []audit.Problem
 	Pools    int // root pools
-	Holdings int
+	Holdings int // with the leases that have ended, until that is written
 }
 
 // Check verifies all records of this package at one moment: that every record can be read, that each holding

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/internal/test/model"
-	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -233,94 +229,6 @@ func TestLeaseChangesAndSkew(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		break
-	}
-}
-
-// Random calls of two allocators with caches of their own answer as a twin in which leases end the moment that they end: an allocation is
-// the one that would follow a Sweep, on stores of every limit.
-func TestLeasesAgainstTwin(t *testing.T) {
-	for seed := range seeds.Each(t, 40, 400) {
-		rnd, ctx, w := rand.New(rand.NewPCG(seed, 1)), t.Context(), newLeased(t)
-		db := store.Store(w.store)
-		if seed%3 == 0 {
-			db = faults.NewLimited(db, store.Limits{Ops: 16})
-		}
-		as := []*Allocator{w.on(db), w.on(db)}
-		m := model.NewPrefixes()
-		m.AddPool(model.PrefixPool{Prefix: leasePool, Shortest: 24, Longest: 28})
-		ends := map[netip.Prefix]time.Time{}
-		end := func(at netip.Prefix, ttl time.Duration) {
-			if delete(ends, at); ttl > 0 {
-				ends[at] = w.now.Add(ttl)
-			}
-		}
-		for step := range 80 {
-			a, owner := as[rnd.IntN(2)], fmt.Sprint("o", rnd.IntN(6))
-			if rnd.IntN(4) == 0 {
-				w.now = w.now.Add(time.Duration(rnd.IntN(30)) * time.Second)
-			}
-			for at, until := range ends {
-				if !until.After(w.now) {
-					delete(ends, at)
-					delete(m.Held, at)
-				}
-			}
-			ttl := time.Duration(max(0, rnd.IntN(60)-20)) * time.Second
-			held := m.Sorted()
-			call, got, want := "", "", ""
-			said := func(v any, err error) string { return fmt.Sprint(v, err == nil) }
-			switch kind := rnd.IntN(8); {
-			case kind < 4 || len(held) == 0:
-				bits := 25 + rnd.IntN(4)
-				call = fmt.Sprintf("allocate %s /%d for %v", owner, bits, ttl)
-				h, err := a.Allocate(ctx, Request{Pool: leasePool, Owner: owner, Bits: bits, TTL: ttl})
-				got = said(h.Prefix, err)
-				at, why := m.Allocate(bits, model.PrefixHolding{Owner: owner, Pool: leasePool})
-				if want = fmt.Sprint(at, why == ""); why == "" {
-					end(at, ttl)
-				} else if want = fmt.Sprint(netip.Prefix{}, false); !errors.Is(err, ipalloc.ErrFull) {
-					t.Errorf("%v", err)
-				}
-			case kind == 4:
-				at := held[rnd.IntN(len(held))]
-				call, owner = fmt.Sprint("renew ", at, ttl), m.Held[at].Owner
-				h, err := a.Renew(ctx, owner, at, ttl)
-				end(at, ttl)
-				got, want = said(h.Until, err), said(ends[at], nil)
-			case kind == 5:
-				at := held[rnd.IntN(len(held))]
-				call = fmt.Sprint("release ", at)
-				got, want = said("", a.Release(ctx, m.Held[at].Owner, at)), said("", nil)
-				delete(m.Held, at)
-				end(at, 0)
-			case kind == 6:
-				all, err := a.ReleaseByOwner(ctx, owner)
-				call, got = "release by owner "+owner, said(len(all), err)
-				released, _ := m.ReleaseByOwner(owner)
-				for _, at := range released {
-					end(at, 0)
-				}
-				want = said(len(released), nil)
-			default:
-				u, err := a.Utilization(ctx, leasePool)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var free Utilization
-				for _, p := range m.Free(leasePool) {
-					free.Free[p.Bits()]++
-				}
-				call, got, want = "utilization", fmt.Sprint(u.Free), fmt.Sprint(free.Free)
-			}
-			if got != want {
-				t.Fatalf("seed %d, step %d: %s: %s, want %s", seed, step, call, got, want)
-			}
-			state, _, err := a.State(ctx, netip.Prefix{})
-			if err != nil || !slices.EqualFunc(state, m.Sorted(), func(h Holding, at netip.Prefix) bool { return h.Prefix == at && h.Until.Equal(ends[at]) }) {
-				t.Fatalf("seed %d, step %d: after %s: %+v, want %v", seed, step, call, state, m.Sorted())
-			}
-		}
-		sound(t, as[0])
 	}
 }
 

@@ -1,13 +1,16 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Prefixes is the twin of prefixes.Allocator: a list of pools and a map of what is held.
-// Its pools are small.
+// Its pools are small, and a lease is deleted the moment that it ends.
 type Prefixes struct {
+	Now   time.Time // moved by Pass
 	Roots []PrefixPool
 	Held  map[netip.Prefix]PrefixHolding
 }
@@ -25,10 +28,27 @@ type PrefixHolding struct {
 	Pool              netip.Prefix
 	Shortest, Longest int
 	Attributes        string
+	Until             time.Time // the zero time for one that is no lease
 }
 
 // NewPrefixes returns a twin without pools.
-func NewPrefixes() *Prefixes { return &Prefixes{Held: map[netip.Prefix]PrefixHolding{}} }
+func NewPrefixes() *Prefixes {
+	return &Prefixes{Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Held: map[netip.Prefix]PrefixHolding{}}
+}
+
+// End returns when a lease that begins now ends, the zero time for a ttl of 0.
+func (m *Prefixes) End(ttl time.Duration) (until time.Time) {
+	if ttl > 0 {
+		until = m.Now.Add(ttl)
+	}
+	return until
+}
+
+// Pass has time pass.
+func (m *Prefixes) Pass(d time.Duration) {
+	m.Now = m.Now.Add(d)
+	maps.DeleteFunc(m.Held, func(_ netip.Prefix, h PrefixHolding) bool { return !h.Until.IsZero() && !h.Until.After(m.Now) })
+}
 
 // AddPool returns "" or "exists".
 func (m *Prefixes) AddPool(pool PrefixPool) string {
@@ -66,16 +86,18 @@ func (m *Prefixes) used(pool netip.Prefix) bool {
 	return false
 }
 
-// open returns "", "not found" or "out of range".
-func (m *Prefixes) open(pool netip.Prefix, bits int) string {
-	h := m.Held[pool]
-	shortest, longest := h.Shortest, h.Longest
+// open returns "", "not found", "out of range", or "invalid" for a lease that is a pool.
+func (m *Prefixes) open(h PrefixHolding, bits int) string {
+	pool := m.Held[h.Pool]
+	shortest, longest := pool.Shortest, pool.Longest
 	for _, r := range m.Roots {
-		if r.Prefix == pool {
+		if r.Prefix == h.Pool {
 			shortest, longest = r.Shortest, r.Longest
 		}
 	}
 	switch {
+	case h.Longest > 0 && !h.Until.IsZero():
+		return "invalid"
 	case longest == 0:
 		return "not found"
 	case bits < shortest || bits > longest:
@@ -119,7 +141,7 @@ func halves(p netip.Prefix) (lo, hi netip.Prefix) {
 
 // Fits returns the prefix that comes next, or "not found", "out of range" or "full".
 func (m *Prefixes) Fits(pool netip.Prefix, bits int) (at netip.Prefix, why string) {
-	if why := m.open(pool, bits); why != "" {
+	if why := m.open(PrefixHolding{Pool: pool}, bits); why != "" {
 		return at, why
 	}
 	var best netip.Prefix
@@ -134,9 +156,12 @@ func (m *Prefixes) Fits(pool netip.Prefix, bits int) (at netip.Prefix, why strin
 	return netip.PrefixFrom(best.Addr(), bits), ""
 }
 
-// Allocate returns the prefix or what Fits says.
-func (m *Prefixes) Allocate(bits int, h PrefixHolding) (netip.Prefix, string) {
-	at, why := m.Fits(h.Pool, bits)
+// Allocate returns the prefix, or what Fits says, or "invalid".
+func (m *Prefixes) Allocate(bits int, h PrefixHolding) (at netip.Prefix, why string) {
+	if why := m.open(h, bits); why != "" {
+		return at, why
+	}
+	at, why = m.Fits(h.Pool, bits)
 	if why == "" {
 		m.Held[at] = h
 	}
@@ -146,7 +171,7 @@ func (m *Prefixes) Allocate(bits int, h PrefixHolding) (netip.Prefix, string) {
 // Assign returns the lowest prefix of that length that the owner holds from the pool, or
 // allocates one.
 func (m *Prefixes) Assign(bits int, h PrefixHolding) (netip.Prefix, string) {
-	if why := m.open(h.Pool, bits); why != "" {
+	if why := m.open(h, bits); why != "" {
 		return netip.Prefix{}, why
 	}
 	for _, at := range m.Sorted() {
@@ -171,13 +196,13 @@ func (m *Prefixes) Sorted() (all []netip.Prefix) {
 	return all
 }
 
-// Occupy returns "", "out of range", "not found" or "occupied", and with
+// Occupy returns "", "out of range", "invalid", "not found" or "occupied", and with
 // that the holding in the way.
 func (m *Prefixes) Occupy(at netip.Prefix, h PrefixHolding) (why string, inTheWay netip.Prefix) {
 	if at.Bits() < h.Pool.Bits() || !h.Pool.Contains(at.Addr()) {
 		return "out of range", inTheWay
 	}
-	if why := m.open(h.Pool, at.Bits()); why != "" {
+	if why := m.open(h, at.Bits()); why != "" {
 		return why, inTheWay
 	}
 	if got, ok := m.Held[at]; ok && got.Owner == h.Owner && got.Pool == h.Pool {
@@ -227,6 +252,36 @@ func (m *Prefixes) Change(at netip.Prefix, owner, to, attributes string) string 
 		return "not held"
 	}
 	h.Owner, h.Attributes = to, attributes
+	m.Held[at] = h
+	return ""
+}
+
+// Renew moves the end of a holding, or returns "not held", or "invalid" for a lease that would be a pool.
+func (m *Prefixes) Renew(at netip.Prefix, owner string, ttl time.Duration) string {
+	h := m.Held[at]
+	switch {
+	case h.Owner != owner:
+		return "not held"
+	case h.Longest > 0 && ttl > 0:
+		return "invalid"
+	}
+	h.Until = m.End(ttl)
+	m.Held[at] = h
+	return ""
+}
+
+// SetChildren gives a holding other children, or returns "not held", "invalid" for a lease, or "in use" where none are left.
+func (m *Prefixes) SetChildren(at netip.Prefix, owner string, shortest, longest int) string {
+	h := m.Held[at]
+	switch {
+	case h.Owner != owner:
+		return "not held"
+	case longest > 0 && (!h.Until.IsZero() || at == h.Pool):
+		return "invalid"
+	case longest == 0 && h.Longest > 0 && m.used(at):
+		return "in use"
+	}
+	h.Shortest, h.Longest = shortest, longest
 	m.Held[at] = h
 	return ""
 }
