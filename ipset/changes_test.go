@@ -233,7 +233,7 @@ func TestChangesFail(t *testing.T) {
 		want       error
 	}{
 		{"a4\n\x00\x00\x01", "\x01", ipalloc.ErrVersion}, {"a4\n\x00\x00\x01", "?", ipalloc.ErrVersion}, {"a5", "?", ipalloc.ErrCorrupt},
-		{"b4\n\x00\x00\x00\x1d", "\x01", ipalloc.ErrCorrupt}, {"b4\n\x00\x00\x00\x1d", "?", ipalloc.ErrVersion}, {"b4", "?", ipalloc.ErrCorrupt},
+		{"b4\n\x00\x00\x00\x1d", "\x02", ipalloc.ErrCorrupt}, {"b4\n\x00\x00\x00\x1d", "?", ipalloc.ErrVersion}, {"b4", "?", ipalloc.ErrCorrupt},
 		{"cp", "\x01", ipalloc.ErrVersion}, {"cp", "?", ipalloc.ErrVersion},
 	} {
 		before, key := revision(t, f), bad.key

@@ -47,24 +47,30 @@ func (a Allocation) Holders() iter.Seq[Allocation] {
 			yield(a)
 			return
 		}
-		for r := (wire.Reader{S: rest}); r.S != ""; {
-			if !a.hold(&r) || !yield(a) {
+		for c := wire.Read(rest); c.S != ""; {
+			if !a.hold(c) || !yield(a) {
 				return
 			}
 		}
 	}
 }
 
-// hold makes the allocation that of the next holder that r has.
-func (a *Allocation) hold(r *wire.Reader) bool {
-	var h wire.Holder
-	h.Read(r, r.Uvarint())
-	if r.Err != nil || !h.Active.Valid() || !h.Alternate.Valid() {
-		return false
+// hold makes the allocation that of the next holder that c has.
+func (a *Allocation) hold(c *wire.Coder) bool {
+	var (
+		until    int64
+		since    uint32
+		borrowed bool
+		indexed  uint64
+	)
+	a.Host, a.Handle, a.Attributes, a.Alternate, a.Seq = Owner{}, "", Attributes{}, Attributes{}, 0
+	h := wire.Holder{
+		Kind: (*uint8)(&a.Host.Kind), Host: &a.Host.Name, Handle: &a.Handle, Active: (*wire.Attributes)(&a.Attributes), Alternate: (*wire.Attributes)(&a.Alternate),
+		Seq: &a.Seq, Until: &until, Borrowed: &borrowed, Indexed: &indexed, Since: &since,
 	}
-	a.Host, a.Handle, a.Attributes, a.Alternate = Owner{OwnerKind(h.Kind), h.Host}, h.Handle, Attributes(h.Active), Attributes(h.Alternate)
-	a.Seq, a.Since, a.Until = h.Seq, wire.UnstampSeconds(h.Since), wire.Unstamp(h.Until)
-	return true
+	h.CodeFurther(c)
+	a.Since, a.Until = wire.UnstampSeconds(since), wire.Unstamp(until)
+	return c.Err == nil && h.Active.Valid() && h.Alternate.Valid()
 }
 
 func init() {

@@ -234,10 +234,10 @@ func checkShared(code string) error {
 	if err := (Share{most, key}).Check(); err != nil || most == 0 {
 		return errors.Join(errors.New("not a share"), err)
 	}
-	handles, last, r := map[string]bool{}, uint64(0), wire.Reader{S: rest}
-	for r.S != "" {
+	handles, last, c := map[string]bool{}, uint64(0), wire.Read(rest)
+	for c.S != "" {
 		var h Allocation
-		if !h.hold(&r) || h.Handle == "" || handles[h.Handle] || h.Seq <= last || len(handles) == most {
+		if !h.hold(c) || h.Handle == "" || handles[h.Handle] || h.Seq <= last || len(handles) == most {
 			return errors.New("not a holder")
 		}
 		handles[h.Handle], last = true, h.Seq

@@ -1,7 +1,6 @@
 package block
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -47,95 +46,88 @@ type Address struct {
 // The coded address, version 2. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
 //	2                 version
-//	flags             what follows: those of [wire.Holder], addrCooling and addrShared
+//	flags             what follows: those of [wire.Holder], AddrCooling and AddrShared
 //	prefix length     of the block, one byte
 //	first holder      see [wire.Holder]
-//	most              with addrShared: how many holders there may be
-//	key               string, with addrShared: what the holders have in common
-//	further holders   with addrShared: each as flags and what [wire.Holder] says
+//	most              with AddrShared: how many holders there may be
+//	key               string, with AddrShared: what the holders have in common
+//	further holders   with AddrShared: each as flags and what [wire.Holder] says
 //
 // The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
-const (
-	addressVersion = 2
-
-	addrCooling = 1 << 0
-	addrShared  = 1 << 8
-
-	addressFlags = wire.HolderFlags | addrCooling | addrShared
-)
+const addressVersion = 2
 
 // ToSecond returns a time of a block as an allocation has it that is held since then.
 func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at)) }
 
-// coded returns the holder in the form that records have.
-func (h *Holder) coded() wire.Holder {
+// parts points to those that records have.
+func (h *Holder) parts() wire.Holder {
 	return wire.Holder{
-		Kind: byte(h.Host.Kind), Host: h.Host.Name, Handle: h.Handle, Active: wire.Attributes(h.Active), Alternate: wire.Attributes(h.Alternate),
-		Seq: h.Seq, Until: h.Until, Borrowed: h.Borrowed, Indexed: h.Indexed, Since: h.Since,
+		Kind: (*uint8)(&h.Host.Kind), Host: &h.Host.Name, Handle: &h.Handle, Active: (*wire.Attributes)(&h.Active), Alternate: (*wire.Attributes)(&h.Alternate),
+		Seq: &h.Seq, Until: &h.Until, Borrowed: &h.Borrowed, Indexed: &h.Indexed, Since: &h.Since,
 	}
 }
 
-// read reads what the flags announce. The strings are parts of that of the reader.
-func (h *Holder) read(r *wire.Reader, flags uint64) {
-	var c wire.Holder
-	c.Read(r, flags)
-	*h = Holder{
-		Identity: Identity{
-			Host: alloc.Owner{Kind: alloc.OwnerKind(c.Kind), Name: c.Host}, Handle: c.Handle,
-			Active: alloc.Attributes(c.Active), Alternate: alloc.Attributes(c.Alternate), Indexed: c.Indexed,
-		},
-		Seq: c.Seq, Since: c.Since, Until: c.Until, Borrowed: c.Borrowed,
-	}
+// valid refuses a holder that was read and that no claim can have.
+func (h *Holder) valid(c *wire.Coder) {
 	switch {
-	case r.Err != nil:
+	case c.Writes || c.Err != nil:
 	case h.Host.Kind != alloc.Nobody && h.Host.Check() != nil:
-		r.Fail("host")
+		c.Fail("host")
 	case len(h.Handle) > cause.MaxName || strings.IndexByte(h.Handle, 0) >= 0:
-		r.Fail("handle")
-	case !c.Active.Valid() || !c.Alternate.Valid():
-		r.Fail("attributes")
+		c.Fail("handle")
+	case !wire.Attributes(h.Active).Valid() || !wire.Attributes(h.Alternate).Valid():
+		c.Fail("attributes")
 	case h.Indexed != 0 && !mayIndex(h.Active, h.Indexed):
-		r.Fail("index")
+		c.Fail("index")
+	}
+}
+
+// code codes the record and the prefix length of its block.
+func (a *Address) code(c *wire.Coder, length *int) {
+	parts, flags := a.parts(), uint64(0)
+	if c.Writes {
+		flags = parts.Flags()
+		if a.Cooling {
+			flags |= wire.AddrCooling
+		}
+		if a.shared != "" {
+			flags |= wire.AddrShared
+		}
+	}
+	c.Version(addressVersion)
+	wire.Uint(c, &flags)
+	wire.Byte(c, length)
+	parts.Code(c, flags)
+	a.valid(c)
+	if flags&wire.AddrShared != 0 {
+		wire.Rest(c, &a.shared)
+	}
+	if c.Writes || c.Err != nil {
+		return
+	}
+	a.Cooling = flags&wire.AddrCooling != 0
+	switch {
+	case c.S != "":
+		c.Fail("bytes after the address")
+	case a.Cooling && (a.Until == 0 || a.shared != ""):
+		c.Fail("cooling address")
+	case flags&wire.AddrShared != 0:
+		c.Err = a.checkShared()
 	}
 }
 
 // Append appends the coded address of a block of the given prefix length to dst.
 func (a *Address) Append(dst []byte, length int) []byte {
-	h := a.coded()
-	flags := h.Flags()
-	if a.Cooling {
-		flags |= addrCooling
-	}
-	if a.shared != "" {
-		flags |= addrShared
-	}
-	dst = append(binary.AppendUvarint(append(dst, addressVersion), flags), byte(length))
-	return append(h.Append(dst), a.shared...)
+	c := wire.Write(dst)
+	a.code(c, &length)
+	return c.B
 }
 
 // DecodeAddress reads an address record and the prefix length of its block. The strings are parts of s.
 func DecodeAddress(s string) (a Address, length int, err error) {
-	r := wire.Reader{S: s}
-	r.Version(addressVersion)
-	flags := r.Uvarint()
-	if flags&^addressFlags != 0 {
-		r.Fail("flags")
-	}
-	length = int(r.Byte())
-	a.read(&r, flags)
-	a.Cooling = flags&addrCooling != 0
-	switch {
-	case r.Err != nil:
-	case a.Cooling && (a.Until == 0 || flags&addrShared != 0):
-		r.Fail("cooling address")
-	case flags&addrShared != 0:
-		a.shared = r.S
-		a.checkShared(&r)
-	case r.S != "":
-		r.Fail("bytes after the address")
-	}
-	if r.Err != nil {
-		return Address{}, 0, fmt.Errorf("%w: address record", r.Err)
+	c := wire.Read(s)
+	if a.code(c, &length); c.Err != nil {
+		return Address{}, 0, fmt.Errorf("%w: address record", c.Err)
 	}
 	return a, length, nil
 }

@@ -35,8 +35,8 @@ func (b *Block) Check() error {
 				absent++
 			case a.Seq == 0 || a.lastSeq() > b.seq:
 				return bad("ordinal %d has sequence number %d to %d, the block %d", x, a.Seq, a.lastSeq(), b.seq)
-			case a.checkHolders() != nil:
-				return bad("ordinal %d: %v", x, a.checkHolders())
+			case a.shared != "" && a.checkShared() != nil:
+				return bad("ordinal %d: %v", x, a.checkShared())
 			case a.Cooling != (p.cooling&bit != 0):
 				return bad("ordinal %d: its address says cooling is %v", x, a.Cooling)
 			}

@@ -2,7 +2,6 @@ package block
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -14,12 +13,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
-// The coded block, version 1: everything but its addresses, which have records of their own. Its prefix is in its key.
+// The coded block, version 2: everything but its addresses, which have records of their own. Its prefix is in its key.
 // Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
-//	1                      version
-//	flags                  what follows, see below
-//	owner                  string, with flagHost or flagVirtual
+//	2                      version
+//	flags                  the kind of the owner, and what follows, see below
+//	owner                  string, for one with a kind
 //	head, tail             with flagReserved
 //	claimed                signed, nanoseconds since 1970
 //	since - claimed        signed
@@ -27,133 +26,163 @@ import (
 //	lease - claimed        signed, with flagLeases: no lease ends before
 //	leases                 with flagLeases: how many there are
 //	former owners          string, with flagFormer: their codes, each ended by NUL
+//	queue                  the number of spans of free ordinals, and the spans as codeSpan says
+//	cooling                with flagCooling: the number of cooling ordinals, and each
 //	first - claimed        signed, with flagCooling: when the first cooling ordinal is free
-//	last - claimed         signed, with flagCooling: when the last one is
-//	queue                  see below
+//	last - claimed         signed, for several cooling ordinals: when the last one is
 //
-// An ordinal that is neither reserved nor in the queue nor cooling is held. With flagPacked the queue is the number of free
-// ordinals, with flagCooling that of cooling ones, and all of them in order, each in as many bits as the highest ordinal
-// takes: at most 48 bytes for 64 addresses. Otherwise it is the number of spans of free ordinals and, for each, its start
-// (signed, from the end of the span before) and its length - 1; with flagCooling the number of cooling ordinals and each.
+// An ordinal that is neither reserved nor in the queue nor cooling is held.
 const (
-	blockVersion = 1
+	blockVersion = 2
 
-	flagHost     = 1 << 0
-	flagVirtual  = 1 << 1
+	flagKind     = 3
 	flagReserved = 1 << 2
 	flagLeases   = 1 << 3
 	flagFormer   = 1 << 4
 	flagCooling  = 1 << 5
-	flagPacked   = 1 << 6
-	flagsKnown   = 1<<7 - 1
 )
+
+// flags returns those of the block.
+func (b *Block) flags() byte {
+	flags := byte(b.owner.Kind)
+	if b.head|b.tail != 0 {
+		flags |= flagReserved
+	}
+	if b.lease != 0 {
+		flags |= flagLeases
+	}
+	if b.former != "" {
+		flags |= flagFormer
+	}
+	if len(b.cool) > 0 {
+		flags |= flagCooling
+	}
+	return flags
+}
+
+// code codes the block, into one that has been reset.
+func (b *Block) code(c *wire.Coder) {
+	c.Version(blockVersion)
+	flags := b.flags()
+	if wire.Byte(c, &flags); !c.Writes {
+		b.owner.Kind = alloc.OwnerKind(flags & flagKind)
+	}
+	if b.owner.Kind != alloc.Nobody {
+		wire.String(c, &b.owner.Name)
+	}
+	if flags&flagReserved != 0 {
+		wire.Uint(c, &b.head)
+		wire.Uint(c, &b.tail)
+	}
+	wire.Int(c, &b.claimed)
+	b.codeTime(c, &b.since)
+	wire.Uint(c, &b.seq)
+	if flags&flagLeases != 0 {
+		b.codeTime(c, &b.lease)
+		wire.Uint(c, &b.leases)
+	}
+	if flags&flagFormer != 0 {
+		wire.String(c, &b.former)
+	}
+	b.codeQueue(c)
+	if flags&flagCooling != 0 {
+		b.codeCooling(c)
+	}
+	switch {
+	case c.Writes || c.Err != nil:
+	case b.flags() != flags:
+		c.Fail("flags")
+	case b.owner.Kind != alloc.Nobody && b.owner.Check() != nil:
+		c.Fail("owner")
+	case b.head > b.last || b.tail > b.last-b.head:
+		c.Fail("reserved ends")
+	}
+}
+
+// codeTime codes a time as its distance from when the owner got the block.
+func (b *Block) codeTime(c *wire.Coder, at *int64) {
+	d := *at - b.claimed
+	if wire.Int(c, &d); !c.Writes {
+		*at = b.claimed + d
+	}
+}
+
+func (b *Block) codeQueue(c *wire.Coder) {
+	spans := b.free.spans[b.free.head:]
+	n := len(spans)
+	if c.Count(&n); !c.Writes {
+		spans = slices.Grow(spans, n)[:n]
+		b.free.spans = spans
+	}
+	from, shift := uint64(0), bits.LeadingZeros64(b.last)
+	for i := range spans {
+		s := &spans[i]
+		if c.Writes {
+			d := int64((s.Lo-from)<<shift) >> shift
+			codeSpan(c, uint64(d<<1^d>>63), s.Hi-s.Lo)
+		} else {
+			gap, more := codeSpan(c, 0, 0)
+			s.Lo = (from + (gap>>1 ^ -(gap & 1))) & b.last
+			if s.Hi = s.Lo + more; gap > b.last || s.Hi < s.Lo || s.Hi > b.last || i > 0 && spans[i-1].adjoins(s.Lo) {
+				c.Fail("queue")
+			}
+		}
+		from = s.Hi + 1
+	}
+}
+
+// codeSpan codes a span that begins as far from the end of the one before, modulo the size of the block and zig-zag coded, as its first byte
+// says in six bits: of a block of 64 that is all. The two lowest bits of the byte announce the rest of the distance and the length less 1.
+func codeSpan(c *wire.Coder, gap, more uint64) (uint64, uint64) {
+	const long, far = 1, 2
+	low, rest := gap&63<<2, gap>>6
+	if rest != 0 {
+		low |= far
+	}
+	if more != 0 {
+		low |= long
+	}
+	head := byte(low)
+	if wire.Byte(c, &head); head&far != 0 {
+		if wire.Uint(c, &rest); rest == 0 || rest>>58 != 0 {
+			c.Fail("queue")
+		}
+	}
+	if head&long != 0 {
+		if wire.Uint(c, &more); more == 0 {
+			c.Fail("queue")
+		}
+	}
+	return rest<<6 | uint64(head>>2), more
+}
+
+func (b *Block) codeCooling(c *wire.Coder) {
+	n := len(b.cool)
+	if c.Count(&n); !c.Writes {
+		b.cool = slices.Grow(b.cool, n)[:n]
+		clear(b.cool)
+	}
+	for i := range b.cool {
+		wire.Uint(c, &b.cool[i].x)
+	}
+	if n == 0 {
+		return
+	}
+	first, last := &b.cool[0].until, &b.cool[n-1].until
+	b.codeTime(c, first)
+	if n > 1 {
+		b.codeTime(c, last)
+	}
+	if !c.Writes && (*first <= 0 || *last < *first) {
+		c.Fail("cooling times")
+	}
+}
 
 // Append appends the coded block to dst.
 func (b *Block) Append(dst []byte) []byte {
-	flags := byte(0)
-	free, packed := b.packs()
-	for i, set := range [...]bool{b.owner.Kind == alloc.Host, b.owner.Kind == alloc.Virtual, b.head|b.tail != 0, b.lease != 0, b.former != "", len(b.cool) > 0, packed} {
-		if set {
-			flags |= 1 << i
-		}
-	}
-	dst = append(dst, blockVersion, flags)
-	if b.owner.Kind != alloc.Nobody {
-		dst = wire.AppendString(dst, b.owner.Name)
-	}
-	if flags&flagReserved != 0 {
-		dst = binary.AppendUvarint(dst, b.head)
-		dst = binary.AppendUvarint(dst, b.tail)
-	}
-	dst = binary.AppendVarint(dst, b.claimed)
-	dst = binary.AppendVarint(dst, b.since-b.claimed)
-	dst = binary.AppendUvarint(dst, b.seq)
-	if flags&flagLeases != 0 {
-		dst = binary.AppendVarint(dst, b.lease-b.claimed)
-		dst = binary.AppendUvarint(dst, b.leases)
-	}
-	if flags&flagFormer != 0 {
-		dst = wire.AppendString(dst, b.former)
-	}
-	if flags&flagCooling != 0 {
-		dst = binary.AppendVarint(dst, b.cool[0].until-b.claimed)
-		dst = binary.AppendVarint(dst, b.cool[len(b.cool)-1].until-b.claimed)
-	}
-	if packed {
-		return b.appendPacked(dst, free)
-	}
-	return b.appendSpans(dst)
-}
-
-// packs returns the number of free ordinals, and whether the queue takes less space as a list of ordinals than as spans. A
-// span takes two numbers.
-func (b *Block) packs() (free uint64, packed bool) {
-	if b.last >= dirMax {
-		return 0, false
-	}
-	spans := b.free.spans[b.free.head:]
-	for _, s := range spans {
-		free += s.Hi - s.Lo + 1
-	}
-	width, bytes := uint64(bits.Len64(b.last)), uint64(1)
-	if b.last > 63 {
-		bytes = 2
-	}
-	return free, (free+uint64(len(b.cool)))*width < 8*bytes*uint64(2*len(spans)+len(b.cool))
-}
-
-// packer writes numbers of a few bits each, the lowest bits first.
-type packer struct {
-	dst   []byte
-	acc   uint64
-	have  uint
-	width uint
-}
-
-func (p *packer) add(x uint64) {
-	p.acc |= x << p.have
-	for p.have += p.width; p.have >= 8; p.have -= 8 {
-		p.dst = append(p.dst, byte(p.acc))
-		p.acc >>= 8
-	}
-}
-
-func (b *Block) appendPacked(dst []byte, free uint64) []byte {
-	dst = binary.AppendUvarint(dst, free)
-	if len(b.cool) > 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
-	}
-	p := packer{dst: dst, width: uint(bits.Len64(b.last))}
-	for _, s := range b.free.spans[b.free.head:] {
-		for x := s.Lo; x <= s.Hi; x++ {
-			p.add(x)
-		}
-	}
-	for _, c := range b.cool {
-		p.add(c.x)
-	}
-	if p.have > 0 {
-		p.dst = append(p.dst, byte(p.acc))
-	}
-	return p.dst
-}
-
-func (b *Block) appendSpans(dst []byte) []byte {
-	spans := b.free.spans[b.free.head:]
-	dst = binary.AppendUvarint(dst, uint64(len(spans)))
-	next := uint64(0)
-	for _, s := range spans {
-		dst = binary.AppendVarint(dst, int64(s.Lo-next))
-		dst = binary.AppendUvarint(dst, s.Hi-s.Lo)
-		next = s.Hi + 1
-	}
-	if len(b.cool) > 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(b.cool)))
-		for _, c := range b.cool {
-			dst = binary.AppendUvarint(dst, c.x)
-		}
-	}
-	return dst
+	c := wire.Write(dst)
+	b.code(c)
+	return c.B
 }
 
 // Decode reads what [Block.Append] writes for the block of a prefix. None of its addresses is loaded.
@@ -169,164 +198,34 @@ func Decode(p netip.Prefix, s string) (*Block, error) {
 
 // Decode is the function Decode into a block whose memory is used again. After an error the block is of no use but for that.
 func (b *Block) Decode(p netip.Prefix, s string) error {
-	r := wire.Reader{S: s}
-	r.Version(blockVersion)
-	flags := r.Byte()
-	if flags&^flagsKnown != 0 || flags&flagHost != 0 && flags&flagVirtual != 0 {
-		r.Fail("flags")
+	if err := b.reset(p, 0, 0); err != nil {
+		return fmt.Errorf("%w: %w", ipalloc.ErrCorrupt, err)
 	}
-	var owner alloc.Owner
-	if flags&(flagHost|flagVirtual) != 0 {
-		if owner.Kind = alloc.Host; flags&flagVirtual != 0 {
-			owner.Kind = alloc.Virtual
-		}
-		owner.Name = r.Bytes(r.Uvarint())
-		if r.Err == nil && owner.Check() != nil {
-			r.Fail("owner")
-		}
+	c := wire.Read(s)
+	if b.code(c); c.Err == nil {
+		b.fill(c)
 	}
-	head, tail := uint64(0), uint64(0)
-	if flags&flagReserved != 0 {
-		if head, tail = r.Uvarint(), r.Uvarint(); head|tail == 0 {
-			r.Fail("reserved ends")
-		}
+	if c.Err == nil && (b.leases > b.used*alloc.MaxHolders || !b.formerly()) {
+		c.Fail("leases or former owners")
 	}
-	if b.reset(p, head, tail) != nil {
-		r.Fail("reserved ends")
-	}
-	if r.Err != nil {
-		return fmt.Errorf("%w: block header", r.Err)
-	}
-	b.owner = owner
-	b.claimed = r.Varint()
-	b.since = b.claimed + r.Varint()
-	b.seq = r.Uvarint()
-	if flags&flagLeases != 0 {
-		b.lease, b.leases = b.claimed+r.Varint(), r.Uvarint()
-		if b.lease == 0 {
-			r.Fail("lease")
-		}
-	}
-	if flags&flagFormer != 0 {
-		b.former = r.Bytes(r.Uvarint())
-	}
-	if b.decodeQueue(&r, flags); r.Err == nil {
-		b.fill(&r)
-	}
-	switch {
-	case r.Err != nil:
-		return r.Err
-	case r.S != "":
-		return fmt.Errorf("%w: block is followed by %d bytes", ipalloc.ErrCorrupt, len(r.S))
-	case b.leases > b.used*alloc.MaxHolders || !b.formerly():
-		return fmt.Errorf("%w: leases or former owners of a block", ipalloc.ErrCorrupt)
-	}
-	return nil
-}
-
-// decodeQueue reads the free and the cooling ordinals.
-func (b *Block) decodeQueue(r *wire.Reader, flags byte) {
-	first, last := int64(0), int64(0)
-	if flags&flagCooling != 0 {
-		first = b.claimed + r.Varint()
-		last = b.claimed + r.Varint()
-		if first <= 0 || last <= 0 {
-			r.Fail("cooling times")
-		}
-	}
-	if flags&flagPacked != 0 {
-		b.decodePacked(r, flags)
-	} else {
-		b.decodeSpans(r, flags)
-	}
-	if len(b.cool) > 0 {
-		b.cool[0].until = first
-		if b.cool[len(b.cool)-1].until = last; last < first || len(b.cool) == 1 && first != last {
-			r.Fail("cooling times")
-		}
-	}
-	if _, packed := b.packs(); r.Err == nil && (packed != (flags&flagPacked != 0) || (len(b.cool) > 0) != (flags&flagCooling != 0)) {
-		r.Fail("form of the queue")
-	}
-}
-
-func (b *Block) decodePacked(r *wire.Reader, flags byte) {
-	free, cool := r.Uvarint(), uint64(0)
-	if flags&flagCooling != 0 {
-		cool = r.Uvarint()
-	}
-	if width := uint64(bits.Len64(b.last)); r.Err != nil || free > b.last+1 || cool > b.last+1 || b.last >= dirMax {
-		r.Fail("queue")
-	} else {
-		data := r.Bytes(((free+cool)*width + 7) / 8)
-		if r.Err != nil {
-			return
-		}
-		at := uint64(0)
-		next := func() (x uint64) {
-			for i := range width {
-				x |= uint64(data[at>>3]>>(at&7)&1) << i
-				at++
-			}
-			return x
-		}
-		for range free {
-			b.free.push(next())
-		}
-		for range cool {
-			b.cool = append(b.cool, cooling{x: next()})
-		}
-		if at&7 != 0 && data[at>>3]>>(at&7) != 0 {
-			r.Fail("padding")
-		}
-	}
-}
-
-func (b *Block) decodeSpans(r *wire.Reader, flags byte) {
-	n := r.Uvarint()
-	if n > uint64(len(r.S)) {
-		r.Fail("queue")
-		return
-	}
-	b.free.spans = slices.Grow(b.free.spans, int(n))
-	next := uint64(0)
-	for i := uint64(0); i < n && r.Err == nil; i++ {
-		lo := next + uint64(r.Varint())
-		hi := lo + r.Uvarint()
-		if hi < lo || hi > b.last || i > 0 && b.free.spans[i-1].adjoins(lo) {
-			r.Fail("queue")
-		}
-		b.free.spans = append(b.free.spans, Span{lo, hi})
-		next = hi + 1
-	}
-	if flags&flagCooling == 0 {
-		return
-	}
-	n = r.Uvarint()
-	if n > uint64(len(r.S)) {
-		r.Fail("cooling ordinals")
-		return
-	}
-	for ; n > 0 && r.Err == nil; n-- {
-		b.cool = append(b.cool, cooling{x: r.Uvarint()})
-	}
+	return c.End()
 }
 
 // fill finds the held ordinals: those between the free and the cooling ones.
-func (b *Block) fill(r *wire.Reader) {
+func (b *Block) fill(c *wire.Coder) {
 	if b.last < 64 {
-		b.fillWord(r)
+		b.fillWord(c)
 		return
 	}
 	spans := slices.Clone(b.free.spans)
-	for _, c := range b.cool {
-		spans = append(spans, Span{c.x, c.x})
+	for _, y := range b.cool {
+		spans = append(spans, Span{y.x, y.x})
 	}
 	slices.SortFunc(spans, func(x, y Span) int { return cmp.Compare(x.Lo, y.Lo) })
 	next, end := b.head, false
 	hold := func(lo, hi uint64) {
 		if hi-lo >= maxHeld-b.used {
-			r.Fail("too many held ordinals")
+			c.Fail("too many held ordinals")
 			return
 		}
 		b.used += hi - lo + 1
@@ -341,13 +240,13 @@ func (b *Block) fill(r *wire.Reader) {
 	}
 	for _, s := range spans {
 		if end || s.Lo < next || s.Hi > b.last-b.tail {
-			r.Fail("ordinal in two states")
+			c.Fail("ordinal in two states")
 			return
 		}
 		if s.Lo > next {
 			hold(next, s.Lo-1)
 		}
-		if r.Err != nil {
+		if c.Err != nil {
 			return
 		}
 		next, end = s.Hi+1, s.Hi == b.last-b.tail
@@ -355,32 +254,32 @@ func (b *Block) fill(r *wire.Reader) {
 	if !end {
 		hold(next, b.last-b.tail)
 	}
-	for _, c := range b.cool {
-		b.page(c.x, true).cooling |= 1 << (c.x & 63)
+	for _, y := range b.cool {
+		b.page(y.x, true).cooling |= 1 << (y.x & 63)
 	}
 	b.absent = b.used + uint64(len(b.cool))
 }
 
 // fillWord is fill for a block of up to 64 addresses.
-func (b *Block) fillWord(r *wire.Reader) {
+func (b *Block) fillWord(c *wire.Coder) {
 	all := ^uint64(0) >> (63 - (b.last - b.tail - b.head)) << b.head
 	left, cool := all, uint64(0)
 	take := func(mask uint64) {
 		if left&mask != mask {
-			r.Fail("ordinal in two states")
+			c.Fail("ordinal in two states")
 		}
 		left &^= mask
 	}
 	for _, s := range b.free.spans {
 		take(^uint64(0) >> (63 - (s.Hi - s.Lo)) << s.Lo)
 	}
-	for _, c := range b.cool {
-		if c.x > b.last {
-			r.Fail("ordinal")
+	for _, y := range b.cool {
+		if y.x > b.last {
+			c.Fail("ordinal")
 			return
 		}
-		take(1 << c.x)
-		cool |= 1 << c.x
+		take(1 << y.x)
+		cool |= 1 << y.x
 	}
 	if left|cool != 0 {
 		p := b.page(0, true)

@@ -113,28 +113,29 @@ func TestBlockDecodeRefusesDamage(t *testing.T) {
 	}
 }
 
-// The queue has one form: as spans or packed, whichever is shorter, and without times if nothing cools.
+// The queue has one form: no part of a span is announced that is zero, no distance is larger than the block, no span goes on where the one
+// before ends, and nothing is said of cooling ordinals if there are none.
 func TestBlockDecodeRefusesAnotherFormOfTheQueue(t *testing.T) {
-	for _, free := range [][]Span{{{0, 7}}, {{3, 3}, {1, 1}, {6, 6}, {4, 4}}} {
-		b := mustBlock(t, "10.0.0.0/29", Options{Claimed: t0})
-		b.free.spans = free
-		n, packs := b.packs()
-		form, other := string(b.appendSpans(nil)), string(b.appendPacked(nil, n))
-		idle := "\x00\x00" + form + "\x00"
-		if packs {
-			form, other = other, form
-			idle = "\x00\x00" + form[:1] + "\x00" + form[1:]
-		}
-		data := string(b.Append(nil))
-		head := strings.TrimSuffix(data, form)
-		if _, err := Decode(b.prefix, data); err != nil || packs != (len(free) > 1) || head == data {
-			t.Fatalf("%v: %x, %v", free, data, err)
-		}
-		for flag, queue := range map[byte]string{flagPacked: other, flagCooling: idle} {
-			bad := head[:1] + string(rune(data[1]^flag)) + head[2:] + queue
-			if _, err := Decode(b.prefix, bad); !errors.Is(err, ipalloc.ErrCorrupt) || !strings.Contains(err.Error(), "form of the queue") {
-				t.Errorf("%v, flag %x: %v", free, flag, err)
-			}
+	b := mustBlock(t, "10.0.0.0/29", Options{Claimed: t0})
+	b.free.spans = []Span{{3, 3}, {1, 2}, {6, 6}}
+	data, form := string(b.Append(nil)), "\x03\x18\x15\x01\x18"
+	head := strings.TrimSuffix(data, form)
+	if _, err := Decode(b.prefix, data); err != nil || head == data {
+		t.Fatalf("%x, %v", data, err)
+	}
+	for what, bad := range map[string]string{
+		"a length of 1":                  head + "\x03\x19\x00\x15\x01\x18",
+		"the rest of a distance, 0":      head + "\x03\x1a\x00\x15\x01\x18",
+		"a distance from the other side": head + "\x03\x24\x15\x01\x18",
+		"a distance beyond the block":    head + "\x03\x1a\x01\x15\x01\x18",
+		"a distance of 70 bits":          head + "\x03\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x15\x01\x18",
+		"a span beyond the block":        head + "\x03\x19\x07\x15\x01\x18",
+		"two spans for one":              head + "\x04\x18\x14\x00\x18",
+		"nothing that cools":             head[:1] + string(rune(data[1]|flagCooling)) + head[2:] + form + "\x00",
+		"more spans than bytes":          head + "\x05\x18\x15\x01\x18",
+	} {
+		if _, err := Decode(b.prefix, bad); !errors.Is(err, ipalloc.ErrCorrupt) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package block
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 
@@ -103,7 +102,9 @@ func (a *Address) firstEnd() (first Holder, ok bool) {
 // allow makes the address one that others may join.
 func (a *Address) allow(s alloc.Share) {
 	if s != (alloc.Share{}) {
-		a.shared = string(wire.AppendString(binary.AppendUvarint(nil, uint64(s.Max)), s.Key))
+		c := wire.Write(nil)
+		wire.CodeShare(c, &s.Max, &s.Key)
+		a.shared = string(c.B)
 	}
 }
 
@@ -152,17 +153,25 @@ func (a *Address) rewrite(to func(Holder) (Holder, bool)) {
 	a.shared = string(dst)
 }
 
+// codeFurther codes a holder after the first.
+func (h *Holder) codeFurther(c *wire.Coder) {
+	parts := h.parts()
+	parts.CodeFurther(c)
+	h.valid(c)
+}
+
 func appendHolder(dst []byte, h Holder) []byte {
-	c := h.coded()
-	return c.Append(binary.AppendUvarint(dst, c.Flags()))
+	c := wire.Write(dst)
+	h.codeFurther(c)
+	return c.B
 }
 
 // holdersIn yields coded holders.
 func holdersIn(s string) iter.Seq[Holder] {
 	return func(yield func(Holder) bool) {
-		for r := (wire.Reader{S: s}); r.S != ""; {
+		for c := wire.Read(s); c.S != ""; {
 			var h Holder
-			if h.read(&r, r.Uvarint()); r.Err != nil || !yield(h) {
+			if h.codeFurther(c); c.Err != nil || !yield(h) {
 				return
 			}
 		}
@@ -180,32 +189,21 @@ func (a *Address) lastSeq() uint64 {
 	return last
 }
 
-// checkHolders verifies the holders of an address that is shared.
-func (a *Address) checkHolders() error {
-	if a.shared == "" {
-		return nil
-	}
-	r := wire.Reader{S: a.shared}
-	a.checkShared(&r)
-	return r.Err
-}
-
 // checkShared verifies what the record of a shared address says of it.
-func (a *Address) checkShared(r *wire.Reader) {
-	s := alloc.Share{Max: int(min(r.Uvarint(), alloc.MaxHolders+1)), Key: r.Bytes(r.Uvarint())}
-	if r.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
-		r.Fail("share")
+func (a *Address) checkShared() error {
+	c, s := wire.Read(a.shared), alloc.Share{}
+	if wire.CodeShare(c, &s.Max, &s.Key); c.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
+		c.Fail("share")
 	}
 	handles := map[string]bool{a.Handle: true}
-	for last, n := a.Seq, 1; r.S != ""; n++ {
+	for last, n := a.Seq, 1; c.S != ""; n++ {
 		var h Holder
-		flags := r.Uvarint()
-		h.read(r, flags)
-		if r.Err == nil && (flags&^wire.HolderFlags != 0 || h.Handle == "" || handles[h.Handle] || h.Seq <= last || n == s.Max) {
-			r.Fail("holder")
+		if h.codeFurther(c); c.Err == nil && (h.Handle == "" || handles[h.Handle] || h.Seq <= last || n == s.Max) {
+			c.Fail("holder")
 		}
 		handles[h.Handle], last = true, h.Seq
 	}
+	return c.Err
 }
 
 // AllowSharing lets others join the first holder of an ordinal that [Block.Hold] has just assigned, and returns its allocation.

@@ -86,13 +86,19 @@ func Name(c *Coder, s *string) {
 	}
 }
 
-// List codes the number of elements and each of them; every element takes a byte at least.
+// Count codes the number of elements that follow, which take a byte each at least.
+func (c *Coder) Count(n *int) {
+	if Uint(c, n); !c.Writes && uint64(*n) > uint64(len(c.S)) {
+		*n = 0
+		c.Fail("number of elements")
+	}
+}
+
+// List codes the number of elements and each of them.
 func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
 	n := len(*s)
-	if Uint(c, &n); !c.Writes {
-		if *s = nil; uint64(n) > uint64(len(c.S)) {
-			c.Fail("number of elements")
-		} else if n > 0 {
+	if c.Count(&n); !c.Writes {
+		if *s = nil; n > 0 {
 			*s = make([]E, n)
 		}
 	}

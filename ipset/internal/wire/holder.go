@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// Holder is one holder of an address as records have it. It stands here because two packages read it: that of a block, which knows what
-// the parts mean, and package alloc, where an allocation lists the holders of its address.
+// Holder points to the parts of one holder of an address, be it that of a block or of an allocation: two packages read and write the same
+// record into types of their own.
 //
 // Coded it is, after its flags:
 //
@@ -16,17 +16,19 @@ import "encoding/binary"
 //	indexed           with addrIndexed: the bits of the active attributes that an index lists
 //	since             with addrSince: seconds since 1970, four bytes, the first one the highest
 type Holder struct {
-	Kind              byte // of the host: 0 for none, 1 a machine, 2 a virtual one
-	Host, Handle      string
-	Active, Alternate Attributes
-	Seq               uint64
-	Until             int64
-	Borrowed          bool
-	Indexed           uint64
-	Since             uint32 // when the holder got the address, in seconds since 1970; 0 is not known
+	Kind              *uint8 // of the host: 0 for none, 1 a machine, 2 a virtual one
+	Host, Handle      *string
+	Active, Alternate *Attributes
+	Seq               *uint64
+	Until             *int64
+	Borrowed          *bool
+	Indexed           *uint64
+	Since             *uint32 // when the holder got the address, in seconds since 1970; 0 is not known
 }
 
 const (
+	// AddrCooling and AddrShared are flags of an address, for the package that codes it.
+	AddrCooling   = 1 << 0
 	addrBorrowed  = 1 << 1
 	addrUntil     = 1 << 2
 	addrHost      = 1 << 3
@@ -34,108 +36,103 @@ const (
 	addrHandle    = 1 << 5
 	addrActive    = 1 << 6
 	addrAlternate = 1 << 7
+	AddrShared    = 1 << 8
 	addrIndexed   = 1 << 9
 	addrSince     = 1 << 10
-
-	// HolderFlags are those that a holder may have.
-	HolderFlags = addrBorrowed | addrUntil | addrHost | addrVirtual | addrHandle | addrActive | addrAlternate | addrIndexed | addrSince
 )
 
 // Flags returns those that say what follows of a holder.
 func (h *Holder) Flags() (flags uint64) {
-	for i, set := range [...]bool{false, h.Borrowed, h.Until != 0, h.Kind == 1, h.Kind == 2, h.Handle != "", h.Active.code != "", h.Alternate.code != ""} {
-		if set {
-			flags |= 1 << i
-		}
+	if *h.Borrowed {
+		flags |= addrBorrowed
 	}
-	if h.Indexed != 0 {
+	if *h.Until != 0 {
+		flags |= addrUntil
+	}
+	if k := uint64(*h.Kind); k < 3 {
+		flags |= k * addrHost
+	}
+	if *h.Handle != "" {
+		flags |= addrHandle
+	}
+	if h.Active.code != "" {
+		flags |= addrActive
+	}
+	if h.Alternate.code != "" {
+		flags |= addrAlternate
+	}
+	if *h.Indexed != 0 {
 		flags |= addrIndexed
 	}
-	if h.Since != 0 {
+	if *h.Since != 0 {
 		flags |= addrSince
 	}
 	return flags
 }
 
-// Append appends what the flags announce.
-func (h *Holder) Append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, h.Seq)
-	if h.Until != 0 {
-		dst = binary.AppendVarint(dst, h.Until)
-	}
-	for _, s := range [...]string{h.Host, h.Handle, h.Active.code, h.Alternate.code} {
-		if s != "" {
-			dst = AppendString(dst, s)
-		}
-	}
-	if h.Indexed != 0 {
-		dst = binary.AppendUvarint(dst, h.Indexed)
-	}
-	if h.Since != 0 {
-		dst = binary.BigEndian.AppendUint32(dst, h.Since)
-	}
-	return dst
-}
-
-// Read is the inverse of Append. The strings are parts of that of the reader.
-func (h *Holder) Read(r *Reader, flags uint64) {
-	h.Seq, h.Borrowed = r.Uvarint(), flags&addrBorrowed != 0
+// Code codes what the flags announce. Parts that they do not announce are left alone; to read, all must be zero. Strings that are read are
+// parts of that of the coder.
+func (h *Holder) Code(c *Coder, flags uint64) {
+	Uint(c, h.Seq)
 	if flags&addrUntil != 0 {
-		if h.Until = r.Varint(); h.Until == 0 {
-			r.Fail("time")
-		}
+		Int(c, h.Until)
 	}
-	text := func(flag uint64) string {
-		if flags&flag == 0 {
-			return ""
-		}
-		s := r.Bytes(r.Uvarint())
-		if s == "" {
-			r.Fail("empty string")
-		}
-		return s
+	if flags&(addrHost|addrVirtual) != 0 {
+		String(c, h.Host)
 	}
-	switch flags & (addrHost | addrVirtual) {
-	case addrHost:
-		h.Kind, h.Host = 1, text(addrHost)
-	case addrVirtual:
-		h.Kind, h.Host = 2, text(addrVirtual)
-	case addrHost | addrVirtual:
-		r.Fail("host")
+	if flags&addrHandle != 0 {
+		String(c, h.Handle)
 	}
-	h.Handle, h.Active, h.Alternate = text(addrHandle), Attributes{text(addrActive)}, Attributes{text(addrAlternate)}
+	if flags&addrActive != 0 {
+		String(c, &h.Active.code)
+	}
+	if flags&addrAlternate != 0 {
+		String(c, &h.Alternate.code)
+	}
 	if flags&addrIndexed != 0 {
-		if h.Indexed = r.Uvarint(); h.Indexed == 0 {
-			r.Fail("index")
+		Uint(c, h.Indexed)
+	}
+	if c.Writes {
+		if flags&addrSince != 0 {
+			c.B = binary.BigEndian.AppendUint32(c.B, *h.Since)
 		}
+		return
 	}
 	if flags&addrSince != 0 {
-		if s := r.Bytes(4); r.Err == nil {
-			h.Since = binary.BigEndian.Uint32([]byte(s))
-		}
-		if h.Since == 0 {
-			r.Fail("time")
+		if s := c.Bytes(4); c.Err == nil {
+			*h.Since = binary.BigEndian.Uint32([]byte(s))
 		}
 	}
-	switch {
-	case r.Err != nil:
-	case h.Seq == 0:
-		r.Fail("sequence number")
-	case h.Borrowed && h.Kind == 0:
-		r.Fail("host")
+	*h.Borrowed, *h.Kind = flags&addrBorrowed != 0, uint8(flags/addrHost&3)
+	if *h.Seq == 0 || h.Flags() != flags&^(AddrCooling|AddrShared) || *h.Borrowed && *h.Kind == 0 || (*h.Kind == 0) != (*h.Host == "") {
+		c.Fail("holder")
 	}
+}
+
+// CodeFurther codes a holder of a shared address after the first: its flags and what they announce.
+func (h *Holder) CodeFurther(c *Coder) {
+	flags := h.Flags()
+	if Uint(c, &flags); flags&(AddrCooling|AddrShared) != 0 {
+		c.Fail("flags")
+	}
+	h.Code(c, flags)
 }
 
 // SetShared gives an *alloc.Allocation, which package alloc alone can change, the coded share and all holders, its own among them.
 var SetShared func(allocation any, code string)
 
-// Share reads a coded share, and returns the coded holders that follow it.
+// CodeShare codes what comes before the further holders of a shared address: how many may hold it, and what they have in common.
+func CodeShare(c *Coder, most *int, key *string) {
+	Uint(c, most)
+	String(c, key)
+}
+
+// Share reads a coded share, "" for none, and returns the coded holders that follow it.
 func Share(code string) (most int, key, holders string) {
 	if code == "" {
 		return 0, "", ""
 	}
-	r := Reader{S: code}
-	most = int(r.Uvarint())
-	key = r.Bytes(r.Uvarint())
-	return most, key, r.S
+	c := Read(code)
+	CodeShare(c, &most, &key)
+	return most, key, c.S
 }

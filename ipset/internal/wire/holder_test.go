@@ -5,26 +5,27 @@ import "testing"
 // A holder is read back as it was written, and any other bytes are refused or are the one form of another holder.
 func TestHolderForms(t *testing.T) {
 	parts := []string{"\x09", "\x00", "\x02", "\x01h", "\x01p", "\x01a", "\x01b", "\x03", "\x00\x00\x00\x04", "\x00"}
+	h := Holder{Kind: new(uint8), Host: new(string), Handle: new(string), Active: new(Attributes), Alternate: new(Attributes),
+		Seq: new(uint64), Until: new(int64), Borrowed: new(bool), Indexed: new(uint64), Since: new(uint32)}
 	read := 0
-	for flags := range uint64(HolderFlags + 1) {
-		if flags&^HolderFlags != 0 {
-			continue
-		}
-		for mask := range 1 << len(parts) {
-			s := ""
-			for i, part := range parts {
-				if mask>>i&1 == 1 {
-					s += part
-				}
+	for mask := range 1 << len(parts) {
+		s := ""
+		for i, part := range parts {
+			if mask>>i&1 == 1 {
+				s += part
 			}
-			var h Holder
-			r := Reader{S: s}
-			if h.Read(&r, flags); r.End() != nil {
+		}
+		for flags := range uint64(addrSince << 2) {
+			*h.Kind, *h.Host, *h.Handle, *h.Active, *h.Alternate = 0, "", "", Attributes{}, Attributes{}
+			*h.Until, *h.Indexed, *h.Since = 0, 0, 0
+			c, again := Read(s), Write(nil)
+			if h.Code(c, flags); c.End() != nil {
 				continue
 			}
-			if read++; h.Flags() != flags || string(h.Append(nil)) != s || h.Seq == 0 {
-				t.Fatalf("flags %b, %q: %+v, written %b, %q", flags, s, h, h.Flags(), h.Append(nil))
+			if h.Code(again, h.Flags()); h.Flags() != flags&^(AddrCooling|AddrShared) || string(again.B) != s || *h.Seq == 0 {
+				t.Fatalf("flags %b, %q: %+v, written %b, %q", flags, s, h, h.Flags(), again.B)
 			}
+			read++
 		}
 	}
 	if read < 100 {

@@ -18,6 +18,15 @@ type Reader struct {
 
 // Uvarint reads an unsigned varint in its shortest form.
 func (r *Reader) Uvarint() uint64 {
+	if s := r.S; s != "" && s[0] < 0x80 {
+		r.S = s[1:]
+		return uint64(s[0])
+	}
+	return r.long()
+}
+
+// long reads one of several bytes. It is apart so that Uvarint is inlined: most numbers take one byte.
+func (r *Reader) long() uint64 {
 	var v uint64
 	for i := 0; i < len(r.S) && i < binary.MaxVarintLen64; i++ {
 		c := r.S[i]
@@ -44,25 +53,23 @@ func (r *Reader) Varint() int64 {
 }
 
 // Bytes reads the next n bytes.
-func (r *Reader) Bytes(n uint64) string {
+func (r *Reader) Bytes(n uint64) (s string) {
 	if n > uint64(len(r.S)) {
 		r.Fail("length")
-		return ""
+		n = 0
 	}
-	s := r.S[:n]
-	r.S = r.S[n:]
+	s, r.S = r.S[:n], r.S[n:]
 	return s
 }
 
 // Byte reads one byte.
 func (r *Reader) Byte() byte {
-	if len(r.S) == 0 {
-		r.Fail("end of data")
-		return 0
+	if s := r.S; s != "" {
+		r.S = s[1:]
+		return s[0]
 	}
-	c := r.S[0]
-	r.S = r.S[1:]
-	return c
+	r.Fail("end of data")
+	return 0
 }
 
 // Version reads the version of a form. Any other one fails with [ipalloc.ErrVersion].
