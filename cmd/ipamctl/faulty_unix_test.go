@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -34,7 +35,8 @@ var noRow = map[string]string{
 	"salvage": "reads a file", "compact": "is for a bbolt file", "adopt": "is for etcd and SQL",
 }
 
-// A call of the store that fails, whichever of a command's it is, is no success: nothing is shown as if it were all there is.
+// A call of the store that fails, whichever of a command's it is, is no success: nothing is shown as if it were all there is. A signal
+// during any call of a command that only reads ends it.
 func TestEveryCallFails(t *testing.T) {
 	dir, err := os.MkdirTemp("", "calls") // the path of a socket is short
 	if err != nil {
@@ -57,7 +59,11 @@ func TestEveryCallFails(t *testing.T) {
 		case !there:
 			t.Errorf("%s has no row", name)
 		default:
-			failAll(t, dir, strings.ReplaceAll(name+" "+line, "DIR", dir))
+			line = strings.ReplaceAll(name+" "+line, "DIR", dir)
+			failAll(t, dir, line, false)
+			if c.Flags().Lookup("dry-run") == nil {
+				failAll(t, dir, line, true)
+			}
 		}
 	}
 	for name := range typedRows {
@@ -67,8 +73,8 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// failAll runs a command as often as it makes calls, each time with another one that fails.
-func failAll(t *testing.T, dir, line string) {
+// failAll runs a command as often as it makes calls, each time with another one that fails, or that hangs until a signal ends it.
+func failAll(t *testing.T, dir, line string, signal bool) {
 	for k := 1; ; k++ {
 		memory := store.NewMemory()
 		for _, db := range []store.Store{memory, must[store.Store](t)(store.Space(memory, "blue"))} {
@@ -87,11 +93,21 @@ func failAll(t *testing.T, dir, line string) {
 		}
 		db := faults.NewFaulty(memory)
 		failed := false
-		db.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		stopping, stop := context.WithCancel(t.Context())
+		defer stop()
+		db.Script(func(ctx context.Context, c faults.Call) faults.Outcome {
 			if c.N != k {
 				return faults.Outcome{}
 			}
 			failed = true
+			if signal {
+				stop()
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+					t.Errorf("%s: call %d does not end", line, k)
+				}
+			}
 			return faults.Fail(faults.ErrInjected)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +118,7 @@ func failAll(t *testing.T, dir, line string) {
 		for _, old := range []string{"backup", "copy", "c.json"} {
 			os.Remove(dir + "/" + old)
 		}
-		status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": "unix://" + dir + "/s"}, strings.Fields(line)...)
+		status, out, stderr := callUntil(t, stopping, map[string]string{"IPAMCTL_STORE": "unix://" + dir + "/s"}, strings.Fields(line)...)
 		cancel()
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -113,7 +129,7 @@ func failAll(t *testing.T, dir, line string) {
 			}
 			return
 		}
-		if status == exitOK || status == exitFindings {
+		if status == exitOK || status == exitFindings || signal && status != exitAborted {
 			t.Errorf("%s, call %d failed: status %d\n%s%s", line, k, status, out, stderr)
 		}
 	}

@@ -27,9 +27,15 @@ var progressLine = regexp.MustCompile(`(?m)^ipamctl: [a-z ]+, \d+ s\n`)
 // call runs the program in this process, and leaves out what progress says.
 func call(t *testing.T, env map[string]string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	return callUntil(t, t.Context(), env, args...)
+}
+
+// callUntil is call with a context that a signal ends.
+func callUntil(t *testing.T, ctx context.Context, env map[string]string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	a := &app{stdin: strings.NewReader(env["stdin"]), stdout: &out, stderr: &errs, getenv: func(k string) string { return env[k] }, now: func() time.Time { return noon }}
-	status = a.run(t.Context(), args)
+	status = a.run(ctx, args)
 	return status, out.String(), progressLine.ReplaceAllString(errs.String(), "")
 }
 

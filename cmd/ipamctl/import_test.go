@@ -24,6 +24,7 @@ func TestInterruptedImport(t *testing.T) {
 	for _, at := range []string{"10.0.3.249", "10.0.3.250", "10.0.3.251", "10.0.3.252"} {
 		inv.Addresses = append(inv.Addresses, addressEntry{Address: at, Host: "host:h1", Until: timeText(noon.Add(time.Hour)), Cooling: true})
 	}
+	inv.Addresses = append(inv.Addresses, addressEntry{Address: "10.0.3.253", Host: "host:h1", Handle: "standby", Alternate: map[string]string{"pod": "b"}})
 	a := &app{now: func() time.Time { return noon }}
 	bring := func(db store.Store) error {
 		inv := *inv // an import divides it

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -136,6 +137,32 @@ func TestPageIsForThisMachine(t *testing.T) {
 			t.Errorf("%s: status %d, %s", at, status, stderr)
 		}
 	}
+}
+
+// vanished is a browser to which the second line cannot be written.
+type vanished struct {
+	*httptest.ResponseRecorder
+	lines int
+}
+
+func (*vanished) SetWriteDeadline(time.Time) error { return nil }
+
+func (v *vanished) Write(p []byte) (int, error) {
+	if v.lines++; v.lines > 1 {
+		return 0, errors.New("broken pipe")
+	}
+	return v.ResponseRecorder.Write(p)
+}
+
+// A browser that is gone without a word does not count as one that waits, although nothing changes.
+func TestPageFindsWhoIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &page{told: make(chan struct{})}
+		p.events(&vanished{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil))
+		if p.guests != 0 {
+			t.Errorf("%d browsers wait", p.guests)
+		}
+	})
 }
 
 // serving runs serve and returns the name of its page.

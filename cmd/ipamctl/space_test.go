@@ -28,7 +28,7 @@ func TestSpaces(t *testing.T) {
 		"--space red diff bolt://"+dir+"/new.db",
 		"space remove red --yes", "space remove green --yes", "--space green pool remove pods --yes", "space remove green --yes --dry-run",
 		"space remove green", "space remove green --yes", "space remove green --yes", "space list -o name", "pool list -o name", "host list -o csv", "block list --pool lb -o json", "block list --host d", "--space red space list", "space remove "+strings.Repeat("n", 256)+" --yes",
-		"--space red export --format host-local", "--space red map pods")
+		"--space "+strings.Repeat("n", 256)+" pool list", "--space red export --format host-local", "--space red map pods")
 	damage(t, strings.TrimPrefix(name, "bolt://"))
 	transcript(t, "spaces-damaged.txt", env, "check", "check -o json", "--space red check -q", "repair --plan", "repair --plan -o json", "repair --apply --yes", "check -q", "--space green check", "--space green repair --plan")
 }

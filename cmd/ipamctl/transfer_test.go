@@ -27,6 +27,14 @@ import (
 func TestImport(t *testing.T) {
 	dir := t.TempDir()
 	env := map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/new.db", "dir": dir}
+	for file, text := range map[string]string{
+		"pools.json":   `{"pools":[{"name":"p","prefix":"10.0.0.0/24","priority":7}]}`,
+		"damaged.yaml": `{"kind":"IPAMBlock","spec":{"cidr":"10.0.0.0/30","allocations":[0,null,null,null],"unallocated":[0,1,2,3]}}`,
+	} {
+		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f := "testdata/foreign/"
 	var lines []string
 	for _, c := range []struct{ before, source, flags, diff string }{
@@ -44,7 +52,9 @@ func TestImport(t *testing.T) {
 		lines = append(lines, "import "+c.source+" "+c.flags+" --dry-run", "import "+c.source+" "+c.flags, "import "+c.source+" "+c.flags, "diff "+c.source+" "+c.diff)
 	}
 	lines = append(lines, "check", "pool list", "address list", "block list", "import testdata/foreign/go-ipam.json", "import testdata/foreign/nodes.json --format calico",
-		"import testdata/foreign/whereabouts.yaml --format whereabouts --store bolt://"+dir+"/other.db", "import testdata/foreign/none --format csv", "import x --format xml")
+		"import testdata/foreign/whereabouts.yaml --format whereabouts --store bolt://"+dir+"/other.db", "import testdata/foreign/none --format csv", "import x --format xml",
+		"pool add p 10.0.0.0/24 --store bolt://"+dir+"/one.db", "import "+dir+"/pools.json --store bolt://"+dir+"/one.db",
+		"import "+dir+"/damaged.yaml --format calico --store bolt://"+dir+"/one.db")
 	transcript(t, "import.txt", env, lines...)
 }
 
