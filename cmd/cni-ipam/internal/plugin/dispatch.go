@@ -184,6 +184,9 @@ func (c *call) inOwnNamespace() *types.Error {
 	return err
 }
 
+// verbs are what a runtime may call.
+var verbs = map[string]func(*call) ([]byte, error){"ADD": add, "CHECK": check, "DEL": del, "GC": gc, "STATUS": status}
+
 // run carries out one invocation and returns what goes to stdout, or an error.
 func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []byte, failure *types.Error) {
 	c, err := readCall(getenv)
@@ -204,7 +207,7 @@ func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []b
 	if err := c.readConf(stdin); err != nil {
 		return nil, err
 	}
-	verb := map[string]func(*call) ([]byte, error){"ADD": add, "CHECK": check, "DEL": del, "GC": gc, "STATUS": status}[c.command]
+	verb := verbs[c.command]
 	if verb == nil {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "unknown CNI_COMMAND: "+c.command, "")
 	}

@@ -42,10 +42,18 @@ func records(mark string) string {
 	return at
 }
 
-// sharedIn returns the text of the mark, empty if the network is not shared.
+// readMark returns the text of the mark, empty if the network is not shared.
+func (p place) readMark() (text string, err error) {
+	if text, err = os.Readlink(p.file(sharedName)); missing(err) {
+		return "", nil
+	}
+	return text, err
+}
+
+// sharedIn is readMark for a caller that refuses a network whose mark cannot be read.
 func (p place) sharedIn() string {
-	text, err := os.Readlink(p.file(sharedName))
-	if err != nil && p.exists(sharedName) {
+	text, err := p.readMark()
+	if err != nil {
 		return "a store"
 	}
 	return text

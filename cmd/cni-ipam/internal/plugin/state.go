@@ -76,9 +76,24 @@ type state struct {
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
 
-func (p place) exists(name string) bool {
+// missing reports whether an error says that there is no such file.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
+}
+
+// there reports whether a file is there.
+func (p place) there(name string) (bool, error) {
 	_, err := os.Lstat(p.file(name))
-	return err == nil
+	if missing(err) {
+		return false, nil
+	}
+	return true, err
+}
+
+// exists reports whether a file is there, or cannot be looked at, so that what reads it fails.
+func (p place) exists(name string) bool {
+	there, _ := p.there(name)
+	return there
 }
 
 // open takes the lock of a network, opens its state and takes over what host-local left in

@@ -227,9 +227,15 @@ func (p place) look(check bool) (v view, err error) {
 	if v.files, err = readLegacy(p.dir); err != nil {
 		return v, err
 	}
-	v.ours, v.exported, v.shared = p.exists(stateName), p.exists(exportedName), p.sharedIn()
-	if !v.ours {
-		return v, nil
+	v.ours, err = p.there(stateName)
+	if err == nil {
+		v.exported, err = p.there(exportedName)
+	}
+	if err == nil {
+		v.shared, err = p.readMark()
+	}
+	if err != nil || !v.ours {
+		return v, err
 	}
 	opts := boltstore.Options{ReadOnly: true, LockWait: lockWait, Verify: boltstore.VerifyNever}
 	if check {

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -80,7 +81,7 @@ var words = map[string]func(*word, []string) error{
 
 // tool carries out a word and returns the exit status: 2 if it is none, 1 if it fails.
 func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	w := &word{name: args[0], stdin: stdin, stdout: stdout}
+	w := &word{name: args[0], stdin: stdin}
 	do := words[w.name]
 	flags := flag.NewFlagSet(w.name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -139,11 +140,25 @@ func tool(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "cni-ipam:", handOver(args, nil))
 		return 1
 	}
-	if err := do(w, names); err != nil {
+	out := &said{Writer: stdout}
+	w.stdout = out
+	if err := errors.Join(do(w, names), out.err); err != nil {
 		fmt.Fprintln(stderr, "cni-ipam:", err)
 		return 1
 	}
 	return 0
+}
+
+// said is an output that remembers its first error.
+type said struct {
+	io.Writer
+	err error
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	n, err := s.Writer.Write(b)
+	s.err = cmp.Or(s.err, err)
+	return n, err
 }
 
 // parse reads flags wherever they stand: one that was taken for a name would turn a dry run
@@ -323,7 +338,11 @@ func (s *state) writeBack(w *word) error {
 	if err == nil {
 		err = syncAll(s.dir) // the files are to be there if the machine dies when the state is gone
 	}
-	if err == nil && !s.exists(exportedName) {
+	written := false
+	if err == nil {
+		written, err = s.there(exportedName)
+	}
+	if err == nil && !written {
 		marker := "This network was given back to host-local. \"cni-ipam import\" takes it over again.\n"
 		err = writeNew(s.file(exportedName), marker+w.program)
 	}

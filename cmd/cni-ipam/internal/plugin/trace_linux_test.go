@@ -1,8 +1,10 @@
 package plugin
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -23,6 +25,7 @@ import (
 // system calls.
 //
 //	kill=N           kill it at the N-th call that concerns files
+//	fail=N           fail the N-th call that concerns or reads files with EIO, and say its name in a last line of stderr
 //	delay=NAME:TIME  hold it back at each call of that name
 //	stretch=SEED     hold it back for up to stretchMost at every third call that concerns files
 const traceVar = "CNI_IPAM_TEST_TRACE"
@@ -38,13 +41,25 @@ var fileCalls = map[uint64]string{
 	unix.SYS_GETDENTS64: "getdents64", unix.SYS_READLINKAT: "readlinkat", unix.SYS_EXECVE: "execve", unix.SYS_COPY_FILE_RANGE: "copy_file_range",
 }
 
+// readCalls are those that only read.
+var readCalls = map[uint64]string{
+	unix.SYS_READ: "read", unix.SYS_PREAD64: "pread64", unix.SYS_FSTAT: "fstat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_STATX: "statx",
+}
+
+// failedLine begins what the tracer says of a call that it failed.
+const failedLine = "\ntrace: failed "
+
 // exitKilled is the exit status of a traced program that was killed.
 const exitKilled = 128 + int(syscall.SIGKILL)
 
 func init() {
 	if how := os.Getenv(traceVar); how != "" {
 		os.Unsetenv(traceVar)
-		code, err := (&tracer{how: how}).run(os.Args[1:])
+		r := &tracer{how: how}
+		code, err := r.run(os.Args[1:])
+		if r.failed != "" {
+			fmt.Fprintf(os.Stderr, "%s%s", failedLine, r.failed)
+		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "trace:", err)
 		}
@@ -68,7 +83,9 @@ func (n *node) traced(how string) *node {
 // tracer runs one program.
 type tracer struct {
 	how    string
-	calls  int // seen so far
+	calls  int    // seen so far
+	failed string // the call that was failed
+	closes int    // the thread that is in it
 	random *rand.Rand
 }
 
@@ -112,7 +129,16 @@ func (r *tracer) run(args []string) (int, error) {
 		pass = 0
 		switch signal := status.StopSignal(); {
 		case signal == syscall.SIGTRAP|0x80:
-			if name := entered(tid); name != "" {
+			nr := entered(tid)
+			name := fileCalls[nr]
+			if r.closes == tid {
+				poke(tid, ax, -int64(unix.EIO))
+				r.closes = 0
+			}
+			switch fails := strings.HasPrefix(r.how, "fail="); {
+			case fails && name+readCalls[nr] != "":
+				r.fail(tid, name+readCalls[nr])
+			case !fails && name != "":
 				r.act(pid, name)
 			}
 		case signal != syscall.SIGTRAP && signal != syscall.SIGSTOP:
@@ -121,8 +147,8 @@ func (r *tracer) run(args []string) (int, error) {
 	}
 }
 
-// entered returns the name of the system call that a thread enters, if it concerns files.
-func entered(tid int) string {
+// entered returns the number of the system call that a thread enters.
+func entered(tid int) uint64 {
 	var info struct { // ptrace_syscall_info
 		op   uint8
 		arch uint32
@@ -133,9 +159,32 @@ func entered(tid int) string {
 	const getSyscallInfo, entry = 0x420e, 1
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
 	if errno != 0 || info.op != entry {
-		return ""
+		return math.MaxUint64
 	}
-	return fileCalls[info.nr]
+	return info.nr
+}
+
+// fail fails the call that a thread enters, if it is the one that was asked for.
+func (r *tracer) fail(tid int, name string) {
+	r.calls++
+	if n, _ := strconv.Atoi(r.how[len("fail="):]); r.calls != n {
+		return
+	}
+	if r.failed = name; name == "close" { // which fails when it is done
+		r.closes = tid
+		return
+	}
+	poke(tid, number, -1)
+	poke(tid, ax, -int64(unix.EIO))
+}
+
+// Words of user_regs_struct of amd64. A call without a number returns what is in ax.
+const ax, number = 8 * 10, 8 * 15
+
+func poke(tid int, at uintptr, value int64) {
+	if _, err := unix.PtracePokeUser(tid, at, binary.NativeEndian.AppendUint64(nil, uint64(value))); err != nil {
+		panic(err)
+	}
 }
 
 // act does what was asked for at one call.

@@ -240,10 +240,14 @@ func (w *word) release(name string, gone []hostlocal.Holding) error {
 	}
 	return w.place(name).releasing(func(s *state) error {
 		for _, h := range gone {
-			if err := s.engine.Verify(s.ctx, h.Attachment, h.Addresses...); err != nil {
+			err := s.engine.Verify(s.ctx, h.Attachment, h.Addresses...)
+			if errors.Is(err, ipalloc.ErrNotFound) || errors.Is(err, ipalloc.ErrMismatch) {
 				continue // released since
 			}
-			freed, err := s.engine.Del(s.ctx, h.Attachment)
+			var freed []netip.Addr
+			if err == nil {
+				freed, err = s.engine.Del(s.ctx, h.Attachment)
+			}
 			if err != nil {
 				return err
 			}
