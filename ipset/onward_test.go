@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -94,5 +96,34 @@ func TestLowestOfAWholePoolThatGrows(t *testing.T) {
 	}
 	if len(held) <= 16 {
 		t.Errorf("%d held: the part that came later was not used", len(held))
+	}
+}
+
+// Under strict affinity the reason of a search from an address on follows from the addresses of the blocks that it passes over, not from
+// their owner alone.
+func TestFromUnderStrictAffinitySaysWhatIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		free, from, reserved string
+		why                  alloc.Reason
+	}{
+		"of another":           {free: "10.0.0.2", from: "10.0.0.1", why: alloc.ReasonForeignLeft},
+		"below":                {free: "10.0.0.0", from: "10.0.0.1", why: alloc.ReasonBelowFrom},
+		"reserved, of another": {free: "10.0.0.2", from: "10.0.0.0", reserved: "10.0.0.2/32", why: alloc.ReasonReservedLeft},
+	} {
+		w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/30", 30))
+		w.assign(want("g", 4, "held"))
+		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip(c.free)}); err != nil {
+			t.Fatal(err)
+		}
+		if c.reserved != "" {
+			if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(c.reserved))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := want("h", 1, "x")
+		a.From = ip(c.from)
+		if got, err := w.AutoAssign(bg, a); len(got.Short) != 1 || got.Short[0].Reason != c.why {
+			t.Errorf("%s: %v, %v, want %s", name, got.Short, err, c.why)
+		}
 	}
 }

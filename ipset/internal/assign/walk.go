@@ -333,12 +333,15 @@ func (p *AssignPlan) meet(t *txn.Txn, s *Search, i int, be *txn.BlockEntry, of s
 		return p.takeOver(t, s, i, be)
 	case of == idle:
 	case p.cat.Config.Strict && is != own && !(may && is == orphan):
-		why := alloc.ReasonForeignLeft
-		if is == orphan {
-			why = alloc.ReasonLimitReached
-		}
-		p.reason(s, i, why)
 		t.Sure(&be.Cell)
+		switch free, _ := be.Free(); {
+		case len(p.next(be, i, 1)) > 0 && is == orphan:
+			p.reason(s, i, alloc.ReasonLimitReached)
+		case len(p.next(be, i, 1)) > 0:
+			p.reason(s, i, alloc.ReasonForeignLeft)
+		case free > 0 && !p.cuts(be.At):
+			p.reason(s, i, alloc.ReasonReservedLeft)
+		}
 	case !p.pickFrom(t, s, i, be):
 		t.Sure(&be.Cell)
 	case may && is == orphan:
