@@ -493,10 +493,10 @@ func (r *ipamReplay) compareUse(op int) {
 	}
 	for i, p := range r.m.Pools {
 		u := use[i]
-		all, held, cooling := r.m.Use(p)
+		all, held, cooling, available := r.m.Use(p)
 		sum := u.Used.Add(u.Cooling).Add(u.Reserved).Add(u.Draining).Add(u.Available)
-		if want := (alloc.Count{Lo: uint64(all)}); u.Pool != p.Name || u.Capacity != want || sum != want || u.Used.Lo != uint64(held) || u.Cooling.Lo != uint64(cooling) {
-			r.t.Fatalf("after op %d: pool %s has %d addresses, %d held, %d cooling; says %+v", op, p.Name, all, held, cooling, u)
+		if want := (alloc.Count{Lo: uint64(all)}); u.Pool != p.Name || u.Capacity != want || sum != want || u.Used.Lo != uint64(held) || u.Cooling.Lo != uint64(cooling) || u.Available.Lo != uint64(available) {
+			r.t.Fatalf("after op %d: pool %s has %d addresses, %d held, %d cooling, %d available; says %+v", op, p.Name, all, held, cooling, available, u)
 		}
 	}
 }

@@ -27,6 +27,10 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 // which it takes over; a block without owner, which it adopts; and, unless affinity is strict, any block with room, from which it
 // borrows. Limits forbid claiming, taking over and adopting, not borrowing.
 //
+// Blocks of a former size of their pool come last: the host's own; then a new one of the size of the smallest in the place of a
+// block of the present size, if that is at most 64 times smaller; then those of others and without owner. A block that other pools
+// serve a part of is left out, and a Wish, a Sticky handle and EnsureBlock pass all of them over.
+//
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments, among them Head or Tail without strict affinity;

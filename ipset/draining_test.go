@@ -11,17 +11,19 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
-// What is said to be available is what can be assigned, while blocks of an earlier size drain and afterwards; a call that finds no
-// more says that they are in the way.
+// A pool whose block size has changed gives all it has, while blocks of an earlier size drain and afterwards, but for what blocks more than 64
+// times smaller leave of a place. What is said to be available is what can be assigned; a call that finds no more says what is in the way.
 func TestDrainingIsToldApart(t *testing.T) {
 	for name, c := range map[string]struct {
 		was, is            alloc.Pool
 		available, drained uint64 // while the first address is held
 	}{
-		"smaller blocks":      {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/28", 30), 0, 15},
-		"larger blocks":       {poolOf("p", "10.0.0.0/26", 28), poolOf("p", "10.0.0.0/26", 27), 32, 31},
-		"a pool that grew":    {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/27", 27), 0, 31},
-		"part of it reserved": {poolOf("p", "10.0.0.0/26", 28), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 27, Subnet: true}, 31, 30},
+		"smaller blocks":      {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/28", 30), 15, 0},
+		"larger blocks":       {poolOf("p", "10.0.0.0/26", 28), poolOf("p", "10.0.0.0/26", 27), 63, 0},
+		"a pool that grew":    {poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/27", 27), 31, 0},
+		"64 times as large":   {poolOf("p", "10.0.0.0/26", 32), poolOf("p", "10.0.0.0/26", 26), 63, 0},
+		"128 times as large":  {poolOf("p", "10.0.0.0/25", 32), poolOf("p", "10.0.0.0/25", 25), 0, 127},
+		"part of it reserved": {poolOf("p", "10.0.0.0/26", 28), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 27, Subnet: true}, 61, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, alloc.Config{}, c.was)
@@ -42,7 +44,7 @@ func TestDrainingIsToldApart(t *testing.T) {
 					t.Errorf("%v used, %v reserved, %v draining, %v available of %v, want %d draining and %d available", u.Used, u.Reserved, u.Draining, u.Available, u.Capacity, draining, available)
 				}
 			}
-			all := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 64, Partial: true, Claim: alloc.Claim{Handle: "rest"}}
+			all := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 128, Partial: true, Claim: alloc.Claim{Handle: "rest"}}
 			assign := func(want uint64) []alloc.Shortage {
 				t.Helper()
 				got, err := w.AutoAssign(bg, all)
@@ -58,7 +60,13 @@ func TestDrainingIsToldApart(t *testing.T) {
 			more.Claim.Handle, more.Num4, more.Partial = "more", 1, false
 			_, err := w.AutoAssign(bg, more)
 			rows, _ := w.Explain(bg, more)
-			if len(why) != 1 || why[0].Reason != alloc.ReasonDrainingLeft || !c.was.Prefix.Overlaps(why[0].InTheWay) || why[0].InTheWay.Bits() != c.was.BlockBits || len(rows) != 1 || rows[0].Reason != alloc.ReasonDrainingLeft || !errors.Is(err, ipalloc.ErrFull) {
+			reason, in := alloc.ReasonFull, netip.Prefix{}
+			if c.is.Subnet {
+				reason = alloc.ReasonOutsideLeft
+			} else if c.drained > 0 {
+				reason, in = alloc.ReasonDrainingLeft, netip.MustParsePrefix("10.0.0.1/32")
+			}
+			if len(why) != 1 || why[0].Reason != reason || why[0].InTheWay != in || len(rows) != 1 || rows[0].Reason != reason || !errors.Is(err, ipalloc.ErrFull) {
 				t.Errorf("%v; %v; %v", why, rows, err)
 			}
 			w.releaseHandle("first")

@@ -26,10 +26,10 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 }
 
 // UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. If BlockBits changes,
-// blocks of the old size drain: they keep their addresses, automatic assignment takes none from them, and each is deleted when
-// its last address is released or ends by time. Empty ones are deleted at once; an error after the change leaves it in force. A
-// call that names an address still gets it from a draining block, because that has its record. The engine maintains Draining; the
-// next update removes sizes that have drained.
+// blocks of the old size drain: they keep their addresses, and each is deleted when its last address is released or ends by time.
+// Empty ones are deleted at once; an error after the change leaves it in force. A call that names an address still gets it from a
+// draining block, because that has its record. Automatic assignment takes from draining blocks last, see [Engine.AutoAssign].
+// The engine maintains Draining; the next update removes sizes that have drained.
 //
 // If nothing differs, nothing is written.
 //

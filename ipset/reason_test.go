@@ -57,9 +57,9 @@ func TestEveryReason(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, one, ipalloc.ErrReserved, 0},
-		alloc.ReasonDrainingLeft: {false, plain, func(w *world) {
+		alloc.ReasonDrainingLeft: {false, poolOf("p", "10.0.0.0/25", 32), func(w *world) {
 			hold(w, host("h"), 1)
-			if err := w.UpdatePool(bg, pool(func(p *alloc.Pool) { p.BlockBits = 28 })); err != nil {
+			if err := w.UpdatePool(bg, poolOf("p", "10.0.0.0/25", 25)); err != nil {
 				w.t.Fatal(err)
 			}
 		}, one, ipalloc.ErrFull, 0},

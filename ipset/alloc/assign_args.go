@@ -48,12 +48,13 @@ type AssignArgs struct {
 	// costs one round trip more and excludes Request.
 	Existing bool
 	// Wish is an address that a client asks for, as in option 50 of DHCP. It is assigned if automatic assignment could choose it,
-	// so ranges, reservations, selectors and limits apply; otherwise another address is assigned. It takes precedence over the
-	// last addresses of a Sticky handle.
+	// so ranges, reservations, selectors and limits apply, in a block of the pool's size; otherwise another address is assigned. It
+	// takes precedence over the last addresses of a Sticky handle.
 	Wish netip.Addr
 	// From asks for the next free addresses at or after an address, for a server that assigns in sequence. It takes the lowest of
 	// the family that automatic assignment may choose, from blocks of any owner, and none below From. Pools of one priority are
-	// searched in address order. The last addresses of a Sticky handle come first. From excludes Addresses, Wish and Contiguous.
+	// searched in address order, then their blocks of former sizes. The last addresses of a Sticky handle come first. From excludes
+	// Addresses, Wish and Contiguous.
 	// Cost: three round trips, and one more for each 64 blocks with room that are passed over.
 	From netip.Addr
 	// Sticky prefers the addresses that the handle had last from a call with Sticky, named by the caller or not, if they are
@@ -140,8 +141,8 @@ const (
 	ReasonFull Reason = iota + 1
 	// ReasonReservedLeft: only reserved addresses are left.
 	ReasonReservedLeft
-	// ReasonDrainingLeft: blocks of a former block size of the pool are in the way. Their addresses can be assigned once the
-	// blocks are empty.
+	// ReasonDrainingLeft: a block of a former block size of the pool keeps addresses from being assigned until it is empty: those of
+	// the place that it is in, if it is more than 64 times smaller, or its own, if other pools serve a part of it.
 	ReasonDrainingLeft
 	// ReasonCoolingLeft: only cooling addresses are left.
 	ReasonCoolingLeft

@@ -21,8 +21,9 @@ type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
 	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold
-	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. That lets a growing pool use all its
-	// addresses, because no block of another size can be made where an old block still holds addresses.
+	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. If it changes, blocks of the former size
+	// drain: automatic assignment takes from them, and from what they leave of the place of a new block, only what it finds nowhere
+	// else in pools of the Priority. What blocks more than 64 times smaller leave of a place is assigned when they are gone.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`

@@ -195,12 +195,14 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 // autoAssign gives n addresses of one family.
 func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out []netip.Addr) {
 	owner := w.Owner
-	take := func(b *IPSetBlock) {
-		picks := m.peek(b, n-len(out))
+	pick := func(b *IPSetBlock) []netip.Addr {
 		if w.Row || w.Aligned {
-			picks = m.row(b, n-len(out), w.Aligned)
+			return m.row(b, n-len(out), w.Aligned)
 		}
-		for _, a := range picks {
+		return m.peek(b, n-len(out))
+	}
+	take := func(b *IPSetBlock) {
+		for _, a := range pick(b) {
 			b.Take(a, w.Hold)
 			out = append(out, a)
 		}
@@ -235,6 +237,7 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			}
 		}
 		m.assignFrom(w, n, tier, &out, take)
+		m.assignFormer(w, n, tier, &out, pick)
 	}
 	return out
 }

@@ -10,17 +10,15 @@ import (
 func (m *IPSet) assignOnward(w IPSetWant, n int, pools []IPSetPool) (out []netip.Addr) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(p, q IPSetPool) int { return p.Prefix.Addr().Compare(q.Prefix.Addr()) })
+	free := func(b *IPSetBlock) []netip.Addr {
+		as := slices.DeleteFunc(b.Peek(len(b.Free), m.reserved), func(a netip.Addr) bool { return a.Less(w.From) })
+		slices.SortFunc(as, netip.Addr.Compare)
+		return as[:min(len(as), n-len(out))]
+	}
 	for _, p := range pools {
-		blocks := m.walk(w.Owner, p)
-		slices.SortFunc(blocks, func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) })
-		for _, q := range blocks {
+		for _, q := range m.placesOf(w, p, true) {
 			if len(out) == n {
 				return out
-			}
-			free := func(b *IPSetBlock) []netip.Addr {
-				as := slices.DeleteFunc(b.Peek(len(b.Free), m.reserved), func(a netip.Addr) bool { return a.Less(w.From) })
-				slices.SortFunc(as, netip.Addr.Compare)
-				return as[:min(len(as), n-len(out))]
 			}
 			b := m.onwardBlock(w, p, q, func(b *IPSetBlock) bool { return len(free(b)) > 0 })
 			if b == nil {
@@ -32,6 +30,7 @@ func (m *IPSet) assignOnward(w IPSetWant, n int, pools []IPSetPool) (out []netip
 			}
 		}
 	}
+	m.assignFormer(w, n, pools, &out, free)
 	return out
 }
 

@@ -43,24 +43,28 @@ func (m *IPSet) Nests() bool {
 	return true
 }
 
-// Use counts the addresses of a pool, and of those the ones that are held and that cool.
-func (m *IPSet) Use(p IPSetPool) (all, held, cooling int) {
+// Use counts the addresses of a pool, and of those the ones that are held, that cool, and that can be assigned.
+func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
 	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
 		if !m.serves(p, a) {
 			continue
 		}
 		all++
 		b := m.containing(a)
-		if b == nil {
-			continue
-		}
-		if h, ok := b.Holds[a]; ok && h.Cooling {
-			cooling++
-		} else if ok {
+		switch {
+		case b == nil:
+			if !m.reserved(a) {
+				available++
+			}
+		case b.holds(a):
 			held++
+		case b.Holds[a].Cooling:
+			cooling++
+		case slices.Contains(b.Free, a) && !m.reserved(a) && (b.Prefix.Bits() == p.Bits || m.whole(p, b.Prefix)):
+			available++
 		}
 	}
-	return all, held, cooling
+	return all, held, cooling, available
 }
 
 // peek returns the next n addresses of a block in the order of its pool.

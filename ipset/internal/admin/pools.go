@@ -187,6 +187,7 @@ func checked(args alloc.Pool) (pool.Pool, error) {
 	size := p.BlockBits
 	err := p.Check()
 	p.BlockBits = size
+	slices.Sort(p.Draining)
 	width := p.Prefix.Addr().BitLen()
 	for _, bits := range p.Draining {
 		if err == nil && (bits < width-64 || bits < 0 || bits > width) {

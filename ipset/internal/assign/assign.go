@@ -186,7 +186,7 @@ type Search struct {
 	few     [4]int               // room for as many, so that they need no allocation
 	reasons map[int]alloc.Reason // by pool; nil for none
 	cools   map[int]int64        // by pool: when the first cooling address that was passed over is free
-	drains  netip.Prefix         // a block of a former size that was in the way
+	drains  map[int]netip.Prefix // by pool: a block of a former size that is in the way
 	looked  bool                 // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
 	timely  bool           // the blocks of the tried pools are written as time has left them

@@ -53,15 +53,18 @@ func (p *AssignPlan) pickOnward(t *txn.Txn, s *Search) error {
 		tier = append(tier, i)
 	}
 	slices.SortFunc(tier, func(i, j int) int { return record.ComparePrefix(p.cat.Pools[i].Prefix, p.cat.Pools[j].Prefix) })
+	for _, pick := range []func(*txn.Txn, *Search, int) error{p.pickFromOn, p.pickFormer(own | orphan | idle | foreign), p.pickHoles} {
+		for _, i := range tier {
+			if s.want == 0 {
+				return nil
+			}
+			if err := pick(t, s, i); err != nil {
+				return err
+			}
+		}
+	}
 	for _, i := range tier {
-		if s.want == 0 {
-			return nil
-		}
-		if err := p.pickFromOn(t, s, i); err != nil {
-			return err
-		}
-		pool := &p.cat.Pools[i]
-		if s.reasons[i] == 0 && s.want > 0 && pool.Prefix.Addr().Less(p.From) {
+		if s.reasons[i] == 0 && !s.drains[i].IsValid() && s.want > 0 && p.cat.Pools[i].Prefix.Addr().Less(p.From) {
 			s.because(i, alloc.ReasonBelowFrom)
 		}
 	}
@@ -104,7 +107,7 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Prefix) error {
 	hi := record.OrdinalOf(to)
 	for s.want > 0 {
-		block, ok, err := p.freeFrom(t, s, i, record.OrdinalOf(at), hi)
+		block, ok, err := p.freeFrom(t, s, i, record.OrdinalOf(at), hi, false)
 		if err != nil || !ok {
 			return err
 		}

@@ -40,21 +40,23 @@ func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []bl
 	return b.Peek(dst, k, avoid)
 }
 
-// nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
-func (p *AssignPlan) nextFree(t *txn.Txn, s *Search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
+// nextFree finds a free block of a pool, from start to the end and then from the beginning to start; with holes, one of a former size that
+// fills a place in part.
+func (p *AssignPlan) nextFree(t *txn.Txn, s *Search, i int, start netip.Prefix, holes bool) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	at := record.OrdinalOf(start)
 	lo := record.OrdinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits))
 	hi := lo.Or(addr.Low(uint(pool.BlockBits - pool.Prefix.Bits())))
-	block, ok, err := p.freeFrom(t, s, i, at, hi)
+	block, ok, err := p.freeFrom(t, s, i, at, hi, holes)
 	if !ok && err == nil && at != lo {
-		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}))
+		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}), holes)
 	}
 	return block, ok, err
 }
 
-// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed.
-func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (netip.Prefix, bool, error) {
+// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed; with holes, the first that may
+// be made in the place of one.
+func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128, holes bool) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	for at.Cmp(hi) <= 0 {
 		block, ok, err := t.Free(pool.Prefix, pool.BlockBits, at, hi)
@@ -72,11 +74,14 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (n
 		next, no := p.reserved(i, block)
 		if no {
 			p.passed(s, i, block)
-		} else if next, no, err = t.Occupied(p.cat, i, block); !no || err != nil {
+		} else if next, no, err = t.Occupied(p.cat, i, block); err != nil || !no && !holes {
 			return block, err == nil, err
-		} else if be := t.Blocks.Get(block); be == nil || be.Block == nil {
-			p.reason(s, i, alloc.ReasonDrainingLeft)
-			s.drains = t.InTheWay
+		} else if be := t.Blocks.Get(block); no && (be == nil || be.Block == nil) {
+			if !holes {
+				s.drain(i, t.InTheWay)
+			} else if hole, ok, err := p.hole(t, s, i, block); ok || err != nil {
+				return hole, ok, err
+			}
 		}
 		if !next.IsValid() {
 			break
@@ -198,7 +203,10 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 			return nil
 		}
 		if s.reasons[i] == alloc.ReasonLimitReached {
-			_, ok, err := p.nextFree(t, s, i, p.start(i))
+			_, ok, err := p.nextFree(t, s, i, p.start(i), false)
+			if !ok && err == nil {
+				_, ok, err = p.nextHole(t, s, i, p.start(i))
+			}
 			if err != nil {
 				return err
 			}
@@ -210,6 +218,9 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 			default:
 				s.because(i, alloc.ReasonFragmented)
 			}
+		}
+		if s.drains[i].IsValid() {
+			p.reason(s, i, alloc.ReasonDrainingLeft)
 		}
 		if s.reasons[i] == alloc.ReasonReservedLeft && p.cat.OnlyOutside(i) {
 			s.because(i, alloc.ReasonOutsideLeft)

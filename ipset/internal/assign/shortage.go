@@ -101,9 +101,7 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Short
 			short.Until = wire.Unstamp(block.Later(until, t.E.Skew))
 		}
 	case alloc.ReasonDrainingLeft:
-		if p.cat.Containing(s.drains.Addr()) == i {
-			short.InTheWay = s.drains
-		}
+		short.InTheWay = s.drains[i]
 	case alloc.ReasonLimitReached:
 		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
 	}

@@ -36,8 +36,8 @@ func firstOf(kind string, family int) store.Range {
 	return r
 }
 
-// walk goes through the blocks of pool i's present size that an index lists, advanced to the present, while addresses are wanting. kind
-// is what the keys of the index begin with. Blocks with a value above most in their record, and those of which automatic assignment may
+// walk goes through the blocks of pool i's present size that an index lists, or of its former ones, advanced to the present, while addresses
+// are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those of which automatic assignment may
 // take nothing, are left out without being read, and so are those of pools in this one.
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
@@ -52,6 +52,7 @@ type walk struct {
 	most   int64
 	ranges [2]store.Range // of the index, still to be listed
 	limit  int            // of the next list
+	former bool           // the blocks of former sizes
 	blocks []netip.Prefix // listed, still to be met
 
 	claims bool            // the walk ends with what the limits let the owner have
@@ -86,7 +87,7 @@ func (w *walk) next() bool {
 				return false
 			}
 			r.Limit, w.limit = w.limit, min(2*w.limit, mostAtOnce)
-			w.blocks, w.err = w.p.list(w.t, w.s, w.i, w.kind, r, w.most)
+			w.blocks, w.err = w.list(r)
 			continue
 		}
 		if w.be, w.err = w.t.Peek(w.p.cat, w.blocks[0]); w.err == nil {
@@ -101,7 +102,8 @@ func (w *walk) next() bool {
 }
 
 // list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
-func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Range, most int64) (blocks []netip.Prefix, err error) {
+func (w *walk) list(r *store.Range) (blocks []netip.Prefix, err error) {
+	p, t, s, i, kind := w.p, w.t, w.s, w.i, w.kind
 	recs, next, err := s.listed(t, kind, *r)
 	if err != nil {
 		return nil, err
@@ -111,7 +113,11 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 	beyond, size := "", p.cat.Pools[i].BlockBits // the end of what has been listed, or of the avoided range that it ends in
 	skip := func(end netip.Addr) {
 		if beyond = r.To; end.Next().IsValid() {
-			beyond = record.BlockKey(kind, netip.PrefixFrom(end.Next(), size).Masked())
+			next := netip.PrefixFrom(end.Next(), size).Masked()
+			if w.former {
+				next = netip.PrefixFrom(end.Next(), 0) // before a block of every size
+			}
+			beyond = record.BlockKey(kind, next)
 		}
 	}
 	for _, rec := range recs {
@@ -130,11 +136,15 @@ func (p *AssignPlan) list(t *txn.Txn, s *Search, i int, kind string, r *store.Ra
 		value := record.ParseIndexValue(rec.Value)
 		end, covered := p.cat.Pools[i].Avoid.Cover(block)
 		switch {
-		case block.Bits() != size:
+		case (block.Bits() != size) != w.former:
+		case w.former && !p.cat.ServesAll(i, block):
+			s.drain(i, block)
 		case covered:
 			p.reason(s, i, alloc.ReasonReservedLeft)
-			skip(end)
-		case value > most:
+			if !w.former { // a larger one may reach beyond the end
+				skip(end)
+			}
+		case value > w.most:
 			if kind != record.KindEmpty {
 				p.cooling(s, i, value)
 			}
@@ -157,13 +167,19 @@ func (p *AssignPlan) pickTier(t *txn.Txn, s *Search) error {
 	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
 		return err
 	}
+	var err error
 	switch {
 	case p.inRow():
-		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.noteRagged)
+		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.noteRagged)
 	case p.cat.Config.Strict:
-		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
+		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
+	default:
+		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
 	}
-	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
+	if err != nil || s.want == 0 {
+		return err
+	}
+	return p.pickIn(t, s, p.pickFormer(own), p.pickHoles, p.pickFormer(orphan|idle|foreign))
 }
 
 // pickIn goes through some places, each in all pools of the tier, while addresses are wanting.
@@ -272,7 +288,7 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 			s.because(i, alloc.ReasonLimitReached) // whether there is a free block is looked up if it comes to a shortage
 			return nil
 		}
-		block, ok, err := p.nextFree(t, s, i, p.start(i))
+		block, ok, err := p.nextFree(t, s, i, p.start(i), false)
 		if err == nil && block != p.start(i) { // some that was passed over may be one that time empties
 			err = p.timed(t, s)
 		}
@@ -284,68 +300,6 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 			return err
 		}
 		p.take(s, i, t.Blocks.Get(block), b)
-	}
-	return nil
-}
-
-// standing is what a block is to the owner of a call.
-type standing uint8
-
-const (
-	own     standing = 1 << iota
-	orphan           // nobody's
-	idle             // another's, empty for so long that it may be taken over
-	foreign          // another's
-)
-
-func (p *AssignPlan) standing(t *txn.Txn, be *txn.BlockEntry) standing {
-	switch {
-	case be.Owner() == p.Owner:
-		return own
-	case be.Owner().Kind == alloc.Nobody:
-		return orphan
-	case be.IsEmpty() && be.Since() <= t.Past-takeoverAge:
-		return idle
-	}
-	return foreign
-}
-
-// meet picks from a block with room that a search has met if it is of a kind that the search is for. An idle one is taken over and an
-// orphan adopted if the limits allow it: borrowing from orphans instead would keep them without owner, and with every host that leaves
-// a block in use, fewer blocks would have one. From any other one addresses are borrowed unless affinity is strict.
-func (p *AssignPlan) meet(t *txn.Txn, s *Search, i int, be *txn.BlockEntry, of standing) error {
-	is := p.standing(t, be)
-	if p.taken[be] {
-		return nil
-	}
-	if is&of == 0 {
-		t.Sure(&be.Cell)
-		return nil
-	}
-	may, err := false, error(nil)
-	if is == idle || is == orphan {
-		may, err = p.mayClaim(t, i)
-	}
-	switch n := len(p.picks); {
-	case err != nil:
-		return err
-	case may && is == idle && !p.unusable(i, be.At) && !p.picked(be):
-		return p.takeOver(t, s, i, be)
-	case of == idle:
-	case p.cat.Config.Strict && is != own && !(may && is == orphan):
-		t.Sure(&be.Cell)
-		switch free, _ := be.Free(); {
-		case len(p.next(be, i, 1)) > 0 && is == orphan:
-			p.reason(s, i, alloc.ReasonLimitReached)
-		case len(p.next(be, i, 1)) > 0:
-			p.reason(s, i, alloc.ReasonForeignLeft)
-		case free > 0 && !p.cuts(be.At):
-			p.reason(s, i, alloc.ReasonReservedLeft)
-		}
-	case !p.pickFrom(t, s, i, be):
-		t.Sure(&be.Cell)
-	case may && is == orphan:
-		return p.adopt(t, &p.picks[n])
 	}
 	return nil
 }

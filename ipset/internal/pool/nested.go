@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/space"
 )
 
 // A pool may lie in another. An address belongs to the smallest pool whose prefix contains it: the ground of a pool is its prefix
@@ -135,6 +136,12 @@ func (c *Catalog) Served(a netip.Addr, p netip.Prefix) (i int, end netip.Addr) {
 	return i, end
 }
 
+// ServesAll reports whether pool i serves all addresses of a block.
+func (c *Catalog) ServesAll(i int, block netip.Prefix) bool {
+	j, end := c.Served(block.Addr(), block)
+	return j == i && end == record.LastAddr(block)
+}
+
 // SameGround reports whether pool i serves the addresses that pool j of another catalog serves.
 func (c *Catalog) SameGround(i int, d *Catalog, j int) bool {
 	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.Pools[i].Inner, d.Pools[j].Inner)
@@ -180,6 +187,12 @@ func (p *Pool) Drain(sizes ...int) {
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(s int) bool { return s == p.BlockBits })
 	slices.Sort(p.Draining)
+}
+
+// FillsPlaces reports whether what smaller blocks of former sizes leave of a place is assigned: their page shows the whole place.
+func (p *Pool) FillsPlaces() bool {
+	n := len(p.Draining)
+	return n > 0 && p.Draining[n-1]-p.BlockBits <= space.Bits
 }
 
 // KeepsSizesOf reports whether p may have blocks of every size that blocks of q may have.

@@ -60,9 +60,14 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 			r := netipx.IPRangeFrom(from, end)
 			u := utilizationOf(b, cat, i, r)
 			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits && !b.IsEmpty() { // else the next call that needs the place deletes it
-				settle(&u)
-				u.Draining = u.Available
-				drain(&pools[i], cat, i, r, u.Draining, &places[i])
+				if end != last || from != at.Addr() {
+					settle(&u)
+					u.Draining = u.Available
+					pools[i].Draining = pools[i].Draining.Add(u.Draining)
+				}
+				if !cat.Pools[i].FillsPlaces() {
+					drain(&pools[i], cat, i, r, &places[i])
+				}
 			}
 			add(row, u)
 			if i < 0 {
@@ -163,9 +168,9 @@ func settle(u *alloc.Utilization) {
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved).Sub(u.Draining)
 }
 
-// drain adds what a block of another size than its pool's keeps from being assigned: the free addresses of the part r, and those
-// around it in the place of a block of the pool's size.
-func drain(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, free alloc.Count, place *netip.Prefix) {
+// drain adds what the part r of a block of another size than its pool's keeps from being assigned: the addresses around it in the place of
+// a block of the pool's size.
+func drain(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, place *netip.Prefix) {
 	usable := func(r netipx.IPRange) alloc.Count { return sizeOf(r.From(), r.To()).Sub(reservedIn(cat, i, r)) }
 	if in := netip.PrefixFrom(r.From(), cat.Pools[i].BlockBits).Masked(); in.Contains(r.To()) {
 		if in != *place {
@@ -174,7 +179,6 @@ func drain(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, fre
 		}
 		u.Draining = u.Draining.Sub(usable(r))
 	}
-	u.Draining = u.Draining.Add(free)
 }
 
 // utilizationOf returns the use of the addresses r of a block, which pool i serves, -1 for none.

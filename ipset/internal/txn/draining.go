@@ -9,16 +9,18 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A pool that changes its block size keeps its old blocks until they are empty. A new block must not overlap one of them, and the space
-// pages of each size answer that without a list of all blocks.
+// pages of each size answer that without a list of all blocks. What smaller old blocks leave of the place of a new one is given in blocks
+// of their size, beside one that exists: the last one of a size, in a place or in the pool, has no successor.
 
 // Occupied reports whether something is where a block would be made: the block itself, although its page does not know
 // it, or a block of another size that the pool had; and which is the next block that may be free of it.
 //
-// A size that drains can no longer be claimed, which the commit verifies by the catalog, so that its blocks only
-// vanish. Where they are the pages of that size say.
+// A block of a size that drains can only be claimed beside one in the same place, and the commit of that writes the page of both. So where
+// there is none, none comes, and a page that was read in the past says at most too much.
 func (t *Txn) Occupied(cat *CatalogEntry, i int, block netip.Prefix) (next netip.Prefix, taken bool, err error) {
 	if be := t.Blocks.Get(block); be != nil && be.Block != nil {
 		t.Guard(&be.Cell)
@@ -83,4 +85,44 @@ func (t *Txn) aroundSome(cat *CatalogEntry, size int, block netip.Prefix) (netip
 		t.InTheWay = id.Block(bits.TrailingZeros64(inside))
 	}
 	return next, inside != 0, nil
+}
+
+// Holes returns the places of blocks that may be made in what smaller blocks of former sizes leave of the place of a block of pool i: of the
+// size of the smallest there. Larger ones may lie in some, which Occupied says. The commit verifies what is there.
+func (t *Txn) Holes(cat *CatalogEntry, i int, place netip.Prefix) (holes []netip.Prefix, err error) {
+	smallest := 0
+	for _, size := range slices.Backward(cat.Pools[i].Draining) {
+		if size < place.Bits() {
+			break
+		}
+		id, first := record.LeafOf(netip.PrefixFrom(place.Addr(), size))
+		pe, err := t.Page(id)
+		if err != nil {
+			return nil, err
+		}
+		t.Guard(&pe.Cell)
+		n := 1 << (size - place.Bits())
+		there := pe.Get().Word >> first & (^uint64(0) >> (64 - n))
+		if there == 0 || smallest != 0 {
+			continue
+		}
+		smallest = size
+		for k := range n {
+			if there>>k&1 == 0 {
+				holes = append(holes, id.Block(int(first)+k))
+			}
+		}
+	}
+	return holes, nil
+}
+
+// Exists returns a conflict if the page of a block that exists does not know it: a plan that rests on the page may have claimed its place.
+func (t *Txn) Exists(be *BlockEntry) error {
+	id, at := record.LeafOf(be.At)
+	pe, err := t.Page(id)
+	if err == nil && pe.Get().Word>>at&1 == 0 {
+		t.Forget(id.Key())
+		err = store.Conflict("ipset", id.Key())
+	}
+	return err
 }
