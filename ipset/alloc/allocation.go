@@ -5,7 +5,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
 // Allocation is one address that is held or cooling. An address with several holders has an allocation for each. Queries by
@@ -34,7 +35,7 @@ type Allocation struct {
 
 // Share returns the Share of the first holder, the zero Share if that allows no others.
 func (a Allocation) Share() (s Share) {
-	s.Max, s.Key, _ = wire.Share(a.shared)
+	s.Max, s.Key, _ = holder.Share(a.shared)
 	return s
 }
 
@@ -42,7 +43,7 @@ func (a Allocation) Share() (s Share) {
 // allocation alone.
 func (a Allocation) Holders() iter.Seq[Allocation] {
 	return func(yield func(Allocation) bool) {
-		_, _, rest := wire.Share(a.shared)
+		_, _, rest := holder.Share(a.shared)
 		if rest == "" {
 			yield(a)
 			return
@@ -64,8 +65,8 @@ func (a *Allocation) hold(c *wire.Coder) bool {
 		indexed  uint64
 	)
 	a.Host, a.Handle, a.Attributes, a.Alternate, a.Seq = Owner{}, "", Attributes{}, Attributes{}, 0
-	h := wire.Holder{
-		Kind: (*uint8)(&a.Host.Kind), Host: &a.Host.Name, Handle: &a.Handle, Active: (*wire.Attributes)(&a.Attributes), Alternate: (*wire.Attributes)(&a.Alternate),
+	h := holder.Parts{
+		Kind: (*uint8)(&a.Host.Kind), Host: &a.Host.Name, Handle: &a.Handle, Active: (*holder.Attributes)(&a.Attributes), Alternate: (*holder.Attributes)(&a.Alternate),
 		Seq: &a.Seq, Until: &until, Borrowed: &borrowed, Indexed: &indexed, Since: &since,
 	}
 	h.CodeFurther(c)
@@ -74,7 +75,7 @@ func (a *Allocation) hold(c *wire.Coder) bool {
 }
 
 func init() {
-	wire.SetShared = func(allocation any, code string) { allocation.(*Allocation).shared = code }
+	holder.SetShared = func(allocation any, code string) { allocation.(*Allocation).shared = code }
 }
 
 // Holder returns the handle, or the host if there is no handle.
@@ -98,9 +99,9 @@ func (a Allocation) Declined() (handle, reason string, ok bool) {
 	}
 	for k, v := range a.Attributes.All() {
 		switch k {
-		case wire.AttrReason:
+		case holder.AttrReason:
 			reason, ok = v, true
-		case wire.AttrBy:
+		case holder.AttrBy:
 			handle = v
 		}
 	}

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
 // Attributes is an immutable set of keys and values that is kept with an address. The zero value is the empty set. Sets with
 // the same content are equal by ==.
-type Attributes wire.Attributes
+type Attributes holder.Attributes
 
 // NewAttributes returns the attributes in m. It returns ipalloc.ErrLimit if they come to more than 64 KiB.
 func NewAttributes(m map[string]string) (Attributes, error) {
@@ -26,8 +27,8 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		keys = append(keys, k)
 		size += len(k) + len(v) + 2
 	}
-	if size > wire.MaxAttributes {
-		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", size, wire.MaxAttributes), Err: ipalloc.ErrLimit})
+	if size > holder.MaxAttributes {
+		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", size, holder.MaxAttributes), Err: ipalloc.ErrLimit})
 	}
 	slices.Sort(keys)
 	b := make([]byte, 0, size)
@@ -37,16 +38,16 @@ func NewAttributes(m map[string]string) (Attributes, error) {
 		b = binary.AppendUvarint(b, uint64(len(m[k])))
 		b = append(b, m[k]...)
 	}
-	if len(b) > wire.MaxAttributes {
-		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", len(b), wire.MaxAttributes), Err: ipalloc.ErrLimit})
+	if len(b) > holder.MaxAttributes {
+		return Attributes{}, cause.Wrap(ipalloc.Error{Op: "check", Field: "attributes", Reason: fmt.Sprintf("%d bytes, at most %d", len(b), holder.MaxAttributes), Err: ipalloc.ErrLimit})
 	}
-	return Attributes(wire.AttributesOf(string(b))), nil
+	return Attributes(holder.AttributesOf(string(b))), nil
 }
 
 // All yields keys and values, keys ascending.
 func (a Attributes) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for r := (wire.Reader{S: wire.Attributes(a).Code()}); r.S != ""; {
+		for r := (wire.Reader{S: holder.Attributes(a).Code()}); r.S != ""; {
 			k := r.Bytes(r.Uvarint())
 			if v := r.Bytes(r.Uvarint()); !yield(k, v) {
 				return

@@ -13,8 +13,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
 // Text and JSON say all that a value has, in a form that a person reads. Names and values may be any bytes, which JSON cannot say: a text
@@ -152,7 +153,7 @@ func (a Attributes) MarshalJSON() ([]byte, error) {
 	all := a.Map()
 	for k, v := range all {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return json.Marshal([]byte(wire.Attributes(a).Code()))
+			return json.Marshal([]byte(holder.Attributes(a).Code()))
 		}
 	}
 	if all == nil {
@@ -173,10 +174,10 @@ func (a *Attributes) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	var code []byte
-	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !wire.AttributesOf(string(code)).Valid() {
+	if err := json.Unmarshal(text, &code); err != nil || len(code) == 0 || !holder.AttributesOf(string(code)).Valid() {
 		return cause.Wrap(ipalloc.Error{Op: "read", Field: "attributes", Text: string(text[:min(len(text), 64)]), Err: ipalloc.ErrInvalid})
 	}
-	*a = Attributes(wire.AttributesOf(string(code)))
+	*a = Attributes(holder.AttributesOf(string(code)))
 	return nil
 }
 
@@ -230,7 +231,7 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 
 // checkShared refuses a code of holders that [Allocation.Holders] could not read to its end.
 func checkShared(code string) error {
-	most, key, rest := wire.Share(code)
+	most, key, rest := holder.Share(code)
 	if err := (Share{most, key}).Check(); err != nil || most == 0 {
 		return errors.Join(errors.New("not a share"), err)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no

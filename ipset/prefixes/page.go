@@ -3,7 +3,7 @@ package prefixes
 import (
 	"math/bits"
 
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // A pool's space is a tree of pages. The page at depth d spans a prefix 6d bits longer

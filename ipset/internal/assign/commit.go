@@ -3,10 +3,10 @@ package assign
 import (
 	"net/netip"
 
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // What a commit takes is known when it is written, so the picks are carried out first; a plan that turns out not to fit is taken back, and

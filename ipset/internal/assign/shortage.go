@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // An error carries its shortages itself, because the plan that found them may still be running when the caller has given up.

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
 // Each held or cooling address has a record of its own, so that what an assignment writes does not grow with its block.
@@ -46,12 +47,12 @@ type Address struct {
 // The coded address, version 2. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
 //	2                 version
-//	flags             what follows: those of [wire.Holder], AddrCooling and AddrShared
+//	flags             what follows: those of [holder.Parts], AddrCooling and AddrShared
 //	prefix length     of the block, one byte
-//	first holder      see [wire.Holder]
+//	first holder      see [holder.Parts]
 //	most              with AddrShared: how many holders there may be
 //	key               string, with AddrShared: what the holders have in common
-//	further holders   with AddrShared: each as flags and what [wire.Holder] says
+//	further holders   with AddrShared: each as flags and what [holder.Parts] says
 //
 // The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
 const addressVersion = 2
@@ -60,9 +61,9 @@ const addressVersion = 2
 func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at)) }
 
 // parts points to those that records have.
-func (h *Holder) parts() wire.Holder {
-	return wire.Holder{
-		Kind: (*uint8)(&h.Host.Kind), Host: &h.Host.Name, Handle: &h.Handle, Active: (*wire.Attributes)(&h.Active), Alternate: (*wire.Attributes)(&h.Alternate),
+func (h *Holder) parts() holder.Parts {
+	return holder.Parts{
+		Kind: (*uint8)(&h.Host.Kind), Host: &h.Host.Name, Handle: &h.Handle, Active: (*holder.Attributes)(&h.Active), Alternate: (*holder.Attributes)(&h.Alternate),
 		Seq: &h.Seq, Until: &h.Until, Borrowed: &h.Borrowed, Indexed: &h.Indexed, Since: &h.Since,
 	}
 }
@@ -75,7 +76,7 @@ func (h *Holder) valid(c *wire.Coder) {
 		c.Fail("host")
 	case len(h.Handle) > cause.MaxName || strings.IndexByte(h.Handle, 0) >= 0:
 		c.Fail("handle")
-	case !wire.Attributes(h.Active).Valid() || !wire.Attributes(h.Alternate).Valid():
+	case !holder.Attributes(h.Active).Valid() || !holder.Attributes(h.Alternate).Valid():
 		c.Fail("attributes")
 	case h.Indexed != 0 && !mayIndex(h.Active, h.Indexed):
 		c.Fail("index")
@@ -88,10 +89,10 @@ func (a *Address) code(c *wire.Coder, length *int) {
 	if c.Writes {
 		flags = parts.Flags()
 		if a.Cooling {
-			flags |= wire.AddrCooling
+			flags |= holder.AddrCooling
 		}
 		if a.shared != "" {
-			flags |= wire.AddrShared
+			flags |= holder.AddrShared
 		}
 	}
 	c.Version(addressVersion)
@@ -99,19 +100,19 @@ func (a *Address) code(c *wire.Coder, length *int) {
 	wire.Byte(c, length)
 	parts.Code(c, flags)
 	a.valid(c)
-	if flags&wire.AddrShared != 0 {
+	if flags&holder.AddrShared != 0 {
 		wire.Rest(c, &a.shared)
 	}
 	if c.Writes || c.Err != nil {
 		return
 	}
-	a.Cooling = flags&wire.AddrCooling != 0
+	a.Cooling = flags&holder.AddrCooling != 0
 	switch {
 	case c.S != "":
 		c.Fail("bytes after the address")
 	case a.Cooling && (a.Until == 0 || a.shared != ""):
 		c.Fail("cooling address")
-	case flags&wire.AddrShared != 0:
+	case flags&holder.AddrShared != 0:
 		c.Err = a.checkShared()
 	}
 }
@@ -164,7 +165,7 @@ func (a *Address) AllocationOf(at netip.Addr, length int, h Holder) alloc.Alloca
 	if a.shared != "" {
 		rest := a.further()
 		held := al // of its own, so that only an allocation with holders is on the heap
-		wire.SetShared(&held, string(append(appendHolder([]byte(a.shared[:len(a.shared)-len(rest)]), a.Holder), rest...)))
+		holder.SetShared(&held, string(append(appendHolder([]byte(a.shared[:len(a.shared)-len(rest)]), a.Holder), rest...)))
 		return held
 	}
 	return al

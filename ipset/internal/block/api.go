@@ -10,8 +10,8 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // HeldSince returns the time since which an address is held that a claim takes now.

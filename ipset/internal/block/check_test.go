@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // checked returns a block with an ordinal in every state: 0 and 1 and the last one reserved, 2 with a lease, 3 and 4 without, 4 of a former

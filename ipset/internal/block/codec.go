@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // The coded block, version 2: everything but its addresses, which have records of their own. Its prefix is in its key.

@@ -5,8 +5,9 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
 // Share returns what the first holder allows, the zero Share if it allows no others.
@@ -23,7 +24,7 @@ func (a *Address) further() string {
 
 // readShare reads a coded share and returns what follows it.
 func readShare(code string) (s alloc.Share, rest string) {
-	s.Max, s.Key, rest = wire.Share(code)
+	s.Max, s.Key, rest = holder.Share(code)
 	return s, rest
 }
 
@@ -103,7 +104,7 @@ func (a *Address) firstEnd() (first Holder, ok bool) {
 func (a *Address) allow(s alloc.Share) {
 	if s != (alloc.Share{}) {
 		c := wire.Write(nil)
-		wire.CodeShare(c, &s.Max, &s.Key)
+		holder.CodeShare(c, &s.Max, &s.Key)
 		a.shared = string(c.B)
 	}
 }
@@ -192,7 +193,7 @@ func (a *Address) lastSeq() uint64 {
 // checkShared verifies what the record of a shared address says of it.
 func (a *Address) checkShared() error {
 	c, s := wire.Read(a.shared), alloc.Share{}
-	if wire.CodeShare(c, &s.Max, &s.Key); c.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
+	if holder.CodeShare(c, &s.Max, &s.Key); c.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
 		c.Fail("share")
 	}
 	handles := map[string]bool{a.Handle: true}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // recordBlocks are blocks whose records have every field: of a few addresses, of 64, and of 2^64.

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // Restore returns a block with the content that another system has. The addresses in free are handed out in that order.

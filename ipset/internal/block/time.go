@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // Advance applies what the time now changes: leases that have ended are released, to cool for cooldown from their end,

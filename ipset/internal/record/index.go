@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // The index records are derived here and nowhere else. The writer, Check, an import and Changes all ask these functions, so an index

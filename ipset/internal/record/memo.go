@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // A caller that repeats a request after an unknown outcome needs the first answer, and a sticky handle needs its last addresses.

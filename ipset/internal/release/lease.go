@@ -9,9 +9,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/internal/wire"
 )
 
 // A lease is moved, ended early or refused by its holder alone. The calls therefore name the holder in a guard, and what has
@@ -91,9 +91,9 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 
 // declineAttributes returns the attributes of an address that a handle declines for a reason, which [alloc.Allocation.Declined] reads.
 func declineAttributes(handle, reason string) (alloc.Attributes, error) {
-	m := map[string]string{wire.AttrReason: reason}
+	m := map[string]string{holder.AttrReason: reason}
 	if handle != "" {
-		m[wire.AttrBy] = handle
+		m[holder.AttrBy] = handle
 	}
 	return alloc.NewAttributes(m)
 }

@@ -1,9 +1,14 @@
-package wire
+// Package holder codes one holder of an address, and what it keeps with it, for the packages that have these in types of their own: block,
+// which keeps them in records, and alloc, whose allocations list them.
+package holder
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Holder points to the parts of one holder of an address, be it that of a block or of an allocation: two packages read and write the same
-// record into types of their own.
+	"github.com/ipalloc/ipalloc/internal/wire"
+)
+
+// Parts points to the parts of a holder.
 //
 // Coded it is, after its flags:
 //
@@ -15,7 +20,7 @@ import "encoding/binary"
 //	alternate         string, with addrAlternate
 //	indexed           with addrIndexed: the bits of the active attributes that an index lists
 //	since             with addrSince: seconds since 1970, four bytes, the first one the highest
-type Holder struct {
+type Parts struct {
 	Kind              *uint8 // of the host: 0 for none, 1 a machine, 2 a virtual one
 	Host, Handle      *string
 	Active, Alternate *Attributes
@@ -42,7 +47,7 @@ const (
 )
 
 // Flags returns those that say what follows of a holder.
-func (h *Holder) Flags() (flags uint64) {
+func (h *Parts) Flags() (flags uint64) {
 	if *h.Borrowed {
 		flags |= addrBorrowed
 	}
@@ -72,25 +77,25 @@ func (h *Holder) Flags() (flags uint64) {
 
 // Code codes what the flags announce. Parts that they do not announce are left alone; to read, all must be zero. Strings that are read are
 // parts of that of the coder.
-func (h *Holder) Code(c *Coder, flags uint64) {
-	Uint(c, h.Seq)
+func (h *Parts) Code(c *wire.Coder, flags uint64) {
+	wire.Uint(c, h.Seq)
 	if flags&addrUntil != 0 {
-		Int(c, h.Until)
+		wire.Int(c, h.Until)
 	}
 	if flags&(addrHost|addrVirtual) != 0 {
-		String(c, h.Host)
+		wire.String(c, h.Host)
 	}
 	if flags&addrHandle != 0 {
-		String(c, h.Handle)
+		wire.String(c, h.Handle)
 	}
 	if flags&addrActive != 0 {
-		String(c, &h.Active.code)
+		wire.String(c, &h.Active.code)
 	}
 	if flags&addrAlternate != 0 {
-		String(c, &h.Alternate.code)
+		wire.String(c, &h.Alternate.code)
 	}
 	if flags&addrIndexed != 0 {
-		Uint(c, h.Indexed)
+		wire.Uint(c, h.Indexed)
 	}
 	if c.Writes {
 		if flags&addrSince != 0 {
@@ -110,9 +115,9 @@ func (h *Holder) Code(c *Coder, flags uint64) {
 }
 
 // CodeFurther codes a holder of a shared address after the first: its flags and what they announce.
-func (h *Holder) CodeFurther(c *Coder) {
+func (h *Parts) CodeFurther(c *wire.Coder) {
 	flags := h.Flags()
-	if Uint(c, &flags); flags&(AddrCooling|AddrShared) != 0 {
+	if wire.Uint(c, &flags); flags&(AddrCooling|AddrShared) != 0 {
 		c.Fail("flags")
 	}
 	h.Code(c, flags)
@@ -122,9 +127,9 @@ func (h *Holder) CodeFurther(c *Coder) {
 var SetShared func(allocation any, code string)
 
 // CodeShare codes what comes before the further holders of a shared address: how many may hold it, and what they have in common.
-func CodeShare(c *Coder, most *int, key *string) {
-	Uint(c, most)
-	String(c, key)
+func CodeShare(c *wire.Coder, most *int, key *string) {
+	wire.Uint(c, most)
+	wire.String(c, key)
 }
 
 // Share reads a coded share, "" for none, and returns the coded holders that follow it.
@@ -132,7 +137,7 @@ func Share(code string) (most int, key, holders string) {
 	if code == "" {
 		return 0, "", ""
 	}
-	c := Read(code)
+	c := wire.Read(code)
 	CodeShare(c, &most, &key)
 	return most, key, c.S
 }

@@ -1,4 +1,4 @@
-// Package wire encodes and decodes the parts of ipset's records: numbers, strings and addresses.
+// Package wire encodes and decodes the parts of records: numbers, strings and addresses.
 package wire
 
 import (

@@ -1,4 +1,6 @@
-package wire
+package holder
+
+import "github.com/ipalloc/ipalloc/internal/wire"
 
 // MaxAttributes is the largest size of the attributes of one address, coded.
 const MaxAttributes = 64 << 10
@@ -24,7 +26,7 @@ func (a Attributes) Code() string { return a.code }
 
 // Valid reports whether the code is one that alloc.NewAttributes writes.
 func (a Attributes) Valid() bool {
-	r, last, first := Reader{S: a.code}, "", true
+	r, last, first := wire.Reader{S: a.code}, "", true
 	for r.S != "" {
 		k := r.Bytes(r.Uvarint())
 		r.Bytes(r.Uvarint())
