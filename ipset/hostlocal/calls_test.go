@@ -147,34 +147,3 @@ func TestCallsShareCommits(t *testing.T) {
 	t.Logf("%d commits", db.Counts().Commits)
 	w.check()
 }
-
-// TestContext: a call ends with its context, also while it waits for the commit of another.
-func TestContext(t *testing.T) {
-	w := newWorld(t, subnets("10.0.0.0/29"))
-	over, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := w.Add(over, eth0("a")); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	open, reached := make(chan struct{}), make(chan struct{})
-	db := &rival{Store: w.store, times: 1, first: func() { close(reached); <-open }}
-	e, err := New(db, Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/29")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := make(chan error)
-	go func() { _, err := e.Add(ctx, eth0("b")); first <- err }()
-	<-reached
-	late, stop := context.WithCancel(ctx)
-	done := make(chan error)
-	go func() { _, err := e.Del(late, eth0("a")); done <- err }()
-	stop()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	close(open)
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
-	w.add(eth0("a"), nil, "10.0.0.3")
-}
