@@ -343,10 +343,13 @@ func (im *image) freelist(visit func(id uint64) error) error {
 		return im.damaged(int64(id), "count of free pages")
 	}
 	for ; n > 0; n-- {
-		if free := binary.NativeEndian.Uint64(b); free < 2 || free >= im.meta.high {
+		switch free := binary.NativeEndian.Uint64(b); {
+		case free >= 2 && free < im.meta.high:
+			if err := visit(free); err != nil {
+				return err
+			}
+		case free < 2 || !im.cut:
 			return im.damaged(int64(id), "a free page that is none")
-		} else if err := visit(free); err != nil {
-			return err
 		}
 		b = b[8:]
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +66,49 @@ func TestFullListOfFreePages(t *testing.T) {
 		err := im.freelist(func(uint64) error { n++; return nil })
 		if c.want < 0 && !errors.Is(err, ipalloc.ErrCorrupt) || c.want >= 0 && (err != nil || n != c.want) {
 			t.Errorf("count %d, %d: visited %d, %v", c.count, c.long, n, err)
+		}
+	}
+}
+
+// TestCutFile: of a file that was cut off, the list of free pages is of use up to its end, and the other meta page is missed if one is
+// readable. Else what was deleted comes back.
+func TestCutFile(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		file, im := pages(4)
+		im.meta.freelist, im.cut = 2, cut
+		body, e := head(file, 2, flagFreelist, 3, 0), binary.NativeEndian
+		var free []uint64
+		for i, id := range []uint64{3, 9, 3} {
+			e.PutUint64(body[8*i:], id)
+		}
+		if err := im.freelist(func(id uint64) error { free = append(free, id); return nil }); (err == nil) != cut || cut && !slices.Equal(free, []uint64{3, 3}) {
+			t.Errorf("cut %t: %d, %v", cut, free, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "store.db")
+	s, err := Open(t.Context(), path, Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := readImage(bytes.NewReader(file), path, int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int(whole.pageSize)
+	for damaged, stale := range map[[2]bool]bool{{false, false}: false, {true, false}: true, {false, true}: true, {true, true}: false} {
+		data := bytes.Clone(file[:int(whole.meta.high-1)*size])
+		for page, bad := range damaged {
+			if bad {
+				clear(data[page*size:][:size])
+			}
+		}
+		if im := salvageImage(bytes.NewReader(data), path, int64(len(data))); im.stale != stale || !im.cut {
+			t.Errorf("meta pages damaged %t: %+v", damaged, im)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -60,7 +61,7 @@ func Salvage(ctx context.Context, from, to string) (Salvaged, error) {
 }
 
 // salvageImage is readImage for a file that may have no meta page, or fewer pages than that says.
-func salvageImage(f *os.File, path string, size int64) *image {
+func salvageImage(f io.ReaderAt, path string, size int64) *image {
 	if im, err := readImage(f, path, size); err == nil {
 		return im
 	}
