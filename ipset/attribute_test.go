@@ -154,6 +154,17 @@ func TestReindex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	inner := alloc.Pool{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.192/26")} // its address is not the business of pool a
+	err = e.AddPool(ctx, inner)
+	if err == nil {
+		_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.200"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "inner", Attributes: attributes(t, "user", "anna")}})
+	}
+	if inner.Index = []string{"user"}; err == nil {
+		err = e.UpdatePool(ctx, inner)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	findsHandles(t, e, "user", "anna")
 	for _, c := range []struct {
 		index        []string

@@ -110,6 +110,7 @@ func newWaiters(t *testing.T) *waiters {
 	w.numbers, errs[3] = numbers.New(ctx, in("numbers"), "vlan", numbers.Range{First: 1, Last: 99}, ipset.Options{})
 	w.space = in("space")
 	errs[5] = w.engine.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28})
+	errs[4] = w.engine.AddPool(ctx, alloc.Pool{Name: "empty", Prefix: netip.MustParsePrefix("10.8.0.0/24")})
 	_, errs[6] = w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.9"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "a"}})
 	errs[7] = w.prefixes.AddPool(ctx, prefixes.Pool{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Sizes: prefixes.Sizes{Shortest: 20, Longest: 28}})
 	_, errs[8] = w.prefixes.Occupy(ctx, netip.MustParsePrefix("10.1.2.0/24"), prefixes.Request{Pool: netip.MustParsePrefix("10.1.0.0/16"), Owner: "a"})
@@ -143,7 +144,7 @@ func init() {
 		alloc.AssignArgs{Owner: alloc.HostOwner("a"), Claim: claim, Num4: 1}, alloc.AssignIPArgs{Address: addr("10.0.0.10"), Owner: alloc.HostOwner("a"), Claim: claim},
 		alloc.DeclineArgs{Address: held.Address, Guard: guard, For: time.Hour}, alloc.DisownArgs{Owner: alloc.HostOwner("a")},
 		alloc.UpdateArgs{Address: held.Address, Guard: guard, Active: &alloc.Attributes{}}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Priority: 1},
-		alloc.PoolChanges{Set: []alloc.Pool{{Name: "b", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}, alloc.SweepArgs{IdleAfter: 1}, func(alloc.Allocation) alloc.Liveness { return alloc.Gone },
+		alloc.PoolChanges{Set: []alloc.Pool{{Name: "b", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}, Remove: []string{"empty"}, IfEmpty: true}, alloc.SweepArgs{IdleAfter: 1}, func(alloc.Allocation) alloc.Liveness { return alloc.Gone },
 		[]audit.Step{{Ops: []store.Op{{Kind: store.Put, Key: "Z"}}}}, prefixes.Sizes{Shortest: 20, Longest: 28}, prefixes.Request{Pool: super, Owner: "a", Bits: 24},
 		hostlocal.Attachment{Container: "a", Interface: "i"}, hostlocal.State{Holdings: []hostlocal.Holding{{Attachment: hostlocal.Attachment{Container: "b"}, Addresses: []netip.Addr{addr("10.2.0.9")}}}},
 	} {

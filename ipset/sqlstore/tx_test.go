@@ -236,6 +236,34 @@ func TestInTx(t *testing.T) {
 	})
 }
 
+// A COMMIT that the server refuses leaves nothing, and is repeated if the server says so.
+func TestInTxRefusedCommit(t *testing.T) {
+	db := postgresDB(t)
+	s := openIn(t, db, Options{})
+	if _, err := db.Exec(`CREATE TABLE mine (n int, code text);
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.n < 3 THEN RAISE EXCEPTION 'refused' USING ERRCODE = NEW.code; END IF; RETURN NEW; END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON mine DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`); err != nil {
+		t.Fatal(err)
+	}
+	for code, want := range map[string]int{"40001": 3, "23514": 1} {
+		calls := 0
+		err := s.InTx(t.Context(), func(tx *sql.Tx, in store.Store) error {
+			calls++
+			put(t, in, code, "")
+			_, err := tx.Exec("INSERT INTO mine VALUES ($1, $2)", calls, code)
+			return err
+		})
+		var e *ipalloc.Error
+		if calls != want || (err == nil) != (want == 3) || err != nil && (!errors.As(err, &e) || e.Op != "commit" || unknownOutcome(err)) {
+			t.Errorf("%s: %d calls, %v", code, calls, err)
+		}
+		if rec := get(t, s, code); (rec.Rev == 0) != (err != nil) {
+			t.Errorf("%s: %v, %+v", code, err, rec)
+		}
+	}
+}
+
 // An error of the store that the function drops rolls the transaction back all the same.
 func TestInTxCarriesErrors(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {

@@ -328,4 +328,13 @@ func TestErrorsOfReports(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	}
+	var told []bool
+	for _, field := range []string{"IPv4", "IPv4", "IPv6"} {
+		got = nil
+		c.unserved("full", &ipalloc.Error{Field: field, Err: ipalloc.ErrFull})
+		told = append(told, got != nil)
+	}
+	if !slices.Equal(told, []bool{true, false, true}) {
+		t.Errorf("a node that is full in IPv4, still, and then in IPv6 is reported: %v", told)
+	}
 }
