@@ -6,7 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // The binary form, version 1:
@@ -60,7 +60,7 @@ func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 		e.flush()
 		dst = e.dst
 	}
-	return snap.Seal(dst, at), nil
+	return wire.Seal(dst, at), nil
 }
 
 // An encoder walks the tree in order and writes tokens. Pending is either a run of equal
@@ -185,12 +185,12 @@ func (e *encoder) sparse(nd *node, n uint64, state bool) {
 // [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrVersion] if a newer version
 // wrote it; the set is unchanged then. It allocates at most a few nodes for each byte.
 func (b *Bitmap) UnmarshalBinary(data []byte) error {
-	d := decoder{b: &Bitmap{}, r: snap.NewReader(data, magic, version)}
-	if d.r.Bool() {
-		d.b.last, d.b.some = d.r.Uvarint(), true
+	d := decoder{b: &Bitmap{}, r: wire.Open(data, magic, version)}
+	if wire.Bool(d.r, &d.b.some); d.b.some {
+		d.b.last = d.r.Uvarint()
 		d.pages()
 	}
-	if err := d.r.Close(); err != nil {
+	if err := d.r.End(); err != nil {
 		return &ipalloc.Error{Package: "bitmap", Op: "unmarshal", Err: err}
 	}
 	*b = *d.b
@@ -199,12 +199,12 @@ func (b *Bitmap) UnmarshalBinary(data []byte) error {
 
 type decoder struct {
 	b *Bitmap
-	r *snap.Reader
+	r *wire.Coder
 }
 
 func (d *decoder) pages() {
 	left := d.b.last>>pageBits + 1
-	for page := uint64(0); left != 0 && d.r.Err() == nil; {
+	for page := uint64(0); left != 0 && d.r.Err == nil; {
 		t := d.r.Uvarint()
 		kind, n := t&3, t>>2
 		pages := n
@@ -231,13 +231,13 @@ func (d *decoder) pages() {
 
 func (d *decoder) dense(lo, pages uint64) {
 	for ; pages != 0; pages-- {
-		src := d.r.Take(fan * 8)
-		if src == nil {
+		src := d.r.Bytes(fan * 8)
+		if d.r.Err != nil {
 			return
 		}
 		var words [fan]uint64
 		for i := range words {
-			words[i] = binary.LittleEndian.Uint64(src[8*i:])
+			words[i] = binary.LittleEndian.Uint64([]byte(src[8*i : 8*i+8]))
 		}
 		if !d.b.load(lo, &words) {
 			d.r.Fail("ordinals beyond %d in the page at %d", d.b.last, lo)
@@ -293,7 +293,7 @@ func (d *decoder) sparse(lo, n uint64) {
 	if !state {
 		d.b.SetRange(lo, hi)
 	}
-	for x := lo; n != 0 && d.r.Err() == nil; n-- {
+	for x := lo; n != 0 && d.r.Err == nil; n-- {
 		gap := d.r.Uvarint()
 		if x > hi || gap > hi-x || x < lo {
 			d.r.Fail("ordinal beyond its page at %d", lo)

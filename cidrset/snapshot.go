@@ -2,11 +2,12 @@ package cidrset
 
 import (
 	"net/netip"
+	"time"
 
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// The body of a snapshot, version 1, in the frame of package snap:
+// The body of a snapshot, version 1, in the frame of package wire:
 //
 //	prefix     the pool
 //	byte       prefix length of a child
@@ -32,22 +33,8 @@ const (
 func (s *Set) MarshalBinary() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
-	w.Prefix(s.Pool())
-	w.Byte(byte(s.ChildBits()))
-	w.Uvarint(s.cursor)
-	w.Marshal(&s.busy)
-	if s.cooling == nil {
-		w.Count(0)
-		return w.Finish()
-	}
-	w.Count(len(s.cooling.at))
-	for i := s.cooling.runs[0].next; i != 0; i = s.cooling.runs[i].next {
-		r := s.cooling.runs[i]
-		w.Uvarint(r.lo)
-		w.Uvarint(r.hi - r.lo)
-		w.Time(r.until)
-	}
+	w := wire.Frame(nil, snapshotMagic, snapshotVersion)
+	s.code(w)
 	return w.Finish()
 }
 
@@ -63,41 +50,54 @@ func Restore(pool netip.Prefix, childBits int, data []byte, opts ...Option) (*Se
 	if err != nil {
 		return nil, err
 	}
-	r := snap.NewReader(data, snapshotMagic, snapshotVersion)
-	s.read(r)
-	if err := r.Close(); err != nil {
+	r := wire.Open(data, snapshotMagic, snapshotVersion)
+	s.code(r)
+	if err := r.End(); err != nil {
 		return nil, s.fail("restore", netip.Prefix{}, err, "")
 	}
 	return s, nil
 }
 
-func (s *Set) read(r *snap.Reader) {
-	pool, childBits := r.Prefix(), int(r.Byte())
-	if r.Err() == nil && (pool != s.Pool() || childBits != s.ChildBits()) {
-		r.Mismatch("a snapshot of %v in /%d, not in /%d", pool, childBits, s.ChildBits())
+// code codes the body, or reads it into a new set.
+func (s *Set) code(c *wire.Coder) {
+	pool, childBits := s.Pool(), s.ChildBits()
+	wire.AnyPrefix(c, &pool)
+	if wire.Byte(c, &childBits); c.Err == nil && (pool != s.Pool() || childBits != s.ChildBits()) {
+		c.Mismatch("a snapshot of %v in /%d, not in /%d", pool, childBits, s.ChildBits())
 	}
 	last := s.codec.Last()
-	s.cursor = r.Upto(last)
-	r.Unmarshal(&s.busy)
+	wire.Upto(c, &s.cursor, last)
+	c.Value(&s.busy)
 	if n, ok := s.busy.Last(); !ok || n != last {
-		r.Fail("a bitmap of another size")
+		c.Fail("a bitmap of another size")
 	}
-	if s.cooling != nil {
+	if !c.Writes && s.cooling != nil {
 		s.cooling.taken, s.cooling.hot = s.busy.Clone(), s.busy.Clone()
 		s.taken = s.cooling.taken
 	}
-	for n := r.Count(runSize); n > 0; n-- {
-		s.readRun(r)
+	n, next := 0, int32(0)
+	if c.Writes && s.cooling != nil {
+		n, next = len(s.cooling.at), s.cooling.runs[0].next
+	}
+	for c.Count(&n, runSize); n > 0; n-- {
+		var r run
+		if c.Writes {
+			r = s.cooling.runs[next]
+			next = r.next
+		}
+		more := r.hi - r.lo
+		wire.Upto(c, &r.lo, last)
+		wire.Upto(c, &more, last-r.lo)
+		if wire.Time(c, &r.until); !c.Writes {
+			s.cool(c, r.lo, r.lo+more, r.until)
+		}
 	}
 }
 
-// readRun reads one cooling run.
-func (s *Set) readRun(r *snap.Reader) {
-	lo := r.Upto(s.codec.Last())
-	hi := lo + r.Upto(s.codec.Last()-lo)
-	until := r.Time()
+// cool takes a cooling run that was read.
+func (s *Set) cool(r *wire.Coder, lo, hi uint64, until time.Time) {
 	switch c := s.cooling; {
-	case r.Err() != nil:
+	case r.Err != nil:
 	case !wholly(s.taken, lo, hi):
 		r.Fail("a cooling child is free, or cools twice")
 	case c == nil:

@@ -14,9 +14,9 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/internal/snap"
 	"github.com/ipalloc/ipalloc/internal/test/model"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -421,7 +421,7 @@ func FuzzClusterCIDRSnapshot(f *testing.F) {
 		f.Add([]byte(data[9 : len(data)-4]))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		data := snap.Seal(append([]byte("nodeipam\x01"), body...), 0)
+		data := wire.Seal(append([]byte("nodeipam\x01"), body...), 0)
 		before := invariant.Steps()
 		a, err := nodeipam.Restore(data)
 		if steps := invariant.Steps() - before; steps > 300*uint64(len(data)) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/hook"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // A base is what a [Pool] and a [Registry] share: the lock, the options, the random values
@@ -41,27 +41,29 @@ func (b *base) unlockQuestion() {
 }
 
 // save returns a snapshot: of what it is, the options, the random values and the content.
-func (b *base) save(what string, content func(*snap.Writer)) ([]byte, error) {
+func (b *base) save(what string, content func(*wire.Coder)) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := snap.NewWriter(nil, b.magic, 1)
-	w.String(what)
-	w.String(b.set.String())
-	b.pick.write(w)
+	w, options := wire.Frame(nil, b.magic, 1), b.set.String()
+	wire.String(w, &what)
+	wire.String(w, &options)
+	b.pick.code(w)
 	content(w)
 	return w.Finish()
 }
 
 // restore reads what save wrote, if the constructor was given a snapshot.
-func (b *base) restore(c *config, what string, content func(*snap.Reader)) error {
+func (b *base) restore(c *config, what string, content func(*wire.Coder)) error {
 	if !c.restore {
 		return nil
 	}
-	d := snap.NewReader(c.snapshot, b.magic, 1)
+	d := wire.Open(c.snapshot, b.magic, 1)
 	e := &ipalloc.Error{Package: "servicealloc", Op: "restore", Field: "Restore", Name: what, Err: ipalloc.ErrMismatch}
-	of, options := d.String(), d.String()
+	of, options := "", ""
+	wire.String(d, &of)
+	wire.String(d, &options)
 	switch {
-	case d.Err() != nil:
+	case d.Err != nil:
 	case of != what:
 		e.Text, e.Reason = of, "the snapshot is of another range"
 		return e
@@ -69,9 +71,9 @@ func (b *base) restore(c *config, what string, content func(*snap.Reader)) error
 		e.Reason = "the snapshot has other options"
 		return e
 	}
-	b.pick.read(d)
+	b.pick.code(d)
 	content(d)
-	if err := d.Close(); err != nil {
+	if err := d.End(); err != nil {
 		return &ipalloc.Error{Package: "servicealloc", Op: "restore", Err: err}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
@@ -281,16 +281,10 @@ func (p *picker) at(i uint64) uint64 {
 	return x ^ x>>31
 }
 
-func (p *picker) write(w *snap.Writer) {
-	w.Uvarint(p.next)
-	w.Marshal(&p.pcg)
-}
-
-func (p *picker) read(d *snap.Reader) {
-	p.next = d.Uvarint()
-	d.Unmarshal(&p.pcg)
-	if p.lowest && p.next != 0 {
-		d.Fail("a random value where the lowest is picked")
+func (p *picker) code(c *wire.Coder) {
+	wire.Uint(c, &p.next)
+	if c.Value(&p.pcg); p.lowest && p.next != 0 {
+		c.Fail("a random value where the lowest is picked")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
@@ -452,10 +452,10 @@ var errOutside = errors.New("a member is held that the range does not have")
 // of the random generator and the value drawn ahead, so that the restored pool answers
 // the next call as this one would have. It implements encoding.BinaryMarshaler.
 func (p *Pool[T]) MarshalBinary() ([]byte, error) {
-	return p.save(p.codec.String(), func(w *snap.Writer) { w.Marshal(p.space.Bits) })
+	return p.save(p.codec.String(), func(w *wire.Coder) { w.Value(p.space.Bits) })
 }
 
-func (p *Pool[T]) read(d *snap.Reader) {
+func (p *Pool[T]) read(d *wire.Coder) {
 	p.space.Read(d)
 	if p.space.Closed != 0 {
 		d.Fail("%v", errOutside)

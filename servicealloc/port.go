@@ -2,9 +2,10 @@ package servicealloc
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // Protocol is a transport protocol, written as Kubernetes writes it. The zero value
@@ -57,13 +58,9 @@ func (r PortRange) check() string {
 	return ""
 }
 
-// write and readPortRange are the form of a range in a snapshot.
-func (r PortRange) write(w *snap.Writer) {
-	w.Uvarint(uint64(r.First))
-	w.Uvarint(uint64(r.Last))
-	w.Bool(r.PerProtocol)
-}
-
-func readPortRange(d *snap.Reader) PortRange {
-	return PortRange{uint16(d.Upto(1<<16 - 1)), uint16(d.Upto(1<<16 - 1)), d.Bool()}
+// codePortRange codes a range in a snapshot.
+func codePortRange(c *wire.Coder, r *PortRange) {
+	wire.Upto(c, &r.First, math.MaxUint16)
+	wire.Upto(c, &r.Last, math.MaxUint16)
+	wire.Bool(c, &r.PerProtocol)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
@@ -317,29 +317,37 @@ func (r *rangeSet) check() error {
 	return nil
 }
 
-func (r *rangeSet) write(w *snap.Writer) {
-	w.Count(len(r.entries))
+func (r *rangeSet) write(w *wire.Coder) {
+	n := len(r.entries)
+	w.Count(&n, minRange)
 	for _, e := range r.entries {
-		w.String(e.Name)
-		w.Bool(e.Draining)
-		w.Bool(e.Reserved)
-		snap.WriteList(w, e.Prefixes, w.Prefix)
-		snap.WriteList(w, e.Ports, func(p PortRange) { p.write(w) })
+		e.code(w)
 	}
 }
 
-func (r *rangeSet) read(d *snap.Reader) {
-	before, total := "", 0
-	for n, i := d.Count(4), 0; i < n && d.Err() == nil; i++ {
-		e := &RangeInfo{Name: d.String(), Draining: d.Bool(), Reserved: d.Bool(), Prefixes: snap.ReadList(d, 2, d.Prefix),
-			Ports: snap.ReadList(d, 3, func() PortRange { return readPortRange(d) })}
+const minRange = 4 // the fewest bytes that a range takes
+
+func (e *RangeInfo) code(c *wire.Coder) {
+	wire.String(c, &e.Name)
+	wire.Bool(c, &e.Draining)
+	wire.Bool(c, &e.Reserved)
+	wire.List(c, &e.Prefixes, 2, wire.AnyPrefix)
+	wire.List(c, &e.Ports, 3, codePortRange)
+}
+
+func (r *rangeSet) read(d *wire.Coder) {
+	before, total, n := "", 0, 0
+	d.Count(&n, minRange)
+	for i := 0; i < n && d.Err == nil; i++ {
+		e := &RangeInfo{}
+		e.code(d)
 		if total += len(e.Prefixes) + len(e.Ports); total > maxPrefixes || i > 0 && e.Name <= before {
 			d.Fail("the range %q", e.Name)
 		}
-		if _, why := e.refuse(); d.Err() == nil && why != "" {
+		if _, why := e.refuse(); d.Err == nil && why != "" {
 			d.Fail("the range %q: %s", e.Name, why)
 		}
-		if d.Err() == nil {
+		if d.Err == nil {
 			r.update(nil, e)
 		}
 		before = e.Name

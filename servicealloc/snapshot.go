@@ -4,15 +4,20 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-const registryMagic = "svcreg"
+const (
+	registryMagic = "svcreg"
+
+	minGrant = 6 // the fewest bytes that a grant takes
+)
 
 // MarshalBinary returns a snapshot for [Restore], like [Pool.MarshalBinary]: the
 // ranges, the owners with what they hold, and the last generation. For an open
@@ -24,69 +29,70 @@ func (r *Registry) MarshalBinary() ([]byte, error) {
 // what returns what a snapshot must be of.
 func (r *Registry) what() string { return fmt.Sprint("ports ", r.Ports(), " ", r.Ports().PerProtocol) }
 
-func (r *Registry) write(w *snap.Writer) {
+func (r *Registry) write(w *wire.Coder) {
 	r.ranges.write(w)
-	w.Uvarint(r.last)
+	wire.Uint(w, &r.last)
 	names := slices.Sorted(maps.Keys(r.owners))
 	names = slices.DeleteFunc(names, func(name string) bool { u := r.owners[name].union(); return u.Generation == 0 })
-	w.Count(len(names))
+	n := len(names)
+	w.Count(&n, minGrant)
 	rank := r.claims.ranks()
 	for _, name := range names {
 		u := r.owners[name].union()
-		u.write(w)
+		u.code(w)
 		for _, s := range r.subjects(&u) {
-			w.Count(rank(s, r.owners[name])) // 0: it is the holder
+			n = rank(s, r.owners[name]) // 0: it is the holder
+			wire.Uint(w, &n)
 		}
 	}
 }
 
-func (g *Grant) write(w *snap.Writer) {
-	w.String(g.Owner)
-	w.Uvarint(g.Generation)
-	w.Bool(g.Spilled)
-	snap.WriteList(w, g.Addrs, w.Addr)
-	snap.WriteList(w, g.Ports, func(p Port) {
-		w.Byte(byte(slices.Index(protocols[:], p.Protocol) + 1))
-		w.Uvarint(uint64(p.Number))
-	})
-}
-
-func readGrant(d *snap.Reader) (g Grant) {
-	g = Grant{Owner: d.String(), Generation: d.Uvarint(), Spilled: d.Bool()}
-	g.Addrs = snap.ReadList(d, 5, d.Addr)
-	if slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) {
-		d.Fail("an address of %q", g.Owner)
+func (g *Grant) code(c *wire.Coder) {
+	wire.String(c, &g.Owner)
+	wire.Uint(c, &g.Generation)
+	wire.Bool(c, &g.Spilled)
+	wire.List(c, &g.Addrs, 5, wire.AnyAddr)
+	wire.List(c, &g.Ports, 2, codePort)
+	if !c.Writes && slices.ContainsFunc(g.Addrs, func(ip netip.Addr) bool { return addr.CheckAddr(ip) != nil }) {
+		c.Fail("an address of %q", g.Owner)
 	}
-	g.Ports = snap.ReadList(d, 2, func() (p Port) {
-		if i := d.Upto(uint64(len(protocols))); i > 0 {
-			p.Protocol = protocols[i-1]
-		}
-		if p.Number = uint16(d.Upto(1<<16 - 1)); p.Number == 0 {
-			d.Fail("a port of %q", g.Owner)
-		}
-		return p
-	})
-	return g
 }
 
-func (r *Registry) read(d *snap.Reader) {
+// codePort codes a port; one without protocol is of all.
+func codePort(c *wire.Coder, p *Port) {
+	protocol := slices.Index(protocols[:], p.Protocol) + 1
+	wire.Upto(c, &protocol, uint64(len(protocols)))
+	if wire.Upto(c, &p.Number, math.MaxUint16); c.Writes {
+		return
+	}
+	if protocol > 0 {
+		p.Protocol = protocols[protocol-1]
+	}
+	if p.Number == 0 {
+		c.Fail("port 0")
+	}
+}
+
+func (r *Registry) read(d *wire.Coder) {
 	r.ranges.read(d)
 	r.readOwners(d)
 }
 
 // readOwners reads the owners, and takes what they hold or claim in the order in which
 // they came.
-func (r *Registry) readOwners(d *snap.Reader) {
+func (r *Registry) readOwners(d *wire.Coder) {
 	type turn struct {
 		s   subject
 		rec *record
 		n   uint64 // how many came before
 	}
 	var turns []turn
-	r.last = d.Upto(maxGeneration)
-	before := ""
-	for n, i := d.Count(6), 0; i < n && d.Err() == nil; i++ {
-		g := readGrant(d)
+	wire.Upto(d, &r.last, maxGeneration)
+	before, n := "", 0
+	d.Count(&n, minGrant)
+	for i := 0; i < n && d.Err == nil; i++ {
+		var g Grant
+		g.code(d)
 		rec := &record{owner: g.Owner, holding: holdingOf(&g)}
 		all := r.subjects(&g)
 		if i > 0 && g.Owner <= before || g.Generation == 0 || g.Generation > r.last || g.empty() ||
@@ -98,7 +104,7 @@ func (r *Registry) readOwners(d *snap.Reader) {
 			turns = append(turns, turn{s, rec, d.Uvarint()})
 		}
 	}
-	if d.Err() != nil {
+	if d.Err != nil {
 		return
 	}
 	slices.SortStableFunc(turns, func(x, y turn) int { return cmp.Compare(x.n, y.n) })

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // marshaler is what every allocator is here.
@@ -148,14 +148,14 @@ func TestRestoreHostile(t *testing.T) {
 			step = 7
 		}
 		for n := 0; n < len(body); n += step {
-			if _, err := w.restore(snap.Seal(slices.Clone(body[:n]), 0)); err == nil {
+			if _, err := w.restore(wire.Seal(slices.Clone(body[:n]), 0)); err == nil {
 				t.Fatalf("%s: the first %d bytes, sealed, pass", name, n)
 			}
 			b := slices.Clone(body)
 			b[n] ^= byte(1 << rng.IntN(8))
-			try(snap.Seal(b, 0), fmt.Sprint("flipped at ", n))
+			try(wire.Seal(b, 0), fmt.Sprint("flipped at ", n))
 		}
-		if _, err := w.restore(snap.Seal(append(slices.Clone(body), 0), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := w.restore(wire.Seal(append(slices.Clone(body), 0), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Fatalf("%s: a byte after the end: %v", name, err)
 		}
 	}
@@ -171,7 +171,7 @@ func TestRestoreForgedGenerator(t *testing.T) {
 		for i := range 4 {
 			b := slices.Clone(data[:len(data)-4])
 			b[at+i] ^= 1
-			if _, err := w.restore(snap.Seal(b, 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+			if _, err := w.restore(wire.Seal(b, 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -189,7 +189,7 @@ func TestRestoreDisorder(t *testing.T) {
 	for _, was := range []string{"range-a", "owner-a"} {
 		for _, is := range []string{was, was[:6] + "b", was[:6] + "c"} {
 			b := bytes.Replace(data[:len(data)-4], []byte(was), []byte(is), 1)
-			_, err := NewRegistry(testPorts, Restore(snap.Seal(b, 0)))
+			_, err := NewRegistry(testPorts, Restore(wire.Seal(b, 0)))
 			if is == was {
 				wantErr(t, err, nil)
 			} else if !errors.Is(err, ipalloc.ErrCorrupt) {
@@ -212,7 +212,7 @@ func TestRestoreMismatch(t *testing.T) {
 		}
 		newer := slices.Clone(data[:len(data)-4])
 		newer[slices.Index(newer, 1)] = 9 // the version is the first byte that is 1
-		if _, err := w.restore(snap.Seal(newer, 0)); !errors.Is(err, ipalloc.ErrVersion) {
+		if _, err := w.restore(wire.Seal(newer, 0)); !errors.Is(err, ipalloc.ErrVersion) {
 			t.Errorf("%s, newer: %v", name, err)
 		}
 		changes := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/claims"
 	"github.com/ipalloc/ipalloc/internal/hook"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // Config says what an [Allocator] hands out: prefixes of Slots, or with ByLabels
@@ -95,7 +95,7 @@ type policy interface {
 	// check returns the first contradiction in what the policy keeps.
 	check() error
 	// save writes the policy's part of a snapshot.
-	save(w *snap.Writer)
+	save(w *wire.Coder)
 }
 
 // An Option changes how an [Allocator] chooses children or reports changes. Only [New]

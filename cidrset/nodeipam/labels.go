@@ -9,7 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/selector"
 )
 
@@ -254,47 +254,59 @@ func (l *labels) lacks(e *entry) *ipalloc.Error {
 	return nil
 }
 
-func (l *labels) save(w *snap.Writer) {
-	w.Byte(byLabels)
-	snap.WriteList(w, l.families, func(f Family) { w.String(string(f)) })
-	w.Count(len(l.entries))
+func (l *labels) save(w *wire.Coder) {
+	w.Literal(string(rune(byLabels)))
+	wire.List(w, &l.families, 1, codeFamily)
+	n := len(l.entries)
+	w.Count(&n, minEntry)
 	for _, e := range l.entries {
-		w.String(e.spec.Name)
-		snap.WriteList(w, e.spec.Selector, func(t selector.Term) {
-			saveRequirements(w, t.Labels)
-			saveRequirements(w, t.Fields)
-		})
-		w.Prefix(e.spec.IPv4)
-		w.Prefix(e.spec.IPv6)
-		for _, bits := range []int{e.spec.HostBits, e.spec.MaskIPv4, e.spec.MaskIPv6} {
-			w.Uvarint(uint64(bits))
-		}
-		w.Bool(e.terminating)
-		for i := range e.pools {
-			if e.has(i) {
-				saveCursor(w, &e.pools[i])
-			}
+		codeEntry(w, &e.spec, &e.terminating)
+		e.codeCursors(w)
+	}
+}
+
+func codeFamily(c *wire.Coder, f *Family) { wire.String(c, (*string)(f)) }
+
+// codeEntry codes an entry and whether it is terminating.
+func codeEntry(c *wire.Coder, spec *Entry, terminating *bool) {
+	wire.String(c, &spec.Name)
+	wire.List(c, (*[]selector.Term)(&spec.Selector), 2, func(c *wire.Coder, t *selector.Term) {
+		wire.List(c, &t.Labels, 3, codeRequirement)
+		wire.List(c, &t.Fields, 3, codeRequirement)
+	})
+	wire.AnyPrefix(c, &spec.IPv4)
+	wire.AnyPrefix(c, &spec.IPv6)
+	for _, bits := range []*int{&spec.HostBits, &spec.MaskIPv4, &spec.MaskIPv6} {
+		wire.Upto(c, bits, 128)
+	}
+	wire.Bool(c, terminating)
+}
+
+func codeRequirement(c *wire.Coder, q *selector.Requirement) {
+	wire.String(c, &q.Key)
+	wire.String(c, (*string)(&q.Op))
+	wire.List(c, &q.Values, 1, wire.String)
+}
+
+func (e *entry) codeCursors(c *wire.Coder) {
+	for i := range e.pools {
+		if e.has(i) {
+			e.pools[i].codeCursor(c)
 		}
 	}
 }
 
-func saveRequirements(w *snap.Writer, rs []selector.Requirement) {
-	snap.WriteList(w, rs, func(q selector.Requirement) {
-		w.String(q.Key)
-		w.String(string(q.Op))
-		snap.WriteList(w, q.Values, w.String)
-	})
-}
-
-// restoreLabels reads what save wrote.
-func restoreLabels(a *Allocator, r *snap.Reader) *labels {
-	need := snap.ReadList(r, 1, func() Family { return Family(r.String()) })
+// restoreLabels reads what save wrote after its first byte.
+func restoreLabels(a *Allocator, r *wire.Coder) *labels {
+	var need []Family
+	wire.List(r, &need, 1, codeFamily)
 	l, err := newLabels(a, need)
 	if err != nil {
 		r.Fail("%v", err)
 		return l
 	}
-	for range r.Count(10) {
+	n := 0
+	for r.Count(&n, minEntry); n > 0; n-- {
 		e := restoreEntry(r)
 		if e == nil {
 			break
@@ -311,34 +323,18 @@ func restoreLabels(a *Allocator, r *snap.Reader) *labels {
 }
 
 // restoreEntry returns nil after an error.
-func restoreEntry(r *snap.Reader) *entry {
-	spec := Entry{Name: r.String()}
-	spec.Selector = snap.ReadList(r, 2, func() selector.Term {
-		return selector.Term{Labels: restoreRequirements(r), Fields: restoreRequirements(r)}
-	})
-	spec.IPv4, spec.IPv6 = r.Prefix(), r.Prefix()
-	for _, bits := range []*int{&spec.HostBits, &spec.MaskIPv4, &spec.MaskIPv6} {
-		*bits = int(r.Upto(128))
-	}
-	terminating := r.Bool()
+func restoreEntry(r *wire.Coder) *entry {
+	var spec Entry
+	terminating := false
+	codeEntry(r, &spec, &terminating)
 	e, err := newEntry(spec)
 	if err != nil {
 		r.Fail("%v", err)
 	}
-	if r.Err() != nil {
+	if r.Err != nil {
 		return nil
 	}
 	e.terminating = terminating
-	for i := range e.pools {
-		if e.has(i) {
-			restoreCursor(r, &e.pools[i])
-		}
-	}
+	e.codeCursors(r)
 	return e
-}
-
-func restoreRequirements(r *snap.Reader) []selector.Requirement {
-	return snap.ReadList(r, 3, func() selector.Requirement {
-		return selector.Requirement{Key: r.String(), Op: selector.Operator(r.String()), Values: snap.ReadList(r, 1, r.String)}
-	})
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/invariant"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // stepsPerByte bounds the trie nodes that Restore looks at for each byte of its input:
@@ -42,7 +42,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte(snapshotMagic + "\x01\x01"))
 	f.Add([]byte(snapshotMagic + "\x01\x02"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := restoreInSteps(t, snap.Seal(bytes.Clone(body), 0))
+		a, err := restoreInSteps(t, wire.Seal(bytes.Clone(body), 0))
 		if err != nil {
 			if !errors.Is(err, ipalloc.ErrCorrupt) && !errors.Is(err, ipalloc.ErrVersion) {
 				t.Fatal(err)
@@ -92,14 +92,14 @@ func TestRestoreOfHostileBodies(t *testing.T) {
 		"entry without a pool":  "\x02\x00\x01\x01e\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x00",
 		"entry lacks a family":  "\x02\x01\x04IPv6\x01\x01e\x00" + p + "\x00\x04\x00\x00\x00\x00\x00\x00\x00",
 	} {
-		if _, err := restoreInSteps(t, snap.Seal([]byte(snapshotMagic+"\x01"+body), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := restoreInSteps(t, wire.Seal([]byte(snapshotMagic+"\x01"+body), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Restore(snap.Seal([]byte(snapshotMagic+"\x01"+slots+"\x00\x01\x01n\x00\x00\x00\x01"+p), 0)); err != nil {
+	if _, err := Restore(wire.Seal([]byte(snapshotMagic+"\x01"+slots+"\x00\x01\x01n\x00\x00\x00\x01"+p), 0)); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
-	if _, err := Restore(snap.Seal([]byte(snapshotMagic+"\x02"+slots+"\x00\x00"), 0)); !errors.Is(err, ipalloc.ErrVersion) {
+	if _, err := Restore(wire.Seal([]byte(snapshotMagic+"\x02"+slots+"\x00\x00"), 0)); !errors.Is(err, ipalloc.ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestRestoreIsLinear(t *testing.T) {
 		n = 6000
 	}
 	for name, body := range hostileBodies(n) {
-		w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
+		w := wire.Frame(nil, snapshotMagic, snapshotVersion)
 		body(w)
 		data, _ := w.Finish()
 		if _, err := restoreInSteps(t, data); err != nil {
@@ -123,71 +123,51 @@ func TestRestoreIsLinear(t *testing.T) {
 
 // hostileBodies returns what writes n things that a quadratic Restore compares with one
 // another.
-func hostileBodies(n int) map[string]func(w *snap.Writer) {
+func hostileBodies(n int) map[string]func(w *wire.Coder) {
 	address := func(i int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 	}
-	prefixes := func(w *snap.Writer) {
-		w.Count(n)
-		for i := range n {
-			w.Prefix(address(i))
+	put := func(w *wire.Coder, values ...any) {
+		for _, v := range values {
+			switch v := v.(type) {
+			case int:
+				wire.Uint(w, &v)
+			case bool:
+				wire.Bool(w, &v)
+			case string:
+				wire.String(w, &v)
+			case netip.Prefix:
+				wire.AnyPrefix(w, &v)
+			}
 		}
 	}
-	return map[string]func(w *snap.Writer){
-		"one node of many prefixes": func(w *snap.Writer) {
-			w.Byte(bySlots)
-			w.Count(1)
-			w.Byte(32)
-			w.Bool(true)
-			w.Count(0) // pools
-			w.Count(0) // reservations
-			w.Count(1)
-			w.String("n")
-			w.String("")
-			w.String("")
-			w.Bool(false)
+	prefixes := func(w *wire.Coder) {
+		put(w, n)
+		for i := range n {
+			put(w, address(i))
+		}
+	}
+	return map[string]func(w *wire.Coder){
+		"one node of many prefixes": func(w *wire.Coder) {
+			put(w, bySlots, 1, 32, true, 0 /* pools */, 0 /* reservations */, 1, "n", "", "", false)
 			prefixes(w)
 		},
-		"many pools and reservations": func(w *snap.Writer) {
-			w.Byte(bySlots)
-			w.Count(1)
-			w.Byte(32)
-			w.Bool(true)
-			w.Count(n)
+		"many pools and reservations": func(w *wire.Coder) {
+			put(w, bySlots, 1, 32, true, n)
 			for i := range n {
-				w.Prefix(address(i))
-				w.Bool(false)
-				w.Uvarint(0)
-				w.Uvarint(0)
+				put(w, address(i), false, 0, 0)
 			}
 			prefixes(w)
-			w.Count(0)
+			put(w, 0)
 		},
-		"many foreign nodes and entries": func(w *snap.Writer) {
-			w.Byte(byLabels)
-			w.Count(0)
-			w.Count(n)
+		"many foreign nodes and entries": func(w *wire.Coder) {
+			put(w, byLabels, 0, n)
 			for i := range n {
-				w.String(fmt.Sprintf("e%06d", i))
-				w.Count(0)
-				w.Prefix(netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 8))
-				w.Prefix(netip.Prefix{})
-				for _, bits := range []uint64{0, 31, 0} {
-					w.Uvarint(bits)
-				}
-				w.Bool(false)
-				w.Uvarint(0)
-				w.Uvarint(0)
+				put(w, fmt.Sprintf("e%06d", i), 0, netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 8), netip.Prefix{}, 0, 31, 0, false, 0, 0)
 			}
-			w.Count(0)
-			w.Count(n)
+			put(w, 0, n)
 			for i := range n {
-				w.String(fmt.Sprintf("n%06d", i))
-				w.String("")
-				w.String("")
-				w.Bool(false)
-				w.Count(1)
-				w.Prefix(address(i))
+				put(w, fmt.Sprintf("n%06d", i), "", "", false, 1, address(i))
 			}
 		},
 	}

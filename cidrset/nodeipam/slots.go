@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/claims"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // slots is the policy of ordered slots: one child from each, from the first of its
@@ -233,34 +233,42 @@ func (s *slots) check() error {
 	return nil
 }
 
-func (s *slots) save(w *snap.Writer) {
-	w.Byte(bySlots)
-	w.Count(len(s.slots))
+func (s *slots) save(w *wire.Coder) {
+	w.Literal(string(rune(bySlots)))
+	n := len(s.slots)
+	w.Count(&n, 3)
 	for _, sl := range s.slots {
-		w.Byte(byte(sl.bits))
-		w.Bool(sl.v4)
-		w.Count(len(sl.pools))
+		wire.Byte(w, &sl.bits)
+		wire.Bool(w, &sl.v4)
+		n = len(sl.pools)
+		w.Count(&n, minPool)
 		for _, pl := range sl.pools {
-			w.Prefix(pl.prefix)
-			w.Bool(pl.draining)
-			saveCursor(w, pl)
+			wire.AnyPrefix(w, &pl.prefix)
+			wire.Bool(w, &pl.draining)
+			pl.codeCursor(w)
 		}
 	}
 }
 
-// restoreSlots reads what save wrote.
-func restoreSlots(a *Allocator, r *snap.Reader) *slots {
+// restoreSlots reads what save wrote after its first byte.
+func restoreSlots(a *Allocator, r *wire.Coder) *slots {
 	s := &slots{a: a}
-	for i := range r.Count(3) {
-		s.addSlot(int(r.Byte()), r.Bool())
-		for range r.Count(8) {
-			pl, err := s.newPool(i, r.Prefix())
+	n, pools := 0, 0
+	r.Count(&n, 3)
+	for i := range n {
+		bits, v4 := int(r.Byte()), false
+		wire.Bool(r, &v4)
+		s.addSlot(bits, v4)
+		for r.Count(&pools, minPool); pools > 0; pools-- {
+			var p netip.Prefix
+			wire.AnyPrefix(r, &p)
+			pl, err := s.newPool(i, p)
 			if err != nil {
 				r.Fail("%v", err)
 				return s
 			}
-			pl.draining = r.Bool()
-			restoreCursor(r, pl)
+			wire.Bool(r, &pl.draining)
+			pl.codeCursor(r)
 			s.slots[i].pools = append(s.slots[i].pools, pl)
 		}
 	}

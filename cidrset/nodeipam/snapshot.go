@@ -6,10 +6,10 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// The body of a snapshot, version 1, in the notation of internal/snap:
+// The body of a snapshot, version 1, in the frame of internal/wire:
 //
 //	byte    1 for slots, 2 for labels
 //	slots:  list of: byte child length, bool IPv4, list of pools: prefix, bool draining, cursor
@@ -35,6 +35,9 @@ const (
 
 	bySlots  = 1
 	byLabels = 2
+
+	// The fewest bytes that a prefix, a node, a pool and an entry take.
+	minPrefix, minOwner, minPool, minEntry = 3, 7, 8, 10
 )
 
 // MarshalBinary returns a snapshot of the allocator: configuration, pools or entries
@@ -50,16 +53,14 @@ const (
 func (a *Allocator) MarshalBinary() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
+	w := wire.Frame(nil, snapshotMagic, snapshotVersion)
 	a.policy.save(w)
-	snap.WriteList(w, a.reserved(), w.Prefix)
-	w.Count(len(a.owners))
-	for _, o := range a.sorted() {
-		w.String(o.name)
-		w.String(o.uid)
-		w.String(o.entry)
-		w.Bool(o.terminating)
-		snap.WriteList(w, o.prefixes, w.Prefix)
+	reserved, owners := a.reserved(), a.sorted()
+	wire.List(w, &reserved, minPrefix, wire.AnyPrefix)
+	n := len(owners)
+	w.Count(&n, minOwner)
+	for _, o := range owners {
+		codeOwner(w, o)
 	}
 	return w.Finish()
 }
@@ -75,9 +76,9 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 	if bad != nil {
 		return nil, opError("restore", bad)
 	}
-	r := snap.NewReader(data, snapshotMagic, snapshotVersion)
+	r := wire.Open(data, snapshotMagic, snapshotVersion)
 	switch kind := r.Byte(); {
-	case r.Err() != nil:
+	case r.Err != nil:
 	case kind == bySlots:
 		a.policy = restoreSlots(a, r)
 	case kind == byLabels:
@@ -86,62 +87,74 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 		r.Fail("policy %d", kind)
 	}
 	var last netip.Prefix
-	for range r.Count(3) {
-		p := r.Prefix()
+	n := 0
+	for r.Count(&n, minPrefix); n > 0; n-- {
+		var p netip.Prefix
+		wire.AnyPrefix(r, &p)
 		if err := addr.Check(p); err != nil {
 			r.Fail("%v: %v", p, err)
 		}
 		if last.IsValid() && comparePrefix(last, p) >= 0 {
 			r.Fail("reservations out of order")
 		}
-		if last = p; r.Err() != nil {
+		if last = p; r.Err != nil {
 			break
 		}
 		a.reserve(p)
 	}
-	name := ""
-	for i := range r.Count(7) {
-		next := r.String()
-		if i > 0 && next <= name {
+	r.Count(&n, minOwner)
+	var in owner
+	for i := range n {
+		name := in.name
+		in = owner{}
+		if codeOwner(r, &in); i > 0 && in.name <= name {
 			r.Fail("nodes out of order")
 		}
-		if name = next; r.Err() != nil {
+		if r.Err != nil {
 			break
 		}
-		a.restoreOwner(r, name)
+		a.restoreOwner(r, &in)
 	}
-	if l, ok := a.policy.(*labels); ok && r.Err() == nil {
+	if l, ok := a.policy.(*labels); ok && r.Err == nil {
 		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { // of a snapshot that was made amid a replay
 			return e.terminating && l.nodes[e.spec.Name] == 0
 		})
 	}
-	if err := r.Close(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, opError("restore", &ipalloc.Error{Err: err})
 	}
 	return a, nil
 }
 
-func (a *Allocator) restoreOwner(r *snap.Reader, name string) {
-	uid, entry, terminating := r.String(), r.String(), r.Bool()
-	prefixes := snap.ReadList(r, 3, r.Prefix)
-	if reason := badPrefixes(prefixes); reason != "" { // as after an error of r
-		r.Fail("node %q: %s", name, reason)
+// codeOwner codes what a node holds, or reads it into a zero owner.
+func codeOwner(c *wire.Coder, o *owner) {
+	wire.String(c, &o.name)
+	wire.String(c, &o.uid)
+	wire.String(c, &o.entry)
+	wire.Bool(c, &o.terminating)
+	wire.List(c, &o.prefixes, minPrefix, wire.AnyPrefix)
+}
+
+// restoreOwner takes a node that was read.
+func (a *Allocator) restoreOwner(r *wire.Coder, in *owner) {
+	if reason := badPrefixes(in.prefixes); reason != "" { // as after an error of r
+		r.Fail("node %q: %s", in.name, reason)
 		return
 	}
-	o := a.newOwner(name)
-	o.uid = uid
-	a.setTerminating(o, terminating)
-	a.hold(o, entry, prefixes)
+	o := a.newOwner(in.name)
+	o.uid = in.uid
+	a.setTerminating(o, in.terminating)
+	a.hold(o, in.entry, in.prefixes)
 }
 
-func saveCursor(w *snap.Writer, pl *pool) {
-	w.Uvarint(pl.cursor.Xor(pl.block.Key).Hi)
-	w.Uvarint(pl.cursor.Xor(pl.block.Key).Lo)
-}
-
-func restoreCursor(r *snap.Reader, pl *pool) {
-	pl.cursor = pl.block.Key.Xor(addr.U128{Hi: r.Uvarint(), Lo: r.Uvarint()})
-	if r.Err() == nil && !pl.block.Starts(pl.cursor, pl.size) {
-		r.Fail("the cursor of %v is no child", pl.prefix)
+func (pl *pool) codeCursor(c *wire.Coder) {
+	d := pl.cursor.Xor(pl.block.Key)
+	wire.Uint(c, &d.Hi)
+	if wire.Uint(c, &d.Lo); c.Writes {
+		return
+	}
+	pl.cursor = pl.block.Key.Xor(d)
+	if c.Err == nil && !pl.block.Starts(pl.cursor, pl.size) {
+		c.Fail("the cursor of %v is no child", pl.prefix)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/claims"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // Every held prefix times every reservation times every released prefix, in and
@@ -88,7 +88,7 @@ func TestSnapshot(t *testing.T) {
 func refuseDamage(t *testing.T, data []byte) {
 	t.Helper()
 	for i := range data {
-		for _, cut := range [][]byte{data[:i], snap.Seal(slices.Clone(data[:i]), 0)} {
+		for _, cut := range [][]byte{data[:i], wire.Seal(slices.Clone(data[:i]), 0)} {
 			if _, err := Restore(cut); i < len(data)-4 && !errors.Is(err, ipalloc.ErrCorrupt) {
 				t.Fatalf("%d of %d bytes: %v", i, len(data), err)
 			}

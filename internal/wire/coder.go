@@ -14,6 +14,9 @@ type Coder struct {
 	Reader
 	B      []byte // what has been written
 	Writes bool
+
+	start int    // of the frame in B
+	frame []byte // that is read, and its magic and version; nil for a record
 }
 
 // Read returns a coder that reads s.
@@ -47,12 +50,12 @@ func Byte[T ~int | ~uint8](c *Coder, v *T) {
 	}
 }
 
-// String codes a length and as many bytes.
+// String codes a length and as many bytes. What is read is a part of a record, or a copy out of a frame.
 func String(c *Coder, s *string) {
 	if c.Writes {
 		c.B = AppendString(c.B, *s)
-	} else {
-		*s = c.Bytes(c.Uvarint())
+	} else if *s = c.Bytes(c.Uvarint()); c.frame != nil {
+		*s = strings.Clone(*s)
 	}
 }
 
@@ -86,18 +89,18 @@ func Name(c *Coder, s *string) {
 	}
 }
 
-// Count codes the number of elements that follow, which take a byte each at least.
-func (c *Coder) Count(n *int) {
-	if Uint(c, n); !c.Writes && uint64(*n) > uint64(len(c.S)) {
+// Count codes the number of elements that follow, each of at least size bytes, so that memory made for them is bounded by the input.
+func (c *Coder) Count(n *int, size int) {
+	if Uint(c, n); !c.Writes && (uint64(*n) > uint64(len(c.S)) || *n*size > len(c.S)) {
 		*n = 0
 		c.Fail("number of elements")
 	}
 }
 
-// List codes the number of elements and each of them.
-func List[E any](c *Coder, s *[]E, code func(*Coder, *E)) {
+// List codes the number of elements and each of them, which take at least size bytes.
+func List[E any](c *Coder, s *[]E, size int, code func(*Coder, *E)) {
 	n := len(*s)
-	if c.Count(&n); !c.Writes {
+	if c.Count(&n, size); !c.Writes {
 		if *s = nil; n > 0 {
 			*s = make([]E, n)
 		}

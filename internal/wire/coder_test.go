@@ -35,7 +35,7 @@ func (e *every) code(c *Coder) {
 	Byte(c, &e.b)
 	Name(c, &e.name)
 	String(c, &e.text)
-	List(c, &e.list, Uint[int])
+	List(c, &e.list, 1, Uint[int])
 	c.Flags(&e.yes, &e.no)
 	c.Family(&e.v6)
 	c.Index(e.v6, &e.index)

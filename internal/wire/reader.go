@@ -1,4 +1,4 @@
-// Package wire encodes and decodes the parts of records: numbers, strings and addresses.
+// Package wire encodes and decodes the parts of records and of snapshots: numbers, strings and addresses.
 package wire
 
 import (
@@ -80,9 +80,9 @@ func (r *Reader) Version(v byte) {
 }
 
 // Fail notes the first failure and reads nothing more.
-func (r *Reader) Fail(what string) {
+func (r *Reader) Fail(format string, args ...any) {
 	if r.Err == nil {
-		r.Err = fmt.Errorf("%w: %s", ipalloc.ErrCorrupt, what)
+		r.Err = fmt.Errorf("%w: %s", ipalloc.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
 	r.S = ""
 }

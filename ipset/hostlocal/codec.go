@@ -85,7 +85,7 @@ type holding struct {
 func (h *holding) code(c *wire.Coder) {
 	wire.Uint(c, &h.epoch)
 	wire.String(c, &h.scope)
-	wire.List(c, &h.addresses, func(c *wire.Coder, a *netip.Addr) { c.Addr(a) })
+	wire.List(c, &h.addresses, 1, func(c *wire.Coder, a *netip.Addr) { c.Addr(a) })
 	if c.Writes {
 		return
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// What the data of log and snapshot objects holds, in the frame of package snap.
+// What the data of log and snapshot objects holds, in the frame of package wire.
 //
 //	commits:   seq, id, id of the object before, revision before, number of commits; per commit the number of ops; per op
 //	           its kind, key, and value
@@ -59,24 +59,33 @@ type frame struct {
 	commits [][]store.Op
 }
 
-func (f *frame) encode() []byte {
-	w := snap.NewWriter(nil, commitsMagic, frameVersion)
-	w.Uvarint(f.seq)
-	w.Bytes(f.id[:])
-	w.Bytes(f.prev[:])
-	w.Uvarint(f.rev)
-	w.Count(len(f.commits))
-	for _, ops := range f.commits {
-		w.Count(len(ops))
-		for i := range ops {
-			w.Byte(byte(ops[i].Kind))
-			w.String(ops[i].Key)
-			if ops[i].Kind == store.Put {
-				w.String(ops[i].Value)
-			}
-		}
+// code codes the content.
+func (f *frame) code(c *wire.Coder) {
+	wire.Uint(c, &f.seq)
+	f.id.code(c)
+	f.prev.code(c)
+	wire.Uint(c, &f.rev)
+	wire.List(c, &f.commits, 1, func(c *wire.Coder, ops *[]store.Op) { wire.List(c, ops, 2, codeOp) })
+}
+
+func codeOp(c *wire.Coder, op *store.Op) {
+	wire.Byte(c, &op.Kind)
+	wire.String(c, &op.Key)
+	switch {
+	case op.Kind == store.Put:
+		wire.String(c, &op.Value)
+	case op.Kind != store.Delete:
+		c.Fail("op of kind %d", op.Kind)
 	}
-	data, _ := w.Finish() // fails for Marshal only
+	if !c.Writes {
+		op.Expect = store.AnyRevision
+	}
+}
+
+func (f *frame) encode() []byte {
+	w := wire.Frame(nil, commitsMagic, frameVersion)
+	f.code(w)
+	data, _ := w.Finish() // the ops are those of commits that were checked
 	return data
 }
 
@@ -86,25 +95,9 @@ func decodeFrame(o *object) (*frame, error) {
 	if len(o.Spec.Data) == 0 && o.Spec.Seq < maxSlots {
 		return f, nil
 	}
-	r := snap.NewReader(o.Spec.Data, commitsMagic, frameVersion)
-	f.seq = r.Uvarint()
-	readID(r, &f.id)
-	readID(r, &f.prev)
-	f.rev = r.Uvarint()
-	f.commits = snap.ReadList(r, 1, func() []store.Op {
-		return snap.ReadList(r, 2, func() store.Op {
-			op := store.Op{Kind: store.Kind(r.Byte()), Key: r.String(), Expect: store.AnyRevision}
-			switch op.Kind {
-			case store.Put:
-				op.Value = r.String()
-			case store.Delete:
-			default:
-				r.Fail("op of kind %d", op.Kind)
-			}
-			return op
-		})
-	})
-	if err := r.Close(); err != nil {
+	r := wire.Open(o.Spec.Data, commitsMagic, frameVersion)
+	f.code(r)
+	if err := r.End(); err != nil {
 		return nil, corrupt(o.Metadata.Name, "%v", err)
 	}
 	if f.seq != o.Spec.Seq {
@@ -113,12 +106,15 @@ func decodeFrame(o *object) (*frame, error) {
 	return f, nil
 }
 
-func readID(r *snap.Reader, v *id) {
-	if b := r.Bytes(); len(b) == len(v) {
-		copy(v[:], b)
-	} else {
-		r.Fail("an id of %d bytes", len(b))
+func (v *id) code(c *wire.Coder) {
+	b := v[:]
+	if wire.Blob(c, &b); c.Writes {
+		return
 	}
+	if len(b) != len(v) {
+		c.Fail("an id of %d bytes", len(b))
+	}
+	copy(v[:], b)
 }
 
 // slotName returns the name of the object that holds commit object seq, of a store with that many slots.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -310,12 +310,9 @@ func (s *Store) readSnapshot(ctx context.Context, head *object) (*replica, error
 		}
 		data = append(data, o.Spec.Data...)
 	}
-	in := snap.NewReader(data, snapshotMagic, frameVersion)
-	r.seq = in.Uvarint()
-	readID(in, &r.last)
-	r.rev = in.Uvarint()
-	body := in.Bytes()
-	err := in.Close()
+	in, body := wire.Open(data, snapshotMagic, frameVersion), []byte(nil)
+	r.code(in, &body)
+	err := in.End()
 	if err == nil {
 		r.mem, err = store.RestoreMemory(body)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // partSize is how much of a snapshot one object holds.
@@ -115,13 +115,19 @@ func (s *Store) draw(head *object) *draft {
 
 // encode returns the replica as the parts of a snapshot hold it.
 func (r *replica) encode() []byte {
-	w := snap.NewWriter(nil, snapshotMagic, frameVersion)
-	w.Uvarint(r.seq)
-	w.Bytes(r.last[:])
-	w.Uvarint(r.rev)
-	w.Marshal(r.mem)
-	data, _ := w.Finish() // Memory's part has no error
+	w := wire.Frame(nil, snapshotMagic, frameVersion)
+	body, _ := r.mem.MarshalBinary() // has no error
+	r.code(w, &body)
+	data, _ := w.Finish()
 	return data
+}
+
+// code codes what a snapshot says beside the records, and these.
+func (r *replica) code(c *wire.Coder, body *[]byte) {
+	wire.Uint(c, &r.seq)
+	r.last.code(c)
+	wire.Uint(c, &r.rev)
+	wire.Blob(c, body)
 }
 
 // sweep deletes the parts of snapshots that are of no use.

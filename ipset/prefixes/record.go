@@ -202,7 +202,7 @@ func (r *record) poolAt(level int) netip.Prefix {
 // code codes the record of the root pools.
 func (r *roots) code(c *wire.Coder) {
 	codeVersion(c, &r.leases)
-	wire.List(c, &r.pools, func(c *wire.Coder, p *Pool) {
+	wire.List(c, &r.pools, 1, func(c *wire.Coder, p *Pool) {
 		c.Prefix(&p.Prefix)
 		if p.Sizes.code(c); !c.Writes && p.Sizes.check(p.Prefix, true) != "" {
 			c.Fail("sizes")

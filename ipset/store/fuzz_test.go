@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // FuzzRestore reads any bytes as a snapshot behind a right checksum: an error, or a store that passes its check and whose
@@ -25,7 +25,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add([]byte(snapshotMagic + "\x01\x07\x80\x00"))
 	f.Add([]byte(snapshotMagic + "\x02\x00\x00"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		data := snap.Seal(bytes.Clone(body), 0)
+		data := wire.Seal(bytes.Clone(body), 0)
 		m, err := RestoreMemory(data)
 		if err != nil {
 			return

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // TestSortedAgainstMap drives the table and a map with the same operations at sizes around the chunk limits.
@@ -173,7 +173,7 @@ func TestRestoreOfHostileBytes(t *testing.T) {
 			bad[len(snapshotMagic)+1+r.IntN(len(bad)-len(snapshotMagic)-1)] = byte(r.IntN(256))
 		}
 		bad = bad[:len(bad)-r.IntN(2)*r.IntN(20)]
-		bad = snap.Seal(bad, 0)
+		bad = wire.Seal(bad, 0)
 		c, err := RestoreMemory(bad)
 		if err != nil {
 			if refused++; !errors.Is(err, ipalloc.ErrCorrupt) {
@@ -222,11 +222,11 @@ func TestRestoreRefuses(t *testing.T) {
 	data, _ := m.MarshalBinary()
 	body := data[:len(data)-4]
 	for n := range body {
-		if _, err := RestoreMemory(snap.Seal(slices.Clone(body[:n]), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+		if _, err := RestoreMemory(wire.Seal(slices.Clone(body[:n]), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("cut to %d bytes of %d: %v", n, len(body), err)
 		}
 	}
-	if _, err := RestoreMemory(snap.Seal(append(slices.Clone(body), 0), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
+	if _, err := RestoreMemory(wire.Seal(append(slices.Clone(body), 0), 0)); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("a byte too many: %v", err)
 	}
 	head := func(version byte) []byte { return append([]byte(snapshotMagic), version) }
@@ -246,7 +246,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"a key twice":         {append(head(1), 7, 2, 1, 'a', 0, 1, 1, 'a', 0, 1), ipalloc.ErrCorrupt},
 		"order":               {append(head(1), 7, 2, 1, 'b', 0, 1, 1, 'a', 0, 1), ipalloc.ErrCorrupt},
 	} {
-		got, err := RestoreMemory(snap.Seal(tt.bytes, 0))
+		got, err := RestoreMemory(wire.Seal(tt.bytes, 0))
 		if e := (*ipalloc.Error)(nil); !errors.Is(err, tt.want) || err != nil && !errors.As(err, &e) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -4,16 +4,19 @@ import (
 	"bytes"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// The body of a snapshot of a memory store, in the frame of package snap:
+// The body of a snapshot of a memory store, in the frame of package wire:
 //
 //	revision, records      numbers
 //	per record             key, value, revision; keys ascend
 const (
 	snapshotMagic   = "ipalloc store\n"
 	snapshotVersion = 1
+
+	// The fewest bytes that a record takes: a key and its length, the length of the value, a revision.
+	minRecord = 4
 )
 
 // MarshalBinary returns a snapshot of the whole store. It holds the lock while it
@@ -21,18 +24,23 @@ const (
 func (m *Memory) MarshalBinary() ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w := snap.NewWriter(nil, snapshotMagic, snapshotVersion)
-	w.Uvarint(m.rev)
-	w.Count(m.table.n)
+	w := wire.Frame(nil, snapshotMagic, snapshotVersion)
+	wire.Uint(w, &m.rev)
+	w.Count(&m.table.n, minRecord)
 	m.table.all(func(b *packer) {
 		for i := range b.recs {
 			v := &b.recs[i]
-			w.Bytes(b.keyOf(v))
-			w.Bytes(b.valueOf(v))
-			w.Uvarint(v.rev)
+			key, value := b.keyOf(v), b.valueOf(v)
+			codeRecord(w, &key, &value, &v.rev)
 		}
 	})
 	return w.Finish()
+}
+
+func codeRecord(c *wire.Coder, key, value *[]byte, rev *uint64) {
+	wire.Blob(c, key)
+	wire.Blob(c, value)
+	wire.Uint(c, rev)
 }
 
 // RestoreMemory returns a store with the records of a snapshot, revisions included.
@@ -48,19 +56,17 @@ func RestoreMemory(data []byte) (*Memory, error) {
 }
 
 func restore(data []byte) (*Memory, error) {
-	r := snap.NewReader(data, snapshotMagic, snapshotVersion)
-	if r.Err() != nil {
-		return nil, r.Err()
-	}
-	m := &Memory{rev: r.Uvarint()}
+	r := wire.Open(data, snapshotMagic, snapshotVersion)
+	m, n := &Memory{rev: r.Uvarint()}, 0
 	last, t := []byte(nil), &m.table
-	for range r.Count(4) { // key and its length, length of the value, revision
-		key, value, rev := r.Bytes(), r.Bytes(), r.Uvarint()
-		if r.Err() == nil && (bytes.Compare(key, last) <= 0 || rev == 0 || rev > m.rev) {
+	var key, value []byte
+	var rev uint64
+	for r.Count(&n, minRecord); n > 0; n-- {
+		if codeRecord(r, &key, &value, &rev); r.Err == nil && (bytes.Compare(key, last) <= 0 || rev == 0 || rev > m.rev) {
 			r.Fail("record %q at revision %d of %d after %q", key, rev, m.rev, last)
 		}
-		if r.Err() != nil {
-			return nil, r.Err()
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		last = key
 		if add(&t.pk, key, value, rev); len(t.pk.recs) == pageFill {
@@ -69,5 +75,5 @@ func restore(data []byte) (*Memory, error) {
 	}
 	t.appendPage()
 	m.oldest = m.rev
-	return m, r.Close()
+	return m, r.End()
 }

@@ -110,7 +110,7 @@ func (b *Block) codeTime(c *wire.Coder, at *int64) {
 func (b *Block) codeQueue(c *wire.Coder) {
 	spans := b.free.spans[b.free.head:]
 	n := len(spans)
-	if c.Count(&n); !c.Writes {
+	if c.Count(&n, 1); !c.Writes {
 		spans = slices.Grow(spans, n)[:n]
 		b.free.spans = spans
 	}
@@ -158,7 +158,7 @@ func codeSpan(c *wire.Coder, gap, more uint64) (uint64, uint64) {
 
 func (b *Block) codeCooling(c *wire.Coder) {
 	n := len(b.cool)
-	if c.Count(&n); !c.Writes {
+	if c.Count(&n, 1); !c.Writes {
 		b.cool = slices.Grow(b.cool, n)[:n]
 		clear(b.cool)
 	}

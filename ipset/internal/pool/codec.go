@@ -27,8 +27,8 @@ func (c *Catalog) code(w *wire.Coder) {
 	wire.Uint(w, &c.Generation)
 	w.Flags(&c.Config.Strict, &c.Config.NoAutoBlocks)
 	wire.Uint(w, &c.Config.MaxBlocksPerHost)
-	wire.List(w, &c.Pools, codePool)
-	wire.List(w, &c.Reserved, codeAddrs)
+	wire.List(w, &c.Pools, 1, codePool)
+	wire.List(w, &c.Reserved, 1, codeAddrs)
 }
 
 // codePool codes a pool: what most pools lack, by flags.
@@ -54,10 +54,10 @@ func codePool(w *wire.Coder, p *Pool) {
 		wire.Uint(w, &p.Cooldown)
 	}
 	if ranges {
-		wire.List(w, &p.Ranges, codeAddrs)
+		wire.List(w, &p.Ranges, 1, codeAddrs)
 	}
 	if draining {
-		wire.List(w, &p.Draining, wire.Byte[int])
+		wire.List(w, &p.Draining, 1, wire.Byte[int])
 	}
 	if nodes {
 		codeSelector(w, &p.Nodes)
@@ -66,7 +66,7 @@ func codePool(w *wire.Coder, p *Pool) {
 		codeSelector(w, &p.Namespaces)
 	}
 	if index {
-		wire.List(w, &p.Index, wire.String)
+		wire.List(w, &p.Index, 1, wire.String)
 	}
 	if seed {
 		wire.Uint(w, &p.Seed)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/bitmap"
-	"github.com/ipalloc/ipalloc/internal/snap"
+	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
 // A Space is a set of taken positions [0, last], cut into bands. It knows neither
@@ -287,14 +287,14 @@ func (s *Space) Check(zones []Zone) error {
 }
 
 // Read reads the taken positions.
-func (s *Space) Read(d *snap.Reader) {
+func (s *Space) Read(d *wire.Coder) {
 	last, _ := s.Bits.Last()
 	b := new(bitmap.Bitmap)
-	d.Unmarshal(b)
-	if is, ok := b.Last(); d.Err() == nil && (!ok || is != last) {
+	d.Value(b)
+	if is, ok := b.Last(); d.Err == nil && (!ok || is != last) {
 		d.Fail("a set of another size")
 	}
-	if d.Err() == nil {
+	if d.Err == nil {
 		s.Bits = b
 		s.recount()
 	}
