@@ -111,11 +111,20 @@ func adopt(t *txn.Txn, before, next *pool.Catalog) error {
 	return nil
 }
 
-// adoptFrom notes the sizes of the blocks that a pool q may have left where p serves now. Those that drain can only vanish; of the
-// present size another engine may be claiming one, so the commit verifies that there is none, or the size is noted.
+// adoptFrom notes the sizes of the blocks that a pool q may have left where p serves now. Of the present size another engine may be
+// claiming one, so the commit verifies that there is none, or the size is noted. Those that drain can only vanish, if p serves the places
+// of q as a whole: in one that it has a part of, another engine may be claiming one beside one in the other part.
 func adoptFrom(t *txn.Txn, q, p *pool.Pool, inner pool.AddrRanges) error {
+	whole := p.Prefix.Bits() <= q.BlockBits && (len(inner) == 0 || p.BlockBits <= q.BlockBits)
 	for _, size := range q.Draining {
-		if has, err := hasBlocks(t, p.Prefix, inner, size); err != nil {
+		has, err := false, error(nil)
+		if whole {
+			has, err = hasBlocks(t, p.Prefix, inner, size)
+		} else {
+			has, err = noBlocks(t, p.Prefix, inner, size)
+			has = !has
+		}
+		if err != nil {
 			return err
 		} else if has {
 			p.Drain(size)
