@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
@@ -131,4 +133,94 @@ func TestEmptyBlocksOfAnEarlierSizeGo(t *testing.T) {
 		}
 		w.check()
 	}
+}
+
+// What is made beside blocks of former sizes is followed by blocks of other sizes at the same addresses, and no sequence number comes again
+// at an address: a caller that is late with its guard releases nobody else's.
+func TestNumbersDoNotComeAgainBesideFormerSizes(t *testing.T) {
+	held := func(w *world, handle, address string) {
+		t.Helper()
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := func(w *world, set ...alloc.Pool) {
+		t.Helper()
+		if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Set: set}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		begin func(w *world)
+		last  string // the handle of the last block of a former size
+	}{
+		"two former sizes": {func(w *world) {
+			held(w, "large", "10.0.0.1")
+			change(w, poolOf("p", "10.0.0.0/26", 30))
+			held(w, "small", "10.0.0.17")
+			change(w, poolOf("p", "10.0.0.0/26", 26))
+		}, "large"},
+		"blocks of that size in another pool": {func(w *world) {
+			change(w, poolOf("p", "10.0.0.0/26", 30))
+			held(w, "small", "10.0.0.1")
+			change(w, poolOf("p", "10.0.0.0/26", 28), poolOf("q", "10.0.0.128/28", 30))
+			for range 20 {
+				held(w, "other", "10.0.0.129")
+				w.releaseHandle("other")
+			}
+			if _, _, err := w.RemoveHost(bg, alloc.HostOwner("other")); err != nil {
+				t.Fatal(err)
+			}
+		}, "small"},
+	} {
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 28))
+		c.begin(w)
+		in := make(map[alloc.Release]netip.Prefix)
+		for _, end := range []string{"nothing", "small", c.last} {
+			w.releaseHandle(end)
+			for range 4 {
+				for _, al := range w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 64, Partial: true, Pools: []string{"p"}, Claim: alloc.Claim{Handle: "rest"}}).V4 {
+					r := alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
+					if was := in[r]; was.IsValid() {
+						t.Fatalf("%s: %s has number %d in %s, and had it in %s", name, r.Address, r.Seq, al.Block, was)
+					}
+					in[r] = al.Block
+				}
+				w.check()
+				w.releaseHandle("rest")
+			}
+		}
+	}
+}
+
+// A pool that takes a part of the place of a block keeps the sizes of the blocks that another engine makes there meanwhile, beside one in
+// the other part.
+func TestPoolOfAPartOfAPlaceKeepsItsSizes(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 30))
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "first"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.UpdatePool(bg, poolOf("p", "10.0.0.0/26", 26)); err != nil {
+		t.Fatal(err)
+	}
+	s := faults.NewFaulty(w.store)
+	s.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+		if c.Kind == faults.Commit && c.Nth == 1 {
+			a := want("b", 1, "beside")
+			a.From = ip("10.0.0.16")
+			w.assign(a)
+		}
+		return faults.Outcome{}
+	})
+	change := alloc.PoolChanges{Set: []alloc.Pool{poolOf("p", "10.0.0.0/26", 28), poolOf("nested", "10.0.0.16/28", 28)}}
+	if err := w.engine(s).Operator().ChangePools(bg, change); err != nil {
+		t.Fatal(err)
+	}
+	w.check()
+	rest := want("c", 16, "rest")
+	rest.Pools = []string{"nested"}
+	if got := w.assign(rest); len(got.V4) != 15 {
+		t.Errorf("%d assigned beside one of 16", len(got.V4))
+	}
+	w.check()
 }

@@ -62,20 +62,10 @@ type Catalog struct {
 
 const (
 	// GenShift is where the generation begins in a sequence number. A change of pools that raises it every minute takes 31 years to
-	// reach its end; 1,000 allocations a second under one page take 34 years to reach the next generation, which Check reports, and 17
-	// to reach the numbers of blocks of a former size that are made in the next one.
+	// reach its end; 1,000 allocations a second under one page take 34 years to reach the next generation, which Check reports.
 	GenShift      = 40
 	MaxGeneration = 1<<(64-GenShift) - 1
 )
-
-// FirstSeq returns the sequence number after which those of a new block of pool i begin: of the pool's size above all of before the last change of
-// sizes. Blocks of a former size that are made beside others begin in between, because one of the pool's size may follow them.
-func (c *Catalog) FirstSeq(i, bits int) uint64 {
-	if bits == c.Pools[i].BlockBits {
-		return c.Generation << GenShift
-	}
-	return (2*max(c.Generation, 1) - 1) << (GenShift - 1)
-}
 
 // Prepare checks everything and derives what is looked up often, in O(n log n) of pools, ranges and reservations.
 func (c *Catalog) Prepare() error {

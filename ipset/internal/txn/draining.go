@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
@@ -114,6 +115,35 @@ func (t *Txn) Holes(cat *CatalogEntry, i int, place netip.Prefix) (holes []netip
 		}
 	}
 	return holes, nil
+}
+
+// succeed raises the marks of the larger sizes that may follow at the addresses of a block of a former size. One that was made before the
+// size changed has lower numbers than all that are made since.
+func (t *Txn) succeed(cat *CatalogEntry, be *BlockEntry) error {
+	i := cat.Containing(be.At.Addr())
+	if i < 0 {
+		return nil
+	}
+	for _, size := range append([]int{cat.Pools[i].BlockBits}, cat.Pools[i].Draining...) {
+		if size < cat.Pools[i].BlockBits || size >= be.At.Bits() {
+			continue
+		}
+		leaf, _ := record.LeafOf(netip.PrefixFrom(be.At.Addr(), size))
+		if err := t.Load(leaf.Key(), leaf.Floor().Key()); err != nil {
+			return err
+		}
+		pe, err := t.Page(leaf)
+		if err != nil {
+			return err
+		}
+		if t.Guard(&pe.Cell); pe.Get().Word == 0 { // it has no record
+			if pe, err = t.Page(leaf.Floor()); err != nil {
+				return err
+			}
+		}
+		occ.Set(&t.Txn, pe, record.Page{Word: pe.Get().Word, Mark: max(pe.Get().Mark, be.Seq())})
+	}
+	return nil
 }
 
 // Exists returns a conflict if the page of a block that exists does not know it: a plan that rests on the page may have claimed its place.

@@ -149,7 +149,7 @@ func (d *Drops) Drop() error {
 		if !dr.empties() || cools || !dr.goes(d.cat) {
 			continue
 		}
-		if err := t.Vacate(dr.be.Prefix(), dr.be.Seq()); err != nil {
+		if err := t.Vacate(d.cat, dr.be); err != nil {
 			return err
 		}
 		if o := dr.be.Owner(); o.Kind != alloc.Nobody {

@@ -7,6 +7,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
@@ -30,7 +31,7 @@ func (t *Txn) NewBlock(cat *CatalogEntry, i int, at netip.Prefix, o block.Option
 	if err != nil {
 		return nil, err
 	}
-	o.Claimed, o.Seq = wire.Unstamp(t.Now), max(mark, cat.FirstSeq(i, at.Bits()))
+	o.Claimed, o.Seq = wire.Unstamp(t.Now), max(mark, cat.Generation<<pool.GenShift)
 	b, err := block.New(at, o)
 	if err != nil {
 		return nil, err

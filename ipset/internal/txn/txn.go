@@ -233,8 +233,11 @@ func (t *Txn) WarmPages(blocks []netip.Prefix) error {
 	return t.Load(slices.Compact(keys)...)
 }
 
-// Vacate marks a block as not existing and raises the mark of its page to seq.
-func (t *Txn) Vacate(block netip.Prefix, seq uint64) error {
-	t.scan = blockPages{t: t, v6: block.Addr().Is6(), bits: uint8(block.Bits()), vacate: true, seq: seq}
-	return space.Mark(&t.scan, block.Bits(), record.OrdinalOf(block), false)
+// Vacate marks a block as not existing and raises the marks that those start after which follow it.
+func (t *Txn) Vacate(cat *CatalogEntry, be *BlockEntry) error {
+	t.scan = blockPages{t: t, v6: be.At.Addr().Is6(), bits: uint8(be.At.Bits()), vacate: true, seq: be.Seq()}
+	if err := space.Mark(&t.scan, be.At.Bits(), record.OrdinalOf(be.At), false); err != nil || be.Seq() <= cat.Generation<<pool.GenShift {
+		return err
+	}
+	return t.succeed(cat, be)
 }
