@@ -93,5 +93,10 @@ func TestExplain(t *testing.T) {
 				t.Errorf("it has done a %s", verb)
 			}
 		}
+		lost := errors.New("lost")
+		client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, lost })
+		if err := explain(t.Context(), &out, client, c, name); !errors.Is(err, lost) {
+			t.Error(err)
+		}
 	}
 }

@@ -415,9 +415,10 @@ func TestEventsOfObjects(t *testing.T) {
 		want("a Warning ClusterCIDRFull: none of 2 CIDRs of ipv4 is free")
 
 		// Another leader reads the conditions from the statuses.
-		o.api.events.last = nil
+		o.api.events.last, o.api.events.successes = nil, true
 		o.api.kick <- struct{}{}
 		want()
+		o.api.events.successes = false
 
 		o.api.allocator.Release("m")
 		want("a Normal ClusterCIDRReady: in force and with free CIDRs again")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -68,6 +70,30 @@ func TestALostLeaseEndsTheProgram(t *testing.T) {
 		}
 	})
 }
+
+// A renewal that gets no answer leaves time for another one.
+func TestARenewalEndsBeforeTheDeadline(t *testing.T) {
+	p, _ := follower(t, fake.NewClientset(), "one")
+	var left time.Duration
+	p.config = &rest.Config{Host: "http://cluster", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if end, ok := r.Context().Deadline(); ok {
+			left = time.Until(end)
+		}
+		return nil, errors.New("no answer")
+	})}
+	lock, err := p.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := lock.Get(t.Context()); err == nil || left <= 0 || left > p.options.renewDeadline/2 {
+		t.Errorf("%v, %v before its end", err, left)
+	}
+}
+
+// roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A renewal counts from when it was sent: the answer may be read by a process that was
 // stopped in between, while another one took the lease.

@@ -3,15 +3,22 @@ package main
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 var update = flag.Bool("update", false, "write deploy/metrics.md")
@@ -64,6 +71,33 @@ func TestListOfMetrics(t *testing.T) {
 	if have, err := os.ReadFile(path); err != nil || string(have) != text {
 		t.Errorf("%s is not (%v):\n%s", path, err, text)
 	}
+}
+
+// A right that the service account lacks is told from the others. It has those of leases in one namespace, as the manifests grant them.
+func TestRightsAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("create", "selfsubjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+			of := review.Spec.ResourceAttributes
+			review.Status.Allowed = of.Resource != "nodes" && (of.Resource != "leases" || of.Namespace == metav1.NamespaceSystem)
+			return true, review, nil
+		})
+		p := served(t, []string{"-cluster-cidr", "10.0.0.0/16", "-leader-elect"})
+		p.log, p.client = slog.New(slog.DiscardHandler), client
+		go p.watchRights(t.Context())
+		synctest.Wait()
+		_, text := p.get("/metrics")
+		for _, r := range p.options.rights() {
+			missing := 0
+			if r.Resource == "nodes" {
+				missing = 1
+			}
+			if want := fmt.Sprintf("node_ipam_right_missing{resource=%q,verb=%q} %d\n", r.Resource, r.Verb, missing); !strings.Contains(text, want) {
+				t.Errorf("%s is not in\n%s", want, text)
+			}
+		}
+	})
 }
 
 // What client-go measures of requests is counted.

@@ -88,8 +88,9 @@ func TestMetrics(t *testing.T) {
 			`node_ipam_controller_multicidrset_max_cidrs{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 256`,
 			`node_ipam_controller_multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/16",clusterCIDRName="e"} 0.50390625`,
 		}},
-		{[]string{"-cluster-cidr", "10.0.0.0/16"}, []string{
+		{[]string{"-cluster-cidr", "10.0.0.0/16,172.16.0.0/17"}, []string{
 			`node_ipam_pool_capacity{cluster_cidr="",family="IPv4",pool="10.0.0.0/16"} 256`,
+			`node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR="172.16.0.0/17"} 1`,
 			`node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16"} 2`,
 			`node_ipam_controller_cidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/16"} 1`,
 			`node_ipam_controller_cirdset_max_cidrs{clusterCIDR="10.0.0.0/16"} 256`, // spelt so there

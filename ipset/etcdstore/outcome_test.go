@@ -278,6 +278,33 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// A watch whose question for the past of the cluster gets no answer ends with its context.
+func TestWatchAsksNoLongerThanItsContext(t *testing.T) {
+	r, client := newRelay(t)
+	s := open(t)
+	s.kv = pb.NewKVClient(client.ActiveConnection())
+	ctx, cancel := context.WithCancel(t.Context())
+	r.set(func(asked context.Context, _ *pb.TxnRequest, _ func() (*pb.TxnResponse, error)) (*pb.TxnResponse, error) {
+		cancel()
+		<-asked.Done()
+		return nil, asked.Err()
+	})
+	ended := make(chan error, 1)
+	go func() {
+		for _, err := range s.Watch(ctx, 0, "a") {
+			ended <- err
+		}
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) || store.Retryable(err) {
+			t.Error(err)
+		}
+	case <-limited(t).Done():
+		t.Error("the watch goes on")
+	}
+}
+
 // assign asks an engine for an address with a request key.
 func assign(ctx context.Context, e *ipset.Engine, handle string) (netip.Addr, error) {
 	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
