@@ -18,8 +18,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/template"
-	"github.com/prometheus/prometheus/tsdb/chunks"
-	"github.com/prometheus/prometheus/util/annotations"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -154,8 +152,12 @@ func annotated(ctx context.Context, r rulefmt.Rule, s promql.Sample) (string, er
 	return labels.FromMap(all).String(), nil
 }
 
-// series is a storage of a few series.
-type series []storage.Series
+// series is a storage of a few series, and the set of those that a query selects, which Next goes through.
+type series struct {
+	storage.SeriesSet
+	all []storage.Series
+	n   int
+}
 
 // add adds a series in the notation of unit tests.
 func (s *series) add(name, values string, interval time.Duration) error {
@@ -163,48 +165,28 @@ func (s *series) add(name, values string, interval time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", name, values, err)
 	}
-	var samples []chunks.Sample
+	of := promql.Series{Metric: ls}
 	for i, v := range vs {
 		if !v.Omitted {
-			samples = append(samples, sample{int64(i) * interval.Milliseconds(), v.Value})
+			of.Floats = append(of.Floats, promql.FPoint{T: int64(i) * interval.Milliseconds(), F: v.Value})
 		}
 	}
-	*s = append(*s, storage.NewListSeries(ls, samples))
+	s.all = append(s.all, promql.NewStorageSeries(of))
 	return nil
 }
 
 // Querier implements [storage.Queryable].
-func (s *series) Querier(_, _ int64) (storage.Querier, error) { return querier{*s}, nil }
-
-type querier struct{ all []storage.Series }
-
-func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
-	var found []storage.Series
-	for _, s := range q.all {
-		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(s.Labels().Get(m.Name)) }) {
-			found = append(found, s)
+func (s *series) Querier(_, _ int64) (storage.Querier, error) {
+	return &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+		found := &series{SeriesSet: storage.EmptySeriesSet()}
+		for _, one := range s.all {
+			if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(one.Labels().Get(m.Name)) }) {
+				found.all = append(found.all, one)
+			}
 		}
-	}
-	return &seriesSet{all: found}
+		return found
+	}}, nil
 }
 
-func (querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-func (querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-
-func (querier) Close() error { return nil }
-
-// seriesSet yields series in turn.
-type seriesSet struct {
-	all []storage.Series
-	n   int
-}
-
-func (s *seriesSet) Next() bool                        { s.n++; return s.n <= len(s.all) }
-func (s *seriesSet) At() storage.Series                { return s.all[s.n-1] }
-func (s *seriesSet) Err() error                        { return nil }
-func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+func (s *series) Next() bool         { s.n++; return s.n <= len(s.all) }
+func (s *series) At() storage.Series { return s.all[s.n-1] }
