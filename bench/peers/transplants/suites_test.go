@@ -36,7 +36,9 @@ var suites = []*transplant.Suite{
 	{
 		Name: "Kubernetes portallocator: allocator, operations, metrics", Adapter: "portallocator",
 		Module: "k8s.io/kubernetes", Dir: services + "portallocator",
-		Tests: []string{"allocator_test.go", "operation_test.go"}, With: []string{"metrics.go", "operation.go"},
+		Tests: []string{"allocator_test.go", "operation_test.go"}, With: []string{"allocator.go", "metrics.go", "operation.go"},
+		Beside: map[string][]string{"../allocator": {services + "allocator/interfaces.go"}},
+		Import: map[string]string{"k8s.io/kubernetes/" + services + "allocator": here + "allocator"},
 	},
 	{
 		Name: "Kubernetes ipallocator: bitmap, IP addresses, ServiceCIDRs", Adapter: "ipallocator",

@@ -82,6 +82,7 @@ func (m *AllocationBitmap) Has(offset int) bool {
 }
 
 func (m *AllocationBitmap) Free() int { return int(m.ports.Free()) }
+func (m *AllocationBitmap) Destroy()  {}
 
 func (m *AllocationBitmap) Snapshot() (string, []byte) {
 	var g servicealloc.Grant
