@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
@@ -60,19 +59,17 @@ func NewEngine(c Config) *Engine {
 }
 
 // Times that the records keep are nanoseconds since 1970 in 64 bits, above 0.
-var (
-	firstTime = time.Unix(0, 1)
-	lastTime  = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
-)
+var lastTime = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
 // Clock reads the clock. It returns [ipalloc.ErrInvalid] for a time that no record can keep, as of a machine without a battery: one
 // that was written would end nothing, or everything at once.
 func (e *Engine) Clock() (int64, error) {
 	now := e.Now()
-	if now.Before(firstTime) || now.After(lastTime) {
+	at := now.UnixNano() // of another time if 64 bits cannot hold it
+	if at < 1 || at > lastTime || !time.Unix(0, at).Equal(now) {
 		return 0, cause.Wrap(ipalloc.Error{Op: "read clock", Field: "Options.Now", Text: now.UTC().Format(time.RFC3339Nano), Reason: "not from 1970 to 2261", Err: ipalloc.ErrInvalid})
 	}
-	return wire.Stamp(now), nil
+	return at, nil
 }
 
 // Past returns the moment that has passed by every engine's clock.

@@ -38,8 +38,12 @@ func (be *BlockEntry) Write(o *occ.Ops) {
 	}
 }
 
-// writeEntries adds the difference between the index records that a block or an address had and those that it has.
+// writeEntries adds the difference between the index records that a block or an address had and those that it has. They are listed
+// in one order, and mostly the first ones stay.
 func (be *BlockEntry) writeEntries(ops *occ.Ops, at netip.Prefix, was, is []record.IndexEntry) {
+	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
+		was, is = was[1:], is[1:]
+	}
 	for i := range was {
 		w := &was[i]
 		if !slices.ContainsFunc(is, func(x record.IndexEntry) bool { return x.SameKey(w) }) {
