@@ -38,7 +38,8 @@ type Pool struct {
 	// random. The block is chosen first: the owner's blocks in address order, then a free one, searched from a place that the
 	// owner's name fixes (with Lowest: the first free block of the pool). So Lowest and Random apply to the whole pool only if it is
 	// one block. In a pool of several blocks, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole
-	// pool. Cost: see ipset.Engine.
+	// pool. Such a pool can also be resized. One that is to stay a single block needs another block size then, and its block drains.
+	// Cost: see ipset.Engine.
 	Order Order `json:"order,omitempty"`
 	// Seed determines the addresses of a Random order. If it is 0, the call that adds the pool draws it from Options.Rand, so
 	// two stores do not hand out the same addresses; a call that changes the pool keeps the present Seed. It is not a secret.
