@@ -2,7 +2,7 @@
 // stop servers and fill disks, and look afterwards whether anything is missing, held twice, or held without an owner.
 //
 // Program stores is the storm: package oracle compares each answer of a store with the replay of all commits, and package history
-// explains what engines answered. Program rates measures what an assignment costs, program scale runs a large cluster.
+// explains what engines answered. Program scale runs a large cluster. The benchmark of package rates measures what an assignment costs.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //

@@ -1,4 +1,4 @@
-package main
+package rates
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -131,10 +130,7 @@ func onKube(ctx context.Context, _ string) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	crd := filepath.Join("..", "..", "ipset", "kubestore", "config", "crd.yaml") // from bench/torture, or from its test
-	if _, err := os.Stat(crd); err != nil {
-		crd = filepath.Join("..", crd)
-	}
+	crd := filepath.Join("..", "..", "..", "ipset", "kubestore", "config", "crd.yaml")
 	config := &rest.Config{Host: server.URL, BearerToken: server.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	if err := server.Define(ctx, crd, "/apis/store.ipalloc.dev/v1/namespaces/default/storeobjects"); err != nil {
 		return nil, errors.Join(err, server.Close())
