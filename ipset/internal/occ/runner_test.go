@@ -214,6 +214,40 @@ func TestLeftCallIsNotPlannedAgain(t *testing.T) {
 	}
 }
 
+// TestLeavingBetweenCommits: whichever caller leaves a batch whose commit was not made, before the next one, leaves no trace.
+func TestLeavingBetweenCommits(t *testing.T) {
+	g := newGate()
+	mem := store.NewMemory()
+	db := faults.NewFaulty(mem)
+	db.Script(g.script)
+	waits, goOn := make(chan int, 1), make(chan int)
+	r := newRunner(db, func(c *Config) { c.Wait = func(context.Context, int) error { waits <- 0; <-goOn; return nil } })
+	first := do(bg, r, incr("first"))
+	<-g.arrived
+	ctx, leave := context.WithCancel(bg)
+	stays := do(bg, r, incr("stays"))
+	leaving := []chan error{do(ctx, r, incr("a")), do(ctx, r, incr("b")), do(ctx, r, incr("c"))}
+	waitFor(r, 4)
+	g.open <- struct{}{}
+	<-g.arrived
+	db.Script(nil)
+	if _, err := mem.Commit(bg, []store.Op{{Kind: store.Put, Key: "stays", Value: "5", Expect: store.AnyRevision}}); err != nil {
+		t.Fatal(err)
+	}
+	g.open <- struct{}{}
+	<-waits
+	leave()
+	for i, c := range leaving {
+		if err := <-c; !errors.Is(err, context.Canceled) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+			t.Errorf("caller %d left: %v", i, err)
+		}
+	}
+	close(goOn)
+	if err := errors.Join(<-first, <-stays); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBatchEndsWithItsLastCaller: when all callers of a commit have left, its context ends, and the runner is idle again.
 func TestBatchEndsWithItsLastCaller(t *testing.T) {
 	g := newGate()
