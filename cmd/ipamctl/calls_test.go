@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"net/netip"
+	"reflect"
 	"testing"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
+	"github.com/ipalloc/ipalloc/selector"
 )
 
 // listed counts the calls that read a store.
@@ -61,4 +66,25 @@ func TestPoolListAsksLittle(t *testing.T) {
 	if few, many := calls(0), calls(1600); few != many || many > 20 {
 		t.Errorf("%d calls with few addresses, %d with many", few, many)
 	}
+}
+
+// The JSON of a pool has everything that there is to say of one.
+func TestPoolViewIsWhole(t *testing.T) {
+	prefix, one := netip.MustParsePrefix("10.1.0.0/24"), alloc.Count{Hi: 1, Lo: 1}
+	key := func(k string) selector.Selector {
+		return selector.Selector{{Labels: []selector.Requirement{{Key: k, Op: selector.Exists}}}}
+	}
+	p := poolUse{alloc.Pool{Name: "p", Prefix: prefix, BlockBits: 28, Nodes: key("a"), Namespaces: key("b"), Uses: alloc.Tunnel, Order: 1,
+		Priority: 1, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(prefix)}, MaxBlocksPerHost: 1, Subnet: true, Cooldown: 1, Draining: []int{30}},
+		alloc.Utilization{Blocks: make([]alloc.Utilization, 1), Capacity: one, Used: one, Cooling: one, Reserved: one, Draining: one, Available: one}, prefix}
+	var zero func(v reflect.Value, path string)
+	zero = func(v reflect.Value, path string) {
+		if v.IsZero() {
+			t.Errorf("%s is left out", path)
+		}
+		for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
+			zero(v.Field(i), path+"."+v.Type().Field(i).Name)
+		}
+	}
+	zero(reflect.ValueOf(p.view()), "pool")
 }

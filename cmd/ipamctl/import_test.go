@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -79,5 +80,39 @@ func TestImportKeepsEnds(t *testing.T) {
 	}
 	if status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": to}, "diff", from); status != exitOK {
 		t.Error(out, stderr)
+	}
+}
+
+// A file that is not what its format says is a mistake of who names it.
+func TestWrongFiles(t *testing.T) {
+	pool := func(spec string) string { return `{"kind":"IPPool","metadata":{"name":"p"},"spec":` + spec + `}` }
+	file := t.TempDir() + "/file"
+	for _, f := range []struct{ format, text string }{
+		{"json", `{"pool":[]}`}, {"csv", "\"a\n"}, {"go-ipam", "{}"}, {"nodes", `{"kind":"Node","metadata":{"name":"n"},"spec":[]}`},
+		{"calico", `{"kind":`}, {"calico", `{"kind":"Pod"}`}, {"calico", pool("[]")}, {"calico", pool(`{"nodeSelector":"a == 'b'"}`)},
+		{"whereabouts", pool("[]")}, {"whereabouts", pool(`{"range":"x"}`)}, {"whereabouts", pool(`{"range":"10.0.0.0/24","allocations":{"x":{}}}`)},
+	} {
+		if err := os.WriteFile(file, []byte(f.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (&app{}).readInventory(f.format, file); statusOf(err) != exitUsage {
+			t.Errorf("%s %s: status %d, %v", f.format, f.text, statusOf(err), err)
+		}
+	}
+}
+
+// A copy says how much there is, and how much of it was missing.
+func TestCopySays(t *testing.T) {
+	env := map[string]string{"IPAMCTL_STORE": newBolt(t, cluster(t))}
+	to := "bolt://" + t.TempDir() + "/to.db"
+	var said [2]struct{ Records, Written int }
+	for i := range said {
+		status, out, stderr := call(t, env, "copy", to, "-o", "json")
+		if err := json.Unmarshal([]byte(out), &said[i]); status != exitOK || err != nil {
+			t.Fatal(status, stderr, err)
+		}
+	}
+	if first, again := said[0], said[1]; first.Records == 0 || first.Written != first.Records || again.Records != first.Records || again.Written != 0 {
+		t.Errorf("%+v", said)
 	}
 }
