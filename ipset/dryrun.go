@@ -1,8 +1,7 @@
 package ipset
 
 import (
-	"context"
-
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -47,33 +46,11 @@ func (e *Engine) DryRun() *Engine {
 	return d
 }
 
-// standFor makes an engine on an overlay the dry one of another engine.
+// standFor makes an engine on an overlay, or on a space of one, the dry one of another engine. Before it reads, the other settles its
+// commits of unknown outcome.
 func (e *Engine) standFor(real *Engine) {
-	e.core.DB = &dryStore{e.core.DB, real}
+	e.core.DB = txn.Settled(e.core.DB, real.core.Run)
 	e.core.Start()
 	e.core.Hints.CopyFrom(&real.core.Hints)
 	e.core.Decoded.Store(real.core.Decoded.Load())
-}
-
-// dryStore is the store of a dry engine: an overlay, or a space of one. Before it reads, the engine that the dry one stands for
-// settles its commits of unknown outcome.
-type dryStore struct {
-	store.Store
-	of *Engine
-}
-
-// Get implements [store.Store].
-func (s *dryStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
-	if err := s.of.core.Run.Current(ctx); err != nil {
-		return dst, err
-	}
-	return s.Store.Get(ctx, dst, keys...)
-}
-
-// List implements [store.Store].
-func (s *dryStore) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
-	if err := s.of.core.Run.Current(ctx); err != nil {
-		return nil, 0, err
-	}
-	return s.Store.List(ctx, r)
 }

@@ -191,10 +191,11 @@ func New(db store.Store, o Options) (*Engine, error) {
 // build makes the parts of an engine on a store.
 func (e *Engine) build(db store.Store) {
 	o := e.spaces.options
-	e.core = txn.NewEngine(txn.Config{
-		Store: db, Now: o.Now, Skew: o.Skew, Labels: o.Labels, Keep: o.Cache, Tries: o.Retry.Attempts,
-		Retry: occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand},
-	})
+	e.core = &txn.Engine{
+		DB: db, Limits: db.Limits(), Others: store.Published(db), Now: o.Now, Skew: int64(o.Skew), Labels: o.Labels, Keep: o.Cache,
+		Tries: o.Retry.Attempts, Retry: occ.Retry{Base: o.Retry.Base, Max: o.Retry.Max, Sleep: o.Retry.Sleep, Rand: o.Rand},
+	}
+	e.core.Start()
 	e.assign.Engine, e.query.Engine = e.core, e.core
 	e.release.Reader = &e.query
 	e.check.Releaser, e.admin.Releaser = &e.release, &e.release

@@ -61,10 +61,8 @@ func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks [
 		err = cause.Invalid("Owner", "an owner or a pool, and not both")
 	case a.Pool != "":
 		blocks, err = e.release.ReleasePool(ctx, a.Pool, a.OnlyEmpty)
-	case a.Prefix != (netip.Prefix{}):
-		blocks, err = e.release.ReleaseAffinity(ctx, a.Prefix, a.Owner, a.OnlyEmpty)
 	default:
-		blocks, err = e.release.DisownBlocks(ctx, a.Owner, a.OnlyEmpty)
+		blocks, err = e.release.DisownBlocks(ctx, a.Owner, a.Prefix, a.OnlyEmpty)
 	}
 	return blocks, cause.Op("disown blocks", err)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -142,7 +143,7 @@ func (e *Admin) disownAll(ctx context.Context) error {
 	err := e.EachPage(ctx, store.Range{From: record.KindOwner, To: record.EndOf(record.KindOwner), Limit: txn.ReadMost}, func(recs []store.Record) bool {
 		for _, r := range recs {
 			if o, ok := record.ParseOwnerKey(r.Key); ok && bad == nil {
-				_, bad = e.DisownBlocks(ctx, o, true)
+				_, bad = e.DisownBlocks(ctx, o, netip.Prefix{}, true)
 			}
 		}
 		return bad == nil

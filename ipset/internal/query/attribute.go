@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -15,7 +16,7 @@ import (
 
 // IPsByAttribute carries out the call of that name.
 func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]alloc.Allocation, error) {
-	return e.indexed(ctx, "attribute", key, record.KindIndex+key+"\x00"+value, func(al alloc.Allocation) bool {
+	return e.named(ctx, "attribute", key, record.KindIndex+key+"\x00"+value, func(al alloc.Allocation) bool {
 		for k, v := range al.Attributes.All() {
 			if k == key {
 				return v == value
@@ -27,32 +28,38 @@ func (e *Reader) IPsByAttribute(ctx context.Context, key, value string) ([]alloc
 
 // IPsByShare carries out the call of that name.
 func (e *Reader) IPsByShare(ctx context.Context, key string) ([]alloc.Allocation, error) {
-	return e.indexed(ctx, "sharing key", key, record.KindShare+key, func(al alloc.Allocation) bool { return al.Share().Key == key })
+	return e.named(ctx, "sharing key", key, record.KindShare+key, func(al alloc.Allocation) bool { return al.Share().Key == key })
 }
 
-// indexed returns the holders that keep accepts, of the addresses whose index records begin with a prefix. what and name are the argument.
-func (e *Reader) indexed(ctx context.Context, what, name, prefix string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
-	fail := func(err error) ([]alloc.Allocation, error) {
+// named returns the holders that keep accepts, of the addresses whose index records begin with a prefix. what and name are the argument.
+func (e *Reader) named(ctx context.Context, what, name, prefix string, keep func(alloc.Allocation) bool) (als []alloc.Allocation, err error) {
+	if err = cause.Name(what, name); err == nil {
+		als, err = e.indexed(ctx, store.Range{From: prefix + "\x00", To: prefix + "\x01"}, keep)
+	}
+	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Name: name, Err: err})
 	}
-	if err := cause.Name(what, name); err != nil {
-		return fail(err)
-	}
-	recs, _, err := e.Store.List(ctx, store.Range{From: prefix + "\x00", To: prefix + "\x01"})
+	return als, nil
+}
+
+// indexed returns the holders that keep accepts, of the addresses that the index records of a range name.
+func (e *Reader) indexed(ctx context.Context, r store.Range, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
+	ids, err := e.IDs(ctx, r)
 	if err != nil {
-		return fail(err)
-	}
-	ids, err := record.IdsIn(recs, len(prefix)+1)
-	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	keys := make([]string, len(ids))
 	for i, id := range ids {
 		keys[i] = record.AddressKey(id.Addr())
 	}
-	als, err := e.ReadAddresses(ctx, keys, keep)
+	return e.ReadAddresses(ctx, keys, keep)
+}
+
+// IDs returns the addresses that the index records of a range name, each with the prefix length of its block.
+func (e *Reader) IDs(ctx context.Context, r store.Range) ([]netip.Prefix, error) {
+	recs, _, err := e.Store.List(ctx, r)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	return als, nil
+	return record.IdsIn(recs, len(r.From))
 }

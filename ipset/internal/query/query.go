@@ -338,29 +338,11 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 
 // IPsByHandle carries out the call of that name.
 func (e *Reader) IPsByHandle(ctx context.Context, handle string) ([]alloc.Allocation, error) {
-	fail := func(err error) ([]alloc.Allocation, error) {
-		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Handle: handle, Err: err})
-	}
 	if err := cause.Name("handle", handle); err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "look up", Err: err})
 	}
-	recs, _, err := e.Store.List(ctx, record.HandleRange(handle))
-	if err != nil {
-		return nil, err
-	}
-	ids, err := record.IdsIn(recs, len(record.HandleRange(handle).From))
-	if err != nil {
-		return fail(err)
-	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = record.AddressKey(id.Addr())
-	}
-	als, err := e.ReadAddresses(ctx, keys, func(al alloc.Allocation) bool { return al.Handle == handle })
-	if err != nil {
-		return fail(err)
-	}
-	return als, nil
+	als, err := e.indexed(ctx, record.HandleRange(handle), func(al alloc.Allocation) bool { return al.Handle == handle })
+	return als, cause.Of("look up", handle, err)
 }
 
 // EachBlock calls do with each of the blocks that exist, without their addresses, all as they are at one moment.
@@ -393,12 +375,6 @@ func (e *Reader) EachBlock(ctx context.Context, blocks []netip.Prefix, do func(*
 func (e *Reader) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
 	own, _, err := e.Owned(ctx, o, record.CodeRange(record.KindOwner, o))
 	return own, err
-}
-
-// BlocksIn returns the blocks of an owner that lie in a prefix, in address order.
-func (e *Reader) BlocksIn(ctx context.Context, o alloc.Owner, p netip.Prefix) ([]netip.Prefix, error) {
-	own, _, err := e.Owned(ctx, o, record.BlockRange(record.OwnerKey(o), p))
-	return slices.DeleteFunc(own, func(b netip.Prefix) bool { return b.Bits() < p.Bits() }), err
 }
 
 // Owned returns the blocks of an owner in a range of its records: those that are its own, and those that were.

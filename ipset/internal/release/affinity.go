@@ -1,10 +1,12 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
@@ -131,28 +133,20 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 	return nil
 }
 
-// ReleaseAffinity carries out the call of that name.
-func (e *Releaser) ReleaseAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	err := o.Check()
-	if err == nil {
-		err = block.CheckPrefix(p)
+// DisownBlocks takes all blocks from an owner, or those that lie in a prefix if that is not the zero one.
+func (e *Releaser) DisownBlocks(ctx context.Context, o alloc.Owner, in netip.Prefix, mustBeEmpty bool) ([]netip.Prefix, error) {
+	r := record.CodeRange(record.KindOwner, o)
+	if in != (netip.Prefix{}) {
+		if err := cmp.Or(o.Check(), block.CheckPrefix(in)); err != nil {
+			return nil, cause.Wrap(ipalloc.Error{Op: "disown", Prefix: in, Owner: o.String(), Err: err})
+		}
+		r = record.BlockRange(record.OwnerKey(o), in)
 	}
-	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Prefix: p, Owner: o.String(), Err: err})
-	}
-	blocks, err := e.BlocksIn(ctx, o, p)
-	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
-	}
-	return e.disown(ctx, o, blocks, mustBeEmpty)
-}
-
-// DisownBlocks carries out the call of that name.
-func (e *Releaser) DisownBlocks(ctx context.Context, o alloc.Owner, mustBeEmpty bool) ([]netip.Prefix, error) {
-	blocks, err := e.BlocksOf(ctx, o)
+	blocks, _, err := e.Owned(ctx, o, r)
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "disown", Owner: o.String(), Err: err})
 	}
+	blocks = slices.DeleteFunc(blocks, func(b netip.Prefix) bool { return b.Bits() < in.Bits() })
 	return e.disown(ctx, o, blocks, mustBeEmpty)
 }
 

@@ -25,12 +25,7 @@ func (e *Releaser) hostPlaces(ctx context.Context, o alloc.Owner) (blocks, borro
 	if err != nil {
 		return nil, nil, err
 	}
-	r := record.CodeRange(record.KindHost, o)
-	recs, _, err := e.Store.List(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	borrowed, err = record.IdsIn(recs, len(r.From))
+	borrowed, err = e.IDs(ctx, record.CodeRange(record.KindHost, o))
 	blocks = append(own, had...)
 	slices.SortFunc(blocks, record.ComparePrefix)
 	return blocks, borrowed, err
@@ -77,14 +72,7 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (relea
 			}
 		}
 		slices.SortStableFunc(places, record.ComparePrefix)
-		err = e.InSteps(places, func(part []netip.Prefix) (int, error) {
-			p := releasePlan{host: o, places: part}
-			if err := e.Do(ctx, &p); err != nil {
-				return 0, err // a batch may still be at it
-			}
-			released = append(released, p.released...)
-			return p.done, nil
-		})
+		released, err = e.releaseAt(ctx, places, releasePlan{host: o})
 	}
 	if err != nil {
 		return released, cause.Wrap(ipalloc.Error{Op: "release", Owner: o.String(), Err: err})
@@ -95,7 +83,7 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (relea
 // RemoveHost carries out the call of that name.
 func (e *Releaser) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	if released, err = e.ReleaseAddressesOf(ctx, o); err == nil {
-		blocks, err = e.DisownBlocks(ctx, o, false)
+		blocks, err = e.DisownBlocks(ctx, o, netip.Prefix{}, false)
 	}
 	return released, blocks, err
 }

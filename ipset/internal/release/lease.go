@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -24,11 +25,15 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 		err = cause.Invalid("ttl", "%v is negative", ttl)
 	}
 	if err != nil {
-		return nil, cause.Wrap(ipalloc.Error{Op: "renew", Handle: handle, Err: err})
+		return nil, cause.Of("renew", handle, err)
+	}
+	ids, err := e.IDs(ctx, record.HandleRange(handle))
+	if err != nil {
+		return nil, cause.Of("renew", handle, err)
 	}
 	var renewed []alloc.Allocation
-	err = e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
-		p := renewPlan{handle: handle, ttl: ttl, ids: ids}
+	err = e.InSteps(ids, func(part []netip.Prefix) (int, error) {
+		p := renewPlan{handle: handle, ttl: ttl, ids: part}
 		if err := e.Do(ctx, &p); err != nil {
 			return 0, err // a batch may still be at it
 		}
@@ -38,10 +43,7 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 	if err == nil && len(renewed) == 0 {
 		err = ipalloc.ErrNotHeld
 	}
-	if err != nil {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Handle: handle, Err: err})
-	}
-	return renewed, nil
+	return renewed, cause.Of("renew", handle, err)
 }
 
 // renewPlan moves the ends of some leases of a handle.

@@ -58,31 +58,24 @@ func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string) ([]netip.
 		return nil, cause.Wrap(ipalloc.Error{Op: "release", Err: err})
 	}
 	var released []netip.Addr
-	err := e.eachAddressOf(ctx, handle, func(ids []netip.Prefix) (int, error) {
-		p := releasePlan{handle: handle, places: ids}
+	ids, err := e.IDs(ctx, record.HandleRange(handle))
+	if err == nil {
+		released, err = e.releaseAt(ctx, ids, releasePlan{handle: handle})
+	}
+	return released, cause.Of("release", handle, err)
+}
+
+// releaseAt carries out a plan for some places, a few at a time.
+func (e *Releaser) releaseAt(ctx context.Context, places []netip.Prefix, what releasePlan) (released []netip.Addr, err error) {
+	err = e.InSteps(places, func(part []netip.Prefix) (int, error) {
+		p := releasePlan{host: what.host, handle: what.handle, places: part}
 		if err := e.Do(ctx, &p); err != nil {
 			return 0, err // a batch may still be at it
 		}
 		released = append(released, p.released...)
 		return p.done, nil
 	})
-	if err != nil {
-		return released, cause.Wrap(ipalloc.Error{Op: "release", Handle: handle, Err: err})
-	}
-	return released, nil
-}
-
-// eachAddressOf calls do with the addresses of a handle, each with the prefix length of its block, a few at a time.
-func (e *Releaser) eachAddressOf(ctx context.Context, handle string, do func([]netip.Prefix) (done int, err error)) error {
-	recs, _, err := e.Store.List(ctx, record.HandleRange(handle))
-	if err != nil {
-		return err
-	}
-	ids, err := record.IdsIn(recs, len(record.HandleRange(handle).From))
-	if err != nil {
-		return err
-	}
-	return e.InSteps(ids, do)
+	return released, err
 }
 
 // Release carries out the call of that name.

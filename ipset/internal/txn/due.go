@@ -129,19 +129,15 @@ func (t *Txn) readDue(blocks []netip.Prefix) error {
 }
 
 // absentDue returns the ordinals that are not loaded and that have to be to end the leases or cooldowns that are over.
-func (be *BlockEntry) absentDue(past int64) (xs []uint64) {
+func (be *BlockEntry) absentDue(past int64) []uint64 {
 	lease, cooled := be.Due(past)
 	switch {
 	case lease:
 		return be.AppendAbsent(nil)
-	case cooled && !be.KnowsCooling():
-		for x, until := range be.EachCooling() {
-			if until == 0 {
-				xs = append(xs, x)
-			}
-		}
+	case cooled:
+		return be.absentCooling()
 	}
-	return xs
+	return nil
 }
 
 // advanceSome ends leases and cooldowns of a block, at most so many each beside those that wait to be written. It reports whether

@@ -1,7 +1,6 @@
 package txn
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -14,22 +13,11 @@ import (
 
 // Every room works on the same few things of an engine. They stand here, at the bottom, so that no room needs the face above it.
 
-// Config is what an engine is made of.
-type Config struct {
-	Store  store.Store
-	Now    func() time.Time
-	Skew   time.Duration
-	Labels func(alloc.Owner) (map[string]string, bool)
-	Keep   int // how many records of each kind are cached
-	Tries  int // how often a commit that meets conflicts is made
-	Retry  occ.Retry
-}
-
 // Engine is the state of one engine that the packages above share: the store and its limits, the clock, the decoded catalog,
-// and the runner that carries out their plans one commit after the other.
+// and the runner that carries out their plans one commit after the other. The
+// face sets the first fields, and Start the rest.
 type Engine struct {
 	DB     store.Store // what plans read and commits are made on
-	Store  store.Store // DB for what reads outside of a plan
 	Limits store.Limits
 	// Others is the store that others see, if they see the commits of this one only later and [store.Published] knows it; else nil.
 	Others store.Store
@@ -37,25 +25,16 @@ type Engine struct {
 	Now    func() time.Time
 	Labels func(alloc.Owner) (map[string]string, bool)
 	Skew   int64
-	Keep   int
-	Tries  int // of what may meet conflicts
+	Keep   int // how many records of each kind are cached
+	Tries  int // how often a commit that meets conflicts is made
 	Retry  occ.Retry
 
+	Store   store.Store                    // DB for what reads outside of a plan
 	Decoded atomic.Pointer[DecodedCatalog] // the last one that was decoded
-
 	Hints   Hints
 	Lengths Lengths
 	Run     *occ.Runner[*Txn]
 	Txn     *Txn
-}
-
-// NewEngine returns an engine. It reads nothing.
-func NewEngine(c Config) *Engine {
-	e := &Engine{DB: c.Store, Limits: c.Store.Limits(), Now: c.Now, Labels: c.Labels, Skew: int64(c.Skew), Keep: c.Keep, Tries: c.Tries, Retry: c.Retry}
-	e.Others = store.Published(c.Store)
-	e.Hints.last = occ.NewRecent[alloc.Owner, *[2]netip.Prefix](e.Keep)
-	e.Start()
-	return e
 }
 
 // Times that the records keep are nanoseconds since 1970 in 64 bits, above 0.

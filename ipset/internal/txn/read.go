@@ -72,17 +72,19 @@ func (t *Txn) FetchAll(be *BlockEntry) error { return t.fetchOrdinals(be, be.App
 const fetchMost = 1000
 
 // FetchCooling loads the cooling addresses of a block if it is not known when each is free.
-func (t *Txn) FetchCooling(be *BlockEntry) error {
+func (t *Txn) FetchCooling(be *BlockEntry) error { return t.fetchOrdinals(be, be.absentCooling()) }
+
+// absentCooling returns the cooling ordinals of which it is not known when they are free.
+func (be *BlockEntry) absentCooling() (xs []uint64) {
 	if be.KnowsCooling() {
 		return nil
 	}
-	var xs []uint64
 	for x, until := range be.EachCooling() {
 		if until == 0 {
 			xs = append(xs, x)
 		}
 	}
-	return t.fetchOrdinals(be, xs)
+	return xs
 }
 
 // fetchOrdinals loads addresses of a block.

@@ -16,6 +16,9 @@ type settledStore struct {
 	run *occ.Runner[*Txn]
 }
 
+// Settled returns a store that reads after what carries out plans has settled.
+func Settled(db store.Store, run *occ.Runner[*Txn]) store.Store { return &settledStore{db, run} }
+
 // Get implements [store.Store].
 func (s *settledStore) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	if err := s.run.Current(ctx); err != nil {

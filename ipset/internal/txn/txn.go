@@ -49,8 +49,8 @@ func (e *Engine) Start() {
 	t.Register(record.KindPage, &t.Pages)
 	t.Register(record.KindOwner, &t.Owners)
 	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Keep: e.Keep, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
-	e.Txn = t
-	e.Store = &settledStore{e.DB, e.Run}
+	e.Txn, e.Store = t, Settled(e.DB, e.Run)
+	e.Hints.last = occ.NewRecent[alloc.Owner, *[2]netip.Prefix](e.Keep)
 }
 
 // Begin implements [occ.Transaction].
