@@ -18,7 +18,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Each change of the pools is a function on a copy of the catalog, in a commit of its own. A plan that was made on the old
@@ -164,17 +163,15 @@ func (e *Admin) thenDrop(ctx context.Context, err error, c *pool.Catalog) error 
 		if len(p.Draining) == 0 {
 			continue
 		}
-		r := record.BlockRange(record.KindEmpty, p.Prefix)
-		r.Limit = txn.ReadMost
-		if err := e.EachPage(ctx, r, func(recs []store.Record) bool {
+		for recs, err := range e.Pages(ctx, record.BlockRange(record.KindEmpty, p.Prefix)) {
+			if err != nil {
+				return err
+			}
 			for _, rec := range recs {
 				if b, ok := record.ParseBlockID(rec.Key[1:]); ok && c.Containing(b.Addr()) == i && b.Bits() != p.BlockBits {
 					drained = append(drained, b)
 				}
 			}
-			return true
-		}); err != nil {
-			return err
 		}
 	}
 	_, err = e.Advance(ctx, drained)

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -139,16 +138,17 @@ func (e *Admin) removeRecords(ctx context.Context, catalog store.Record, recs []
 
 // disownAll gives back the empty blocks of all owners.
 func (e *Admin) disownAll(ctx context.Context) error {
-	var bad error
-	err := e.EachPage(ctx, store.Range{From: record.KindOwner, To: record.EndOf(record.KindOwner), Limit: txn.ReadMost}, func(recs []store.Record) bool {
+	for recs, err := range e.Pages(ctx, store.Range{From: record.KindOwner, To: record.EndOf(record.KindOwner)}) {
 		for _, r := range recs {
-			if o, ok := record.ParseOwnerKey(r.Key); ok && bad == nil {
-				_, bad = e.DisownBlocks(ctx, o, netip.Prefix{}, true)
+			if o, ok := record.ParseOwnerKey(r.Key); ok && err == nil {
+				_, err = e.DisownBlocks(ctx, o, netip.Prefix{}, true)
 			}
 		}
-		return bad == nil
-	})
-	return errors.Join(err, bad)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mustBeUnused returns the error of a space that has a pool, an address, or a record that is not of this package.

@@ -85,21 +85,12 @@ type Options struct {
 // It returns [ipalloc.ErrInvalid] for a prefix that is not masked, and if the block has more than 2^64
 // addresses or Head and Tail leave none to assign.
 func New(p netip.Prefix, o Options) (*Block, error) {
-	b, err := emptyBlock(p, o.Head, o.Tail)
-	if err != nil {
+	b := new(Block)
+	if err := b.reset(p, o.Head, o.Tail); err != nil {
 		return nil, err
 	}
 	b.owner, b.claimed, b.since, b.seq = o.Owner, wire.Stamp(o.Claimed), wire.Stamp(o.Claimed), o.Seq
 	b.free.spans = []Span{{b.head, b.last - b.tail}}
-	return b, nil
-}
-
-// emptyBlock returns a block without anything in its queue.
-func emptyBlock(p netip.Prefix, head, tail uint64) (*Block, error) {
-	b := new(Block)
-	if err := b.reset(p, head, tail); err != nil {
-		return nil, err
-	}
 	return b, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -21,26 +20,20 @@ import (
 // Borrowings carries out the call of that name.
 func (e *Reader) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
 	return func(yield func(alloc.Borrowing, error) bool) {
-		var err error
-		more := true
-		r := store.Range{From: record.KindHost, To: record.KindHost + "\xff", Limit: txn.ReadMost}
-		pages := e.EachPage(ctx, r, func(recs []store.Record) bool {
+		for recs, err := range e.Pages(ctx, store.Range{From: record.KindHost, To: record.KindHost + "\xff"}) {
 			for _, rec := range recs {
 				var b alloc.Borrowing
 				if b, err = borrowing(rec.Key); err != nil {
-					return false
+					break
 				}
-				if more = yield(b, nil); !more {
-					return false
+				if !yield(b, nil) {
+					return
 				}
 			}
-			return true
-		})
-		if err == nil {
-			err = pages
-		}
-		if more && err != nil {
-			yield(alloc.Borrowing{}, cause.Wrap(ipalloc.Error{Op: "list", Err: err}))
+			if err != nil {
+				yield(alloc.Borrowing{}, cause.Op("list", err))
+				return
+			}
 		}
 	}
 }

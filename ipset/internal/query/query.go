@@ -1,8 +1,8 @@
 package query
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -202,17 +202,17 @@ func wholeBlock(p netip.Prefix, rec store.Record, addrs []store.Record) (*block.
 	return b, b.Complete()
 }
 
-// EachPage calls do with the records of a range in key order, a page at a time, until it returns false.
-func (e *Reader) EachPage(ctx context.Context, r store.Range, do func([]store.Record) bool) error {
-	for {
-		recs, _, err := e.Store.List(ctx, r)
-		if err != nil {
-			return err
+// Pages yields the records of a range in key order, a page at a time. An error ends the loop.
+func (e *Reader) Pages(ctx context.Context, r store.Range) iter.Seq2[[]store.Record, error] {
+	r.Limit = cmp.Or(r.Limit, txn.ReadMost)
+	return func(yield func([]store.Record, error) bool) {
+		for {
+			recs, _, err := e.Store.List(ctx, r)
+			if (err != nil || len(recs) > 0) && !yield(recs, err) || len(recs) < r.Limit {
+				return
+			}
+			r.From = recs[len(recs)-1].Key + "\x00"
 		}
-		if len(recs) > 0 && !do(recs) || len(recs) < r.Limit {
-			return nil
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
 	}
 }
 
@@ -232,21 +232,21 @@ func (e *Reader) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.Bl
 		}
 		r.Limit = blocksPage
 		cat, err := e.ReadCatalog(ctx)
-		if err == nil {
-			more := true
-			err2 := e.EachPage(ctx, r, func(recs []store.Record) bool {
-				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b, nil) })
-				return more && err == nil
-			})
-			if err == nil {
-				err = err2
-			}
-			if !more {
-				return
-			}
-		}
 		if err != nil {
 			yield(nil, err)
+			return
+		}
+		for recs, err := range e.Pages(ctx, r) {
+			more := true
+			if err == nil {
+				more, err = e.blocksOf(ctx, cat, recs, func(b *block.Block) bool { return yield(b, nil) })
+			}
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || !more {
+				return
+			}
 		}
 	}
 }
@@ -306,7 +306,6 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 			}
 			r = record.AddressRange(p)
 		}
-		r.Limit = txn.ReadMost
 		now, err := e.Past()
 		var cat *pool.Catalog
 		if err == nil {
@@ -316,22 +315,21 @@ func (e *Reader) Allocations(ctx context.Context, p netip.Prefix) iter.Seq2[allo
 			yield(alloc.Allocation{}, err)
 			return
 		}
-		var bad error
-		err = e.EachPage(ctx, r, func(recs []store.Record) bool {
+		for recs, err := range e.Pages(ctx, r) {
 			for _, rec := range recs {
-				al, busy, err := readAllocation(cat, rec.Key, rec.Value, now)
-				if err != nil {
-					bad = err
-					return false
+				var al alloc.Allocation
+				var busy bool
+				if al, busy, err = readAllocation(cat, rec.Key, rec.Value, now); err != nil {
+					break
 				}
 				if busy && !yield(al, nil) {
-					return false
+					return
 				}
 			}
-			return true
-		})
-		if err = errors.Join(bad, err); err != nil {
-			yield(alloc.Allocation{}, err)
+			if err != nil {
+				yield(alloc.Allocation{}, err)
+				return
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -18,7 +17,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -100,22 +98,22 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 // eachHeader calls do with every block, advanced to the present, in address order. The block is of no use after do has returned;
 // its addresses need not be loaded.
 func (e *Reader) eachHeader(ctx context.Context, cat *pool.Catalog, do func(*block.Block)) error {
-	var bad error
 	now, err := e.Past()
 	if err != nil {
 		return err
 	}
 	headers := make([]block.Block, blocksPage)
-	r := store.Range{From: record.KindBlock, To: record.KindBlock + "\xff", Limit: txn.ReadMost}
-	err = e.EachPage(ctx, r, func(recs []store.Record) bool {
+	for recs, err := range e.Pages(ctx, store.Range{From: record.KindBlock, To: record.KindBlock + "\xff"}) {
+		if err != nil {
+			return err
+		}
 		for part := range slices.Chunk(recs, blocksPage) {
-			if bad = e.headersOf(ctx, cat, part, now, headers, do); bad != nil {
-				return false
+			if err := e.headersOf(ctx, cat, part, now, headers, do); err != nil {
+				return err
 			}
 		}
-		return true
-	})
-	return errors.Join(bad, err)
+	}
+	return nil
 }
 
 // headersOf calls do with the blocks of some records. Those in which time has ended something are read with their addresses, all

@@ -27,21 +27,17 @@ func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.
 	}
 	before := record.AgedKey(max(now-int64(age)+1, 0), kind)
 	r := store.Range{From: record.KindAged + kind[1:], To: before[:record.AgedTimeEnd], Limit: e.agedPerCommit()}
-	for {
-		recs, _, err := e.Store.List(ctx, r)
-		if err != nil || len(recs) == 0 {
-			return forgotten, err
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
-		last := len(recs) < r.Limit
+	for recs, err := range e.Pages(ctx, r) {
 		p := agedPlan{entries: recs}
-		if err := e.Run.Do(ctx, &p); err != nil {
+		if err == nil {
+			err = e.Run.Do(ctx, &p)
+		}
+		if err != nil {
 			return forgotten, err
 		}
-		if forgotten += p.forgotten; last {
-			return forgotten, nil
-		}
+		forgotten += p.forgotten
 	}
+	return forgotten, nil
 }
 
 // agedPerCommit is how many memos go in one commit: each is two records.

@@ -84,17 +84,18 @@ func (e *Releaser) sweepIdle(ctx context.Context, a alloc.SweepArgs, s *alloc.Sw
 // listIdle lists the empty blocks.
 func (e *Releaser) listIdle(ctx context.Context, now int64, after time.Duration) (*IdleList, error) {
 	l := &IdleList{listed: now, after: after}
-	r := store.Range{From: record.KindEmpty, To: record.KindEmpty + "\xff", Limit: txn.ReadMost}
-	err := e.EachPage(ctx, r, func(recs []store.Record) bool {
+	for recs, err := range e.Pages(ctx, store.Range{From: record.KindEmpty, To: record.KindEmpty + "\xff"}) {
+		if err != nil {
+			return nil, err
+		}
 		for _, rec := range recs {
 			if p, ok := record.ParseBlockID(rec.Key[1:]); ok {
 				l.rows = append(l.rows, idleRow{record.ParseIndexValue(rec.Value), p})
 			}
 		}
-		return true
-	})
+	}
 	sortIdle(l.rows)
-	return l, err
+	return l, nil
 }
 
 // sortIdle orders blocks by since when they are empty.

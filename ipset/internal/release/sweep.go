@@ -11,7 +11,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
 // Time ends leases and cooldowns without a commit. What it has ended stays in the records until a plan meets the block; the sweep meets
@@ -48,10 +47,7 @@ func (e *Releaser) sweepDue(ctx context.Context, s *alloc.Swept) error {
 	if err != nil {
 		return err
 	}
-	r := record.DueBy(now)
-	r.Limit = txn.ReadMost
-	for {
-		recs, _, err := e.Store.List(ctx, r)
+	for recs, err := range e.Pages(ctx, record.DueBy(now)) {
 		if err != nil {
 			return err
 		}
@@ -67,11 +63,8 @@ func (e *Releaser) sweepDue(ctx context.Context, s *alloc.Swept) error {
 			return err
 		}
 		s.Advanced += len(due)
-		if len(recs) < r.Limit {
-			return nil
-		}
-		r.From = recs[len(recs)-1].Key + "\x00"
 	}
+	return nil
 }
 
 // selected reports whether the pool of a block still serves its host, with blocks of this size.
