@@ -102,6 +102,14 @@ func (t *txn) end(ttl time.Duration) (until time.Time, err error) {
 // ended reports whether a holding is a lease that ended at a moment or before.
 func (r *record) ended(past int64) bool { return !r.Until.IsZero() && wire.Stamp(r.Until) <= past }
 
+// liveRecord returns the holding of a record that was read, and whether it is held now.
+func (a *Allocator) liveRecord(rec store.Record) (r record, live bool, err error) {
+	if r, err = decodeRecord(rec); err == nil {
+		live, err = a.live(&r)
+	}
+	return r, live, err
+}
+
 // live reports whether a holding that was read is held now.
 func (a *Allocator) live(r *record) (bool, error) {
 	if r.Until.IsZero() {

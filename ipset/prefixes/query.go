@@ -95,11 +95,7 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 			continue
 		}
 		for _, rec := range append(recs[1:], recs[0]) {
-			r, err := decodeRecord(rec)
-			if err != nil {
-				return nil, explain(err, call)
-			}
-			live, err := a.live(&r)
+			r, live, err := a.liveRecord(rec)
 			if err != nil {
 				return nil, explain(err, call)
 			}
@@ -140,11 +136,7 @@ func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) 
 			if rec.Rev == 0 {
 				continue
 			}
-			r, err := decodeRecord(rec)
-			if err != nil {
-				return held, explain(err, call)
-			}
-			live, err := a.live(&r)
+			r, live, err := a.liveRecord(rec)
 			if err != nil {
 				return held, explain(err, call)
 			}
@@ -176,14 +168,11 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 		}
 		for rec, err := range a.list(ctx, insideRange(within), listPart) {
 			var r record
+			live := false
 			if err == nil {
-				r, err = decodeRecord(rec)
+				r, live, err = a.liveRecord(rec)
 			}
-			live := true
-			if err == nil {
-				live, err = a.live(&r)
-			}
-			if live && !yield(r.Holding, explain(err, call)) || err != nil {
+			if (live || err != nil) && !yield(r.Holding, explain(err, call)) || err != nil {
 				return
 			}
 		}
@@ -206,11 +195,7 @@ func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Hold
 	}
 	recs, rev, err := a.store.List(ctx, insideRange(within))
 	for _, rec := range recs {
-		r, err := decodeRecord(rec)
-		live := false
-		if err == nil {
-			live, err = a.live(&r)
-		}
+		r, live, err := a.liveRecord(rec)
 		if err != nil {
 			return nil, 0, explain(err, call)
 		}

@@ -152,10 +152,7 @@ func (a *Allocator) eachPageNow(ctx context.Context, pool netip.Prefix, f func(p
 		var r record
 		live := false
 		if err == nil {
-			r, err = decodeRecord(rec)
-		}
-		if err == nil {
-			live, err = a.live(&r)
+			r, live, err = a.liveRecord(rec)
 		}
 		if err != nil {
 			return err
