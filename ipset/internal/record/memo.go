@@ -2,7 +2,6 @@ package record
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -26,14 +25,32 @@ type Memo struct {
 
 const memoVersion = 1
 
-func (m *Memo) Encode() string {
-	b := binary.AppendVarint([]byte{memoVersion}, m.At)
-	b = wire.AppendString(b, m.Digest)
-	b = binary.AppendUvarint(b, uint64(len(m.Ids)))
-	for i, id := range m.Ids {
-		b = binary.AppendUvarint(AppendBlockID(b, id), m.Seqs[i])
+// code codes the record, into a memo without ids.
+func (m *Memo) code(c *wire.Coder) {
+	c.Version(memoVersion)
+	wire.Int(c, &m.At)
+	wire.String(c, &m.Digest)
+	n := len(m.Ids)
+	if c.Count(&n, 7); !c.Writes && n > 0 {
+		m.Ids, m.Seqs = make([]netip.Prefix, n), make([]uint64, n)
 	}
-	return string(b)
+	for i, id := range m.Ids {
+		at, bits := id.Addr(), id.Bits()
+		c.Addr(&at)
+		wire.Byte(c, &bits)
+		if wire.Uint(c, &m.Seqs[i]); c.Writes {
+			continue
+		}
+		if m.Ids[i] = netip.PrefixFrom(at, bits); !m.Ids[i].IsValid() {
+			c.Fail("address")
+		}
+	}
+}
+
+func (m *Memo) Encode() string {
+	c := wire.Write(nil)
+	m.code(c)
+	return string(c.B)
 }
 
 // DecodeMemo reads the record of a key, if there is one.
@@ -42,21 +59,9 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 	if !ok {
 		return m, nil
 	}
-	r := &wire.Reader{S: value}
-	r.Version(memoVersion)
-	m.At, m.Digest = r.Varint(), r.Bytes(r.Uvarint())
-	for n := r.Uvarint(); n > 0 && r.Err == nil; n-- {
-		size := uint64(18)
-		if r.S != "" && r.S[0] == '4' {
-			size = 6
-		}
-		id, ok := ParseID(r.Bytes(size))
-		if !ok {
-			r.Fail("address")
-		}
-		m.Ids, m.Seqs = append(m.Ids, id), append(m.Seqs, r.Uvarint())
-	}
-	if err := r.End(); err != nil {
+	c := wire.Read(value)
+	m.code(c)
+	if err := c.End(); err != nil {
 		return Memo{}, fmt.Errorf("%w: what was given under a request key or to a sticky handle", err)
 	}
 	return m, nil

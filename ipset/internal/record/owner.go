@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,16 +52,30 @@ type move struct {
 	n  int
 }
 
-// Append appends the record: the version, the number, and the blocks if they are few.
+// code codes the record: the version, the number, and the blocks if they are few.
+func (o *Owned) code(c *wire.Coder) {
+	c.Version(ownerVersion)
+	if wire.Uint(c, &o.N); !c.Writes && (o.N <= 0 || o.N > 1<<48) {
+		c.Fail("number")
+	}
+	if o.N > MaxListed || c.Err != nil {
+		return
+	}
+	if !c.Writes {
+		o.Blocks = make([]netip.Prefix, o.N)
+	}
+	for i := range o.Blocks {
+		if c.Prefix(&o.Blocks[i]); !c.Writes && i > 0 && ComparePrefix(o.Blocks[i-1], o.Blocks[i]) >= 0 {
+			c.Fail("block")
+		}
+	}
+}
+
+// Append appends the record.
 func (o *Owned) Append(dst []byte) []byte {
-	dst = binary.AppendUvarint(append(dst, ownerVersion), uint64(o.N))
-	if o.N > MaxListed {
-		return dst
-	}
-	for _, p := range o.Blocks {
-		dst = AppendBlockID(dst, p)
-	}
-	return dst
+	c := wire.Write(dst)
+	o.code(c)
+	return c.B
 }
 
 // OwnedOf returns the value for some blocks, which ascend. They are listed, also if they are many.
@@ -73,27 +86,11 @@ func DecodeOwned(rec store.Record) (o Owned, err error) {
 	if rec.Rev == 0 {
 		return o, nil
 	}
-	r := &wire.Reader{S: rec.Value}
-	r.Version(ownerVersion)
-	n := r.Uvarint()
-	if n == 0 || n > 1<<48 {
-		r.Fail("number")
-	}
-	for n <= MaxListed && uint64(len(o.Blocks)) < n && r.Err == nil {
-		size := uint64(18)
-		if r.S != "" && r.S[0] == '4' {
-			size = 6
-		}
-		p, ok := ParseBlockID(r.Bytes(size))
-		if k := len(o.Blocks); !ok || k > 0 && ComparePrefix(o.Blocks[k-1], p) >= 0 {
-			r.Fail("block")
-		}
-		o.Blocks = append(o.Blocks, p)
-	}
-	if err := r.End(); err != nil {
+	c := wire.Read(rec.Value)
+	o.code(c)
+	if err := c.End(); err != nil {
 		return Owned{}, fmt.Errorf("%w: blocks of an owner", err)
 	}
-	o.N = int(n)
 	return o, nil
 }
 

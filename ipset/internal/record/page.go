@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -123,25 +122,29 @@ const pageVersion = 1
 func (p Page) Encode() string { return string(p.Append(nil)) }
 
 func (p Page) Append(dst []byte) []byte {
-	return binary.AppendUvarint(binary.BigEndian.AppendUint64(append(dst, pageVersion), p.Word), p.Mark)
+	c := wire.Write(dst)
+	p.code(c)
+	return c.B
 }
 
-func DecodePage(rec store.Record) (Page, error) {
+func (p *Page) code(c *wire.Coder) {
+	c.Version(pageVersion)
+	wire.Word(c, &p.Word)
+	wire.Uint(c, &p.Mark)
+}
+
+func DecodePage(rec store.Record) (p Page, err error) {
 	if rec.Rev == 0 {
-		return Page{}, nil
+		return p, nil
 	}
-	r := &wire.Reader{S: rec.Value}
-	r.Version(pageVersion)
-	word := r.Bytes(8)
-	p := Page{Mark: r.Uvarint()}
-	err := r.End()
-	if _, ok := ParsePageKey(rec.Key); err == nil && !ok {
-		err = ipalloc.ErrCorrupt
+	c := wire.Read(rec.Value)
+	p.code(c)
+	if _, ok := ParsePageKey(rec.Key); !ok {
+		c.Fail("key")
 	}
-	if err != nil {
+	if err := c.End(); err != nil {
 		return Page{}, fmt.Errorf("%w: page of a pool %q", err, rec.Key)
 	}
-	p.Word = binary.BigEndian.Uint64([]byte(word))
 	return p, nil
 }
 
