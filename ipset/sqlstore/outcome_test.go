@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -410,6 +411,22 @@ func TestManyStores(t *testing.T) {
 			t.Errorf("counted to %d, want %d", n, stores*rounds)
 		}
 	})
+}
+
+// A transaction that fails in passing is made again, a limited number of times. The error of one that may have been made is that of
+// the context, if it has ended.
+func TestTransactionsAreRepeated(t *testing.T) {
+	s := openIn(t, sqliteFile(t), Options{})
+	for attempt, want := range map[int]bool{1: true, attempts - 1: true, attempts: false} {
+		if got := s.repeat(nil, attempt, driver.ErrBadConn); got != want {
+			t.Errorf("attempt %d: %v", attempt, got)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := unknown(ctx, io.ErrUnexpectedEOF); !errors.Is(err, context.Canceled) || !errors.Is(err, ipalloc.ErrUnknownOutcome) || store.Retryable(err) {
+		t.Error(err)
+	}
 }
 
 // Each statement of a commit fails once: the commit fails, and changes nothing.
