@@ -73,3 +73,14 @@ func TestBadFlags(t *testing.T) {
 		}
 	}
 }
+
+// The least value of an option is one.
+func TestLeastOptions(t *testing.T) {
+	for name, least := range map[string]bool{"0": false, "1": true} {
+		for _, option := range []string{"-concurrent-node-syncs", "-kube-api-burst"} {
+			if _, err := parse(t, labelledRun(option, name)...); (err == nil) != least {
+				t.Errorf("%s %s: %v", option, name, err)
+			}
+		}
+	}
+}
