@@ -11,6 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A pool whose block size has changed gives all it has, while blocks of an earlier size drain and afterwards, but for what blocks more than 64
@@ -223,4 +224,25 @@ func TestPoolOfAPartOfAPlaceKeepsItsSizes(t *testing.T) {
 		t.Errorf("%d assigned beside one of 16", len(got.V4))
 	}
 	w.check()
+}
+
+// However many places are full of blocks of a former size, a commit that gives from the last one verifies only as much as the store lets it.
+func TestManyFullPlacesOfAFormerSize(t *testing.T) {
+	p := poolOf("p", "10.0.0.0/20", 32)
+	p.Order = alloc.Lowest
+	w := newWorld(t, alloc.Config{}, p)
+	for range 64 {
+		w.assign(want("a", 64, "first"))
+	}
+	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.15.255")}); err != nil {
+		t.Fatal(err)
+	}
+	p.BlockBits = 26
+	if err := w.UpdatePool(bg, p); err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 40}))
+	if got, err := e.AutoAssign(bg, want("b", 1, "last")); err != nil || len(got.V4) != 1 || got.V4[0].Address != ip("10.0.15.255") {
+		t.Errorf("%v, %v", got, err)
+	}
 }

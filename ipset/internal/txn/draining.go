@@ -89,9 +89,10 @@ func (t *Txn) aroundSome(cat *CatalogEntry, size int, block netip.Prefix) (netip
 }
 
 // Holes returns the places of blocks that may be made in what smaller blocks of former sizes leave of the place of a block of pool i: of the
-// size of the smallest there. Larger ones may lie in some, which Occupied says. The commit verifies what is there.
+// size of the smallest there. Larger ones may lie in some, which Occupied says. If there are holes the commit verifies what is there.
 func (t *Txn) Holes(cat *CatalogEntry, i int, place netip.Prefix) (holes []netip.Prefix, err error) {
 	smallest := 0
+	var pages []*pageEntry
 	for _, size := range slices.Backward(cat.Pools[i].Draining) {
 		if size < place.Bits() {
 			break
@@ -101,7 +102,7 @@ func (t *Txn) Holes(cat *CatalogEntry, i int, place netip.Prefix) (holes []netip
 		if err != nil {
 			return nil, err
 		}
-		t.Guard(&pe.Cell)
+		pages = append(pages, pe)
 		n := 1 << (size - place.Bits())
 		there := pe.Get().Word >> first & (^uint64(0) >> (64 - n))
 		if there == 0 || smallest != 0 {
@@ -112,6 +113,11 @@ func (t *Txn) Holes(cat *CatalogEntry, i int, place netip.Prefix) (holes []netip
 			if there>>k&1 == 0 {
 				holes = append(holes, id.Block(int(first)+k))
 			}
+		}
+	}
+	for _, pe := range pages {
+		if len(holes) > 0 { // of very many places that are full it cannot
+			t.Guard(&pe.Cell)
 		}
 	}
 	return holes, nil
