@@ -14,8 +14,6 @@
 //
 //	peers                          measure and print the table
 //	peers -readme README.md        and refresh it between the markers in a file
-//	peers -check                   and exit with status 1 if a target is missed
-//	peers -quick                   fewer and shorter passes
 //
 // A peer lives in peer_<name>.go, the works of a system in workload_<system>.go.
 package main

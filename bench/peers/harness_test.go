@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 // obeys checks the contract that makes the figures of a contestant comparable: a
@@ -134,7 +132,7 @@ func TestScatterIsAPermutation(t *testing.T) {
 // Every work of up to 2^16 children runs for every contestant that it lists, does
 // what it is told more than once, and leaves a state that it can begin with.
 func TestWorksRun(t *testing.T) {
-	for _, w := range cidrsetWorks(frame.Options{}).List {
+	for _, w := range cidrsetWorks().List {
 		if strings.Contains(w.ID, "2^2") || strings.Contains(w.ID, "batch/") {
 			continue // the sets are large
 		}

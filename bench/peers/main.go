@@ -33,8 +33,8 @@ var program = frame.Program{
 		"k8s.io/kubernetes", "github.com/cilium/cilium", "github.com/bits-and-blooms/bitset",
 	},
 	How: "one goroutine: CPU time of its thread, several: wall time",
-	Works: func(o frame.Options) ([]*frame.Work, error) {
-		return slices.Concat(cidrsetWorks(o).List, serviceWorks(o).List), nil
+	Works: func() ([]*frame.Work, error) {
+		return slices.Concat(cidrsetWorks().List, serviceWorks().List), nil
 	},
 }
 

@@ -48,8 +48,8 @@ var fills = []struct {
 }{{"50", 2}, {"99", 100}, {"99.99", 10000}}
 
 // cidrsetWorks returns the works of package cidrset with all contestants.
-func cidrsetWorks(o frame.Options) *frame.Works {
-	ws := &frame.Works{Section: systemCidrset, Skip: func(contestant, id string) bool { return skipCidrset(o, contestant, id) }}
+func cidrsetWorks() *frame.Works {
+	ws := &frame.Works{Section: systemCidrset, Skip: skipCidrset}
 	addPrefixPeer(ws, nullPeer)
 	addPrefixPeer(ws, oursPeer)
 	addPrefixPeer(ws, bitsetPeer)
@@ -60,17 +60,8 @@ func cidrsetWorks(o frame.Options) *frame.Works {
 
 // skipCidrset tells what is not measured because it takes minutes: a bitmap that
 // grows by a few words at a time, copying itself, up to 2^24.
-func skipCidrset(o frame.Options, contestant, id string) bool {
-	if contestant != kubernetes && contestant != cilium {
-		return false
-	}
-	switch id {
-	case "fill/2^24":
-		return true
-	case "pair/2^24/50", "pair/2^24/99", "pair/2^24/99.99", "far/2^24":
-		return o.Quick
-	}
-	return false
+func skipCidrset(contestant, id string) bool {
+	return id == "fill/2^24" && (contestant == kubernetes || contestant == cilium)
 }
 
 // addPrefixPeer adds a contestant to every work that needs no more than prefixSet.

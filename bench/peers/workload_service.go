@@ -53,8 +53,8 @@ func usable(p netip.Prefix) uint64 {
 }
 
 // serviceWorks returns the works of package servicealloc with all contestants.
-func serviceWorks(o frame.Options) *frame.Works {
-	ws := &frame.Works{Section: systemService, Skip: func(contestant, id string) bool { return skipService(o, contestant, id) }}
+func serviceWorks() *frame.Works {
+	ws := &frame.Works{Section: systemService}
 	addAddrPeer(ws, nullAddrPeer)
 	addAddrPeer(ws, oursAddrPeer)
 	addAddrPeer(ws, bitsetAddrPeer)
@@ -65,11 +65,6 @@ func serviceWorks(o frame.Options) *frame.Works {
 	addPorts(ws, oursPortPeer)
 	addPorts(ws, kubernetesPortPeer)
 	return ws
-}
-
-// skipService tells what a quick run leaves out: fills of 2^20 that take seconds.
-func skipService(o frame.Options, contestant, id string) bool {
-	return o.Quick && (contestant == kubernetes || contestant == cilium) && (id == "svcfill/12" || id == "svcobjects/10000")
 }
 
 // addAddrPeer adds a contestant to every work that needs no more than addrSet.

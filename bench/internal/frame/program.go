@@ -25,7 +25,7 @@ type Program struct {
 	Peers   []string // module paths
 	How     string   // how things are timed, for the line below the tables
 
-	Works func(o Options) ([]*Work, error)
+	Works func() ([]*Work, error)
 	// Facts counts what is not timed and passes wanted; nil if there is nothing.
 	Facts func(o Options, wanted func(id string) bool, log io.Writer) ([]Fact, error)
 }
@@ -34,7 +34,6 @@ type Program struct {
 type config struct {
 	Options
 	readme, only string
-	check        bool
 }
 
 // parse reads the flags, to which the caller may have added some.
@@ -43,15 +42,10 @@ func (p *Program) parse(fs *flag.FlagSet, args []string) (config, error) {
 	fs.IntVar(&c.Passes, "passes", p.Passes, "counted passes")
 	fs.DurationVar(&c.Window, "window", 25*time.Millisecond, "time of a cell in a pass")
 	fs.IntVar(&c.Procs, "procs", 2, "cores to use")
-	fs.BoolVar(&c.Quick, "quick", false, "3 passes of 10ms, without the slowest works")
 	fs.StringVar(&c.readme, "readme", "", "`file` in which to refresh the tables")
-	fs.BoolVar(&c.check, "check", false, "fail if a target is missed")
 	fs.StringVar(&c.only, "only", "", "`regexp` of works, as in pair/2\\^16, or of work@contestant")
 	if err := fs.Parse(args); err != nil {
 		return c, err
-	}
-	if c.Quick {
-		c.Passes, c.Window = 3, 10*time.Millisecond
 	}
 	switch {
 	case fs.NArg() > 0:
@@ -77,7 +71,7 @@ func (p *Program) Run(fs *flag.FlagSet, args []string, stdout, stderr io.Writer)
 	if err != nil {
 		return err
 	}
-	works, err := p.Works(c.Options)
+	works, err := p.Works()
 	if err != nil {
 		return err
 	}
@@ -99,16 +93,13 @@ func (p *Program) Run(fs *flag.FlagSet, args []string, stdout, stderr io.Writer)
 			return err
 		}
 	}
-	lines, missed := t.Verdicts(p.Targets)
+	lines := t.verdicts(p.Targets)
 	text := strings.Join(t.sections(), "\n\n") + "\n\n" + p.provenance(args, r) + misses(lines)
 	fmt.Fprintf(stdout, "%s\n\n%s\n", text, strings.Join(lines, "\n"))
 	if c.readme != "" {
 		if err := (report.Place{File: c.readme, Name: p.Name}).Refresh(text); err != nil {
 			return err
 		}
-	}
-	if c.check && missed > 0 {
-		return fmt.Errorf("%d of %d targets missed", missed, len(lines))
 	}
 	return nil
 }
@@ -127,7 +118,7 @@ func (p *Program) provenance(args []string, r *Runner) string {
 // Check reports works that have one id, contestants without a column, and targets that a whole run
 // with facts of these ids would not measure.
 func (p *Program) Check(facts ...string) error {
-	works, err := p.Works(Options{})
+	works, err := p.Works()
 	if err != nil {
 		return err
 	}

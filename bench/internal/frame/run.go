@@ -16,7 +16,6 @@ type Options struct {
 	Window time.Duration // that a cell should take in a pass
 	Procs  int           // cores of works on the wall clock
 	Slow   time.Duration // a round that takes longer makes its cell take part in few passes
-	Quick  bool          // without the slowest works
 }
 
 const (

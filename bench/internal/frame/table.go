@@ -173,9 +173,8 @@ func (g *Target) met(v float64) bool {
 	return !math.IsNaN(v) && (g.Least && v >= g.Limit || !g.Least && v <= g.Limit)
 }
 
-// Verdicts returns a line for each target and how many were missed. A target whose works were not
-// measured is neither met nor missed.
-func (t *Table) Verdicts(targets []Target) (lines []string, missed int) {
+// verdicts returns a line for each target. A target whose works were not measured is neither met nor missed.
+func (t *Table) verdicts(targets []Target) (lines []string) {
 	for _, g := range targets {
 		v, ok := g.Got(t)
 		if !ok {
@@ -185,14 +184,13 @@ func (t *Table) Verdicts(targets []Target) (lines []string, missed int) {
 		word, sign := "pass", "<="
 		if !g.met(v) {
 			word = "MISS"
-			missed++
 		}
 		if g.Least {
 			sign = ">="
 		}
 		lines = append(lines, fmt.Sprintf("%s  %s: %s%s (%s %s%s)", word, g.Text, report.Significant(v), g.Unit, sign, report.Significant(g.Limit), g.Unit))
 	}
-	return lines, missed
+	return lines
 }
 
 // misses lists the targets that a run missed, for a reader of the tables alone.

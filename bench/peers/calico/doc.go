@@ -4,8 +4,6 @@
 //	calico                    measure and print the tables
 //	calico -etcd              also on etcd, which is built the first time
 //	calico -readme README.md  and refresh them between the markers in a file
-//	calico -check             and exit with status 1 if a target is missed
-//	calico -quick             fewer and shorter passes, nothing that takes minutes
 //	calico -only REGEXP       some works, as in engine/32, or of one contestant, as in engine/32@ours
 //
 // In each pass every contestant does a work once, one after the other; a figure is the median over the passes. Work of one

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/ipalloc/ipalloc/bench/internal/frame"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +20,7 @@ func small(id string) bool {
 
 // Every work runs for every contestant, more than once, and leaves a state that it can begin with.
 func TestWorksRun(t *testing.T) {
-	for _, w := range must(program(nil).Works(frame.Options{})) {
+	for _, w := range must(program(nil).Works()) {
 		if !small(w.ID) {
 			continue
 		}

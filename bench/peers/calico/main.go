@@ -31,8 +31,8 @@ func program(server *etcd) *frame.Program {
 		Process: true, Apart: true,
 		Peers: []string{"github.com/projectcalico/calico", "go.etcd.io/etcd/client/v3"},
 		How:   "one caller on memory: CPU time of the process on one core, all else: wall time; an etcd is one member on this machine that syncs every write",
-		Works: func(o frame.Options) ([]*frame.Work, error) {
-			works := engineWorks(o).List
+		Works: func() ([]*frame.Work, error) {
+			works := engineWorks().List
 			if server != nil {
 				works = append(works, server.works().List...)
 			}
@@ -67,7 +67,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return err
 	})
 	p := program(nil)
-	p.Works = func(o frame.Options) ([]*frame.Work, error) { return program(server).Works(o) }
+	p.Works = func() ([]*frame.Work, error) { return program(server).Works() }
 	p.Facts = func(o frame.Options, wanted func(string) bool, log io.Writer) ([]frame.Fact, error) {
 		return program(server).Facts(o, wanted, log)
 	}

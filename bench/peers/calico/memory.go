@@ -34,9 +34,6 @@ func heldIn(i int) (n, first int) {
 
 // memory measures what ten million addresses take, each with a handle of 40 bytes of its own.
 func memory(o frame.Options, log io.Writer) []frame.Fact {
-	if o.Quick {
-		return nil
-	}
 	runtime.GOMAXPROCS(o.Procs)
 	begin := time.Now()
 	title := fmt.Sprintf("%s addresses in %s blocks, each with a handle of its own of 40 bytes: ", report.Whole(heldAddresses), report.Whole(heldBlocks))

@@ -33,7 +33,7 @@ var contestants = []struct {
 var wholeNet = netip.MustParsePrefix("10.0.0.0/8")
 
 // engineWorks are the works on engines with one store in memory each.
-func engineWorks(o frame.Options) *frame.Works {
+func engineWorks() *frame.Works {
 	ws := &frame.Works{Section: sectionEngine}
 	for _, c := range contestants {
 		for _, held := range []int{0, 32, 62} {
@@ -46,9 +46,6 @@ func engineWorks(o frame.Options) *frame.Works {
 				c.name, func() *frame.Job { return crowdJob(c.make(wholeNet), g) })
 		}
 		for _, blocks := range []int{10, 1000, 100_000} {
-			if o.Quick && blocks > 1000 && c.name != ours {
-				continue
-			}
 			ws.Add(fmt.Sprintf("first/%d", blocks), fmt.Sprintf("first address of a new host, %d blocks in the cluster", blocks),
 				c.name, func() *frame.Job { return firstJob(c.make(wholeNet), blocks) })
 		}
