@@ -51,6 +51,19 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// TestRecordThatCannotBeWritten: a record that cannot get its name leaves no other file.
+func TestRecordThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	dest := filepath.Join(dir, "host-local")
+	if err := os.Mkdir(dest+recordSuffix, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := writeRecord(dest, "")
+	if entries, _ := os.ReadDir(dir); err == nil || len(entries) != 1 {
+		t.Error(err, entries)
+	}
+}
+
 // TestInstallKnowsItsVersions: an older version of this plugin is not kept as the original, an
 // original that a person swapped back is left alone by the word that looks again, and a look
 // at what is installed already takes little memory.
