@@ -267,6 +267,11 @@ func TestMoveIntoStore(t *testing.T) {
 		t.Errorf("b3 got %s%s", got.stdout, got.stderr)
 	}
 	b.says("net: ok, 3 attachments", "check", "-conf", b.confFile(confB))
+	list := filepath.Join(b.dir, "alive")
+	b.put(list, "a2\n# end\n")
+	if a := b.word("gc", "-keep", list, "-max", "100%", "-conf", b.confFile(confB)); a.code == 0 || !strings.Contains(a.stderr, "not on record: use -keep -") {
+		t.Errorf("gc by a file: %d %s", a.code, a.stderr)
+	}
 	a.must(del1("a1", confA))
 }
 

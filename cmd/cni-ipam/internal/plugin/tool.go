@@ -36,7 +36,8 @@ show, check, gc, free and export take it.
                    release the attachments of containers that are not in FILE, one id a line and
                    "# end" as the last one; "-" is standard input. Only attachments that were held
                    before FILE was made are released, and none if that are more than SHARE of what
-                   is held, a number or by default 5%%. Of a shared network, those that this node added
+                   is held, a number or by default 5%%. Of a shared network, those that this node added,
+                   and FILE must be "-"
   free   [-n] NETWORK ADDRESS|CONTAINER
                    release the attachment that holds an address, or those of a container
   repair [-n] [-lost] NETWORK...

@@ -176,6 +176,8 @@ func (w *word) believe(p place, made time.Time, known bool, held, gone int) erro
 		return fmt.Errorf("%d of %d attachments would be released, and -max allows %d: look at them by -n, then raise it", gone, held, n)
 	case made.IsZero():
 		return nil
+	case p.shared != nil:
+		return errors.New("when a shared network changed last is not on record: use -keep - and make the list while gc runs")
 	case err != nil || changed.ModTime().Add(listTime).After(made):
 		return fmt.Errorf("the list is older than what is held, or less than %s newer: use -keep - and make it while gc runs", listTime)
 	}
