@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"iter"
 	"net/netip"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -44,7 +45,7 @@ func (p *AssignPlan) pickFormer(of standing) func(*txn.Txn, *Search, int) error 
 		}
 		w := p.walk(t, s, i, record.KindRoom, start, t.Past)
 		for w.former = true; w.next(); {
-			if err := t.Exists(w.be); err != nil {
+			if err := t.Fits(w.be, p.touched(t)); err != nil {
 				return err
 			}
 			if p.below(w.be.At) {
@@ -55,6 +56,22 @@ func (p *AssignPlan) pickFormer(of standing) func(*txn.Txn, *Search, int) error 
 			}
 		}
 		return w.err
+	}
+}
+
+// touched yields the blocks that the transaction changes, and those that the plan has picked from.
+func (p *AssignPlan) touched(t *txn.Txn) iter.Seq[*txn.BlockEntry] {
+	return func(yield func(*txn.BlockEntry) bool) {
+		for _, e := range t.Entries() {
+			if be, ok := e.(*txn.BlockEntry); ok && !yield(be) {
+				return
+			}
+		}
+		for _, k := range p.picks {
+			if !yield(k.be) {
+				return
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"iter"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -152,13 +153,26 @@ func (t *Txn) succeed(cat *CatalogEntry, be *BlockEntry) error {
 	return nil
 }
 
-// Exists returns a conflict if the page of a block that exists does not know it: a plan that rests on the page may have claimed its place.
-func (t *Txn) Exists(be *BlockEntry) error {
+// Fits returns a conflict if a block of a former size that exists contradicts what the transaction rests on: its page does not know it, so
+// that its place may have been claimed, or it overlaps a block that is changed or to be changed.
+func (t *Txn) Fits(be *BlockEntry, others iter.Seq[*BlockEntry]) error {
 	id, at := record.LeafOf(be.At)
 	pe, err := t.Page(id)
-	if err == nil && pe.Get().Word>>at&1 == 0 {
-		t.Forget(id.Key())
-		err = store.Conflict("ipset", id.Key())
+	if err != nil {
+		return err
+	}
+	var stale []string
+	if pe.Get().Word>>at&1 == 0 {
+		stale = append(stale, id.Key())
+	}
+	for o := range others {
+		if o != be && o.At.Overlaps(be.At) {
+			stale = append(stale, o.Key, record.CatalogKey)
+		}
+	}
+	for _, key := range stale {
+		t.Forget(key)
+		err = store.Conflict("ipset", key)
 	}
 	return err
 }
