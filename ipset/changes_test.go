@@ -108,7 +108,7 @@ func TestChangesBeginWithTheState(t *testing.T) {
 	}
 	parts, held, last := 0, 0, alloc.PoolAdded
 	for c, err := range e.Changes(ctx, 0) {
-		if err != nil || !c.Present || c.Rev != 2 || len(c.Changes) > 1000 {
+		if err != nil || !c.Present || c.Rev != 3 || len(c.Changes) > 1000 {
 			t.Fatal(len(c.Changes), err)
 		}
 		parts++

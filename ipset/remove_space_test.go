@@ -191,38 +191,75 @@ func TestRemoveSpaceInterrupted(t *testing.T) {
 	}
 }
 
-// A removal of unknown outcome that is repeated on another engine succeeds, whenever the first one lands meanwhile.
-func TestRemoveSpaceBesideALateOne(t *testing.T) {
-	for k, met := 1, true; met; k++ {
-		for n, more := 1, true; more; n++ {
-			mem := store.NewMemory()
-			f, e, _ := emptied(t, mem)
-			late := make(chan struct{})
-			f.Script(faults.AtCommit(k, faults.Late(late)))
-			if err := e.Operator().RemoveSpace(bg, "red"); err == nil {
-				met, more = false, false
-				close(late)
-				break
-			}
-			second := faults.NewFaulty(mem)
-			landed := false
-			second.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-				if c.N == n && !landed {
-					landed = true
-					close(late)
-					f.Settle()
+// A removal succeeds, whenever another engine begins and ends one meanwhile, and nothing is left.
+func TestRemoveSpaceBesideAnother(t *testing.T) {
+	for n, more := 1, true; more; n++ {
+		mem := store.NewMemory()
+		f, e, _ := emptied(t, mem)
+		other, err := New(mem, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		more = false
+		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
+			if c.N == n {
+				more = true
+				if err := other.Operator().RemoveSpace(bg, "red"); err != nil {
+					t.Errorf("before call %d: the other: %v", n, err)
 				}
-				return faults.Outcome{}
-			})
-			other, err := New(second, Options{Retry: Retry{Sleep: noSleep}})
+			}
+			return faults.Outcome{}
+		})
+		if err := e.Operator().RemoveSpace(bg, "red"); err != nil {
+			t.Errorf("before call %d: %v", n, err)
+		}
+		if recs, _, err := mem.List(bg, store.Range{}); err != nil || len(recs) > 0 {
+			t.Errorf("before call %d: %v are left, %v", n, recs, err)
+		}
+	}
+}
+
+// A commit of unknown outcome in a space without pools is not made after the engine has answered again, and the space has been removed.
+func TestNothingLandsLateInARemovedSpace(t *testing.T) {
+	for name, write := range map[string]func(*Engine) error{
+		"a record of the caller": func(e *Engine) error {
+			_, err := e.Release(bg, alloc.ReleaseArgs{Handle: "nobody", Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "x"}}})
+			return err
+		},
+		"the first pool": func(e *Engine) error { return e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)) },
+	} {
+		for k, met := 1, true; met; k++ {
+			mem := store.NewMemory()
+			f := faults.NewFaulty(mem)
+			e, err := New(f, Options{Retry: Retry{Sleep: noSleep}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			red, late := inSpace(t, e, "red"), make(chan struct{})
+			f.Script(faults.AtCommit(k, faults.Late(late)))
+			if err := write(red); err == nil {
+				met = false
+				close(late)
+				continue
+			} else if !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+				t.Fatal(err)
+			}
+			if _, _, err := red.RemoveHost(bg, alloc.HostOwner("h")); err != nil {
+				t.Fatal(err)
+			}
+			other, err := New(mem, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := other.Operator().RemoveSpace(bg, "red"); err != nil {
-				t.Errorf("commit %d lands before call %d: %v", k, n, err)
+				t.Fatal(err)
 			}
-			if more = landed; !more {
-				close(late)
+			close(late)
+			f.Settle()
+			recs, err := inSpace(t, other, "red").core.Store.Get(bg, nil, "Machine/1")
+			pools, bad := inSpace(t, other, "red").Pools(bg)
+			if err != nil || bad != nil || recs[0].Rev != 0 || len(pools) > 0 {
+				t.Errorf("%s, commit %d: %v and %v after the space was removed: %v, %v", name, k, recs, pools, err, bad)
 			}
 		}
 	}

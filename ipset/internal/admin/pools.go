@@ -25,7 +25,7 @@ import (
 
 // Change applies f to a copy of the catalog and commits what it leaves; what is left as it was is not written.
 func (e *Admin) Change(ctx context.Context, op string, f func(t *txn.Txn, c *pool.Catalog) error) error {
-	if err := e.Run.Do(ctx, &catalogPlan{f: f}); err != nil {
+	if err := e.Do(ctx, &catalogPlan{f: f}); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: op, Err: err})
 	}
 	return nil
@@ -64,6 +64,9 @@ func (p *catalogPlan) Plan(t *txn.Txn) error {
 	}
 	if limit := t.E.Limits.Value; limit > 0 && len(value) > limit {
 		return fmt.Errorf("%w: catalog of %d bytes, at most %d", ipalloc.ErrLimit, len(value), limit)
+	}
+	if err := t.Rooted(); err != nil {
+		return err
 	}
 	t.SetCatalog(next, value)
 	return nil

@@ -33,5 +33,8 @@ func (a *Also) Join(t *Txn) error {
 	if len(a.Ops) == 0 {
 		return nil
 	}
+	if err := t.Rooted(); err != nil {
+		return err
+	}
 	return t.Join(a.Ops, a.Runs > 1)
 }

@@ -2,8 +2,10 @@ package txn
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -28,6 +30,35 @@ func (e *Engine) ReadCatalog(ctx context.Context) (*pool.Catalog, error) {
 		return nil, err
 	}
 	return e.decodePools(recs[0], recs[1])
+}
+
+// errRootless is the answer of a plan that would write on the condition that there is no catalog: a space that is removed has none again, so
+// no fence could keep such a commit of unknown outcome from being made late.
+var errRootless = errors.New("the catalog is made first")
+
+// Rooted returns an error by which the catalog is made, and the plan made again, if there is none. It comes before what the plan changes.
+func (t *Txn) Rooted() error {
+	cat, err := t.Catalog()
+	if err == nil && cat.Rev == 0 && !t.E.Limits.Deferred {
+		err = errRootless
+	}
+	return err
+}
+
+// rootPlan makes the catalog, empty, in a commit of its own.
+type rootPlan struct{}
+
+// Plan implements [occ.Plan].
+func (rootPlan) Plan(t *Txn) error {
+	cat, err := t.Catalog()
+	switch {
+	case err != nil || cat.Rev != 0:
+		return err
+	case t.Pending():
+		return occ.ErrFirst
+	}
+	t.SetCatalog(cat.Catalog, "")
+	return nil
 }
 
 // DecodedCatalog is a catalog with its revision. It does not change any more.

@@ -30,10 +30,13 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 			return nil
 		}
 		var due *ErrDue
-		if !errors.As(err, &due) {
-			return err
+		switch {
+		case errors.As(err, &due):
+			_, err = e.Advance(ctx, due.Blocks)
+		case errors.Is(err, errRootless):
+			err = e.Run.Do(ctx, rootPlan{})
 		}
-		if _, err := e.Advance(ctx, due.Blocks); err != nil {
+		if err != nil {
 			return err
 		}
 	}

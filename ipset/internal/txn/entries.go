@@ -42,7 +42,9 @@ func (ce *CatalogEntry) Write(o *occ.Ops) {
 	o.Put(&ce.Cell)
 	o.Buf = append(o.Buf, pool.RootOf(ce.Generation, ce.value)...)
 	o.Value()
-	o.Add(store.Op{Kind: store.Put, Key: record.PoolsKey, Value: ce.value, Expect: store.AnyRevision})
+	if ce.value != "" {
+		o.Add(store.Op{Kind: store.Put, Key: record.PoolsKey, Value: ce.value, Expect: store.AnyRevision})
+	}
 }
 
 // Keep implements [occ.Keeper].
