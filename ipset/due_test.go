@@ -391,3 +391,36 @@ func TestEndedByAnotherCatalog(t *testing.T) {
 		t.Errorf("%+v, want %v", got, had.Address)
 	}
 }
+
+// What is due in pools that a call does not try is written by the first call that lists much of it, so that the next calls do not list it.
+func TestDueElsewhereIsListedOnce(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("four", "10.0.0.0/26", 30), poolOf("six", "fd00::/120", 126))
+	for i := range 20 {
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num6: 1, Claim: alloc.Claim{Handle: "six", TTL: time.Minute}}
+		if _, err := w.AutoAssign(bg, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.add(time.Hour)
+	db := &listing{Store: w.store}
+	w.Engine = w.engine(db)
+	for i := range 16 { // each claims a block, mostly not the first of its search
+		w.assign(want(fmt.Sprint("h", i), 1, fmt.Sprint("four", i)))
+	}
+	if db.records > 2*20 {
+		t.Errorf("%d records were listed", db.records)
+	}
+	w.check()
+}
+
+// listing counts the records that are listed.
+type listing struct {
+	store.Store
+	records int
+}
+
+func (l *listing) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
+	recs, rev, err := l.Store.List(ctx, r)
+	l.records += len(recs)
+	return recs, rev, err
+}

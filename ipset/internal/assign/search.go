@@ -233,6 +233,9 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	}
 }
 
+// mostOthers is how many blocks of other pools that are due a search leaves to be listed by the next ones.
+const mostOthers = 8
+
 // timed returns ErrDue with blocks of the tried pools in which a lease or a cooldown has ended that is not written, if there are any. A
 // search that goes beyond the owner's blocks begins with it, because a block full of leases is in no index of room, and one that time
 // empties is in none of empty or free blocks: an assignment is the one that would follow a sweep.
@@ -258,7 +261,7 @@ func (p *AssignPlan) timed(t *txn.Txn, s *Search) error {
 				others = append(others, at)
 			}
 		}
-		if len(due) == 0 && len(recs) == r.Limit {
+		if len(due) == 0 && len(others) >= mostOthers {
 			due = others // else each call would list them again
 		}
 		if due, err = p.unwritten(t, due); err != nil {
