@@ -246,3 +246,16 @@ func TestManyFullPlacesOfAFormerSize(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+// A block that begins before a pool and reaches into it is said to be in the way, not that the pool is full.
+func TestBlockFromBeforeThePoolIsInTheWay(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 26))
+	w.assign(want("a", 1, "first"))
+	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{"p"}, Set: []alloc.Pool{poolOf("part", "10.0.0.32/27", 30)}}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.assign(want("b", 1, "rest"))
+	if len(got.Short) != 1 || got.Short[0].Reason != alloc.ReasonDrainingLeft || got.Short[0].InTheWay != netip.MustParsePrefix("10.0.0.0/26") {
+		t.Errorf("%v", got)
+	}
+}

@@ -111,6 +111,9 @@ func (p *AssignPlan) nextHole(t *txn.Txn, s *Search, i int, start netip.Prefix) 
 // the pool does not fill places, there is none.
 func (p *AssignPlan) hole(t *txn.Txn, s *Search, i int, place netip.Prefix) (netip.Prefix, bool, error) {
 	if t.InTheWay.Bits() < place.Bits() {
+		if !p.cat.Pools[i].Prefix.Contains(t.InTheWay.Addr()) { // the walk does not meet it
+			s.drain(i, t.InTheWay)
+		}
 		return netip.Prefix{}, false, nil
 	}
 	if !p.cat.Pools[i].FillsPlaces() {
