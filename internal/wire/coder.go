@@ -140,7 +140,9 @@ func (c *Coder) Flags(flags ...*bool) {
 		c.Fail("flags")
 	}
 	for i, f := range flags {
-		*f = bits>>i&1 != 0
+		if !c.Writes { // else others may read what is written
+			*f = bits>>i&1 != 0
+		}
 	}
 }
 

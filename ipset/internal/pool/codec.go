@@ -37,7 +37,9 @@ func codePool(w *wire.Coder, p *Pool) {
 	at, length := p.Prefix.Addr(), p.Prefix.Bits()
 	w.Addrs(&at)
 	wire.Byte(w, &length)
-	p.Prefix = netip.PrefixFrom(at, length)
+	if !w.Writes { // the catalog that is written may be read meanwhile
+		p.Prefix = netip.PrefixFrom(at, length)
+	}
 	wire.Byte(w, &p.BlockBits)
 	priority, most, cooldown, ranges := p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0
 	draining, nodes, namespaces, index, seed := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0, p.Seed != 0
@@ -76,7 +78,9 @@ func codePool(w *wire.Coder, p *Pool) {
 func codeAddrs(w *wire.Coder, r *netipx.IPRange) {
 	from, to := r.From(), r.To()
 	w.Addrs(&from, &to)
-	*r = netipx.IPRangeFrom(from, to)
+	if !w.Writes {
+		*r = netipx.IPRangeFrom(from, to)
+	}
 }
 
 // codeSelector codes a selector as JSON.
