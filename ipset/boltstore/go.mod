@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127035815-af8c09d1de6d
+	github.com/ipalloc/ipalloc v0.0.0-20261127070527-f51b7689ca0d
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )
