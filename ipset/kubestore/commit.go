@@ -244,11 +244,8 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 	until := time.Now().Add(patience)
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		var answer *object
-		var err error
 		high, begin := s.high.Load(), time.Now()
-		if !s.client.calm() {
-			err = s.verify(ctx)
-		}
+		err := s.assure(ctx)
 		if err == nil {
 			answer, err = s.client.update(ctx, o)
 			maybe = maybe || err != nil && !traceless(err)
@@ -277,8 +274,8 @@ func (s *Store) wrote(ctx context.Context, o *object, high uint64, took time.Dur
 	var err error
 	if now := s.seen(o); now != 0 && now <= high {
 		err = s.fail(replaced(o.Metadata.Name, "the cluster went back from version %d to %d", high, now))
-	} else if !s.client.calm() {
-		err = s.verify(ctx)
+	} else {
+		err = s.assure(ctx)
 	}
 	if err == nil {
 		_, err = s.take(o)

@@ -53,6 +53,14 @@ func (s *Store) relabel(ctx context.Context, name, role string) (*object, error)
 	return o, nil
 }
 
+// assure verifies the past if the cluster may have been set back since the last answer.
+func (s *Store) assure(ctx context.Context) error {
+	if s.client.calm() {
+		return nil
+	}
+	return s.verify(ctx)
+}
+
 // verify reads the newest commit object that the replica has. If another one is in its place, or an older one, the cluster
 // was set back. If the log went round, sync reads a snapshot, which is compared with the replica.
 func (s *Store) verify(ctx context.Context) error {

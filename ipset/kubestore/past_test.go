@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -157,6 +160,72 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 			if len(held) > 0 {
 				t.Errorf("%s: lost %v", name, held)
 			}
+		}
+	}
+}
+
+// The cluster's etcd is set back while a process writes a snapshot, and the request that names or deletes parts is lost. It is not
+// sent again: the head would name parts that are lost, or one that it names would be deleted.
+func TestSetBackUnderASnapshot(t *testing.T) {
+	server := servers.NewKube(t, servers.KubeOptions{})
+	if err := define(limited(t), server); err != nil {
+		t.Fatal(err)
+	}
+	type process struct {
+		*Store
+		faults
+		want map[string]string
+	}
+	held, pass := make(chan struct{}), make(chan struct{})
+	all := map[string]*process{http.MethodPut: {}, http.MethodDelete: {}} // by the method of the request
+	for method, p := range all {
+		config := configOf(server)
+		p.use(config)
+		var err error
+		if p.Store, err = Open(limited(t), config, "default", strings.ToLower(method), Options{Slots: minSlots}); err != nil {
+			t.Fatal(err)
+		}
+		p.want = work(t, p.Store, minSlots)
+		p.settleSnapshot()
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	for method, p := range all { // this is what will be lost
+		var once sync.Once
+		p.faults.mu.Lock()
+		p.faults.fail = func(_ int, r *http.Request) (what fault) {
+			if r.Method == method && !strings.Contains(r.URL.Path, ".log.") {
+				once.Do(func() {
+					p.faults.mu.Unlock()
+					held <- struct{}{}
+					<-pass
+					p.faults.mu.Lock()
+					what = unsent
+				})
+			}
+			return what
+		}
+		p.faults.mu.Unlock()
+		for range minSlots / 2 {
+			if _, err := p.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-held
+	}
+	setBack(t, server, func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied)))
+	})
+	close(pass)
+	for method, p := range all {
+		p.settleSnapshot()
+		if _, err := p.Get(limited(t), nil, "chain"); !errors.Is(err, ipalloc.ErrReplaced) {
+			t.Errorf("%s: %v", method, err)
+		}
+		if s, err := Open(limited(t), configOf(server), "default", p.name, Options{}); err != nil {
+			t.Errorf("%s: %v", method, err)
+		} else if got := contents(t, s); !maps.Equal(got, p.want) {
+			t.Errorf("%s: %v, want %v", method, got, p.want)
 		}
 	}
 }

@@ -136,10 +136,8 @@ const listAfter = 8
 //
 // Where the cluster may have been set back since the last answer, the newest commit that the replica has is read, too.
 func (s *Store) sync(ctx context.Context) error {
-	if !s.client.calm() {
-		if err := s.verify(ctx); err != nil {
-			return err
-		}
+	if err := s.assure(ctx); err != nil {
+		return err
 	}
 	for i := 0; ; i++ {
 		if err := s.usable(ctx); err != nil {

@@ -76,12 +76,12 @@ func (s *Store) snapshot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.verify(ctx); err != nil { // a snapshot of a past that is not the cluster's would replace what others did
-		return err
-	}
 	head.Spec.Seq, head.Spec.Snapshot = d.seq, d.ref
 	err = s.retry(ctx, func() error {
-		_, err := s.client.update(ctx, head)
+		err := s.verify(ctx) // a snapshot of a past that is not the cluster's would replace what others did
+		if err == nil {
+			_, err = s.client.update(ctx, head)
+		}
 		return err
 	})
 	if err != nil && !is(err, http.StatusConflict) {
@@ -148,7 +148,13 @@ func (s *Store) sweep(ctx context.Context, head *object) error {
 	})
 	for _, name := range names {
 		if err == nil {
-			err = s.retry(ctx, func() error { return s.client.delete(ctx, name) })
+			err = s.retry(ctx, func() error {
+				err := s.assure(ctx) // the head of a cluster that was set back may name the part
+				if err == nil {
+					err = s.client.delete(ctx, name)
+				}
+				return err
+			})
 		}
 		if gone(err, name) {
 			err = nil
