@@ -88,9 +88,8 @@ func TestDrainingIsToldApart(t *testing.T) {
 }
 
 // A block of an earlier size goes when it is empty, by whatever: a release, the end of a lease or of a cooldown, and the change of the
-// size of a pool that has empty ones. Then the pool gives all it has.
+// pools where it is empty already. So does one that begins before its pool, or in another. Then the pool gives all it has.
 func TestEmptyBlocksOfAnEarlierSizeGo(t *testing.T) {
-	small, large := poolOf("p", "10.0.0.0/28", 28), poolOf("p", "10.0.0.0/27", 27)
 	end := map[string]func(w *world){
 		"a release before": func(w *world) { w.releaseHandle("first") },
 		"a release":        func(w *world) { w.releaseHandle("first") },
@@ -99,40 +98,62 @@ func TestEmptyBlocksOfAnEarlierSizeGo(t *testing.T) {
 			w.releaseHandle("first")
 			w.clock.add(time.Hour)
 		},
-		"pools together": func(w *world) { w.releaseHandle("first") },
 	}
-	for how, empty := range end {
-		small, large := small, large
-		if how == "a cooldown" {
-			small.Cooldown, large.Cooldown = time.Minute, time.Minute
+	part, rest, first := poolOf("part", "10.0.0.32/27", 30), poolOf("rest", "10.0.0.0/27", 30), poolOf("first", "10.1.0.0/30", 30)
+	first.Priority = 1
+	for name, change := range map[string]struct {
+		was         alloc.Pool
+		next, asked []alloc.Pool
+		all         int
+	}{
+		"its own":  {poolOf("p", "10.0.0.0/28", 28), []alloc.Pool{poolOf("p", "10.0.0.0/27", 27)}, nil, 32},
+		"a part":   {poolOf("p", "10.0.0.0/26", 26), []alloc.Pool{part}, nil, 32},
+		"two":      {poolOf("p", "10.0.0.0/26", 26), []alloc.Pool{rest}, []alloc.Pool{part}, 32},
+		"a nested": {poolOf("p", "10.0.0.0/26", 26), []alloc.Pool{poolOf("whole", "10.0.0.0/24", 27)}, []alloc.Pool{part}, 32},
+		"a later":  {poolOf("p", "10.0.0.0/26", 26), []alloc.Pool{rest}, []alloc.Pool{part, first}, 36},
+	} {
+		for how, empty := range end {
+			was, next := change.was, slices.Concat(change.next, change.asked)
+			if how == "a cooldown" {
+				was.Cooldown, next[0].Cooldown = time.Minute, time.Minute
+			}
+			w := newWorld(t, alloc.Config{}, was)
+			a := want("a", 1, "first")
+			if how == "a lease" {
+				a.TTL = time.Minute
+			}
+			w.assign(a)
+			if how == "a release before" {
+				empty(w)
+			}
+			var err error
+			if next[0].Name == was.Name {
+				err = w.UpdatePool(bg, next[0])
+			} else {
+				err = w.Operator().ChangePools(bg, alloc.PoolChanges{Remove: []string{was.Name}, Set: next})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if how != "a release before" {
+				empty(w)
+			}
+			all := want("b", change.all, "rest")
+			for _, p := range change.asked {
+				all.Pools = append(all.Pools, p.Name)
+			}
+			us, err := w.Utilization(bg)
+			available := uint64(0)
+			for _, u := range us {
+				if u.Pool != "" && (len(all.Pools) == 0 || slices.Contains(all.Pools, u.Pool)) {
+					available += u.Available.Lo
+				}
+			}
+			if got := w.assign(all); err != nil || available != uint64(change.all) || len(got.V4) != change.all {
+				t.Errorf("%s in %s: %d available of %d, %d assigned, %+v, %v", how, name, available, change.all, len(got.V4), got.Short, err)
+			}
+			w.check()
 		}
-		w := newWorld(t, alloc.Config{}, small)
-		a := want("a", 1, "first")
-		if how == "a lease" {
-			a.TTL = time.Minute
-		}
-		w.assign(a)
-		change := func() error { return w.UpdatePool(bg, large) }
-		if how == "pools together" {
-			change = func() error { return w.Operator().ChangePools(bg, alloc.PoolChanges{Set: []alloc.Pool{large}}) }
-		}
-		if before := how == "a release before" || how == "pools together"; before {
-			empty(w)
-		}
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		if how == "a release" || how == "a lease" || how == "a cooldown" {
-			empty(w)
-		}
-		us, err := w.Utilization(bg)
-		if err != nil || us[0].Available.Lo != 32 {
-			t.Errorf("%s: %+v, %v", how, us, err)
-		}
-		if got := w.assign(want("b", 32, "rest")); len(got.V4) != 32 {
-			t.Errorf("%s: %d of 32, %+v", how, len(got.V4), got.Short)
-		}
-		w.check()
 	}
 }
 

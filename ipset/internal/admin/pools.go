@@ -166,6 +166,12 @@ func (e *Admin) thenDrop(ctx context.Context, err error, c *pool.Catalog) error 
 		if len(p.Draining) == 0 {
 			continue
 		}
+		for _, size := range p.Draining {
+			before := netip.PrefixFrom(p.Prefix.Addr(), size).Masked()
+			if size < p.Prefix.Bits() && c.Containing(before.Addr()) < 0 && !slices.Contains(drained, before) {
+				drained = append(drained, before) // if it is there
+			}
+		}
 		for recs, err := range e.Pages(ctx, record.BlockRange(record.KindEmpty, p.Prefix)) {
 			if err != nil {
 				return err

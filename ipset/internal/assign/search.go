@@ -255,7 +255,7 @@ func (p *AssignPlan) timed(t *txn.Txn, s *Search) error {
 			at, ok := record.ParseDueKey(rec.Key)
 			switch {
 			case !ok: // Check reports it
-			case s.Serves(p.cat.Containing(at.Addr())):
+			case s.servesPart(at):
 				due = append(due, at)
 			default:
 				others = append(others, at)
@@ -343,7 +343,7 @@ func (s *Search) nextTier() bool {
 	i, ok := s.any(s.tier)
 	if ok {
 		s.tiered, s.priority = true, s.Cat.Pools[i].Priority
-		s.timely = s.timely && !slices.ContainsFunc(s.later, func(at netip.Prefix) bool { return s.Serves(s.Cat.Containing(at.Addr())) })
+		s.timely = s.timely && !slices.ContainsFunc(s.later, s.servesPart)
 	}
 	return ok
 }
@@ -374,4 +374,21 @@ func (s *Search) Serves(i int) bool {
 		return ok
 	}
 	return s.Cat.Qualifies(i, &s.Choice)
+}
+
+// servesPart reports whether a pool of the tier serves an address of a block.
+func (s *Search) servesPart(block netip.Prefix) bool {
+	if s.Cat == nil {
+		return false
+	}
+	for from := block.Addr(); ; {
+		i, end := s.Cat.Served(from, block)
+		if s.Serves(i) {
+			return true
+		}
+		if end == record.LastAddr(block) {
+			return false
+		}
+		from = end.Next()
+	}
 }

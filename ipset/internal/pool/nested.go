@@ -142,6 +142,15 @@ func (c *Catalog) ServesAll(i int, block netip.Prefix) bool {
 	return j == i && end == record.LastAddr(block)
 }
 
+// Drains reports whether a block goes when it is empty, because a pool that serves addresses of it has blocks of another size.
+func (c *Catalog) Drains(block netip.Prefix) bool {
+	i, end := c.Served(block.Addr(), block)
+	if i < 0 {
+		return end != record.LastAddr(block) // a pool that begins in it has smaller ones
+	}
+	return c.Pools[i].BlockBits != block.Bits()
+}
+
 // SameGround reports whether pool i serves the addresses that pool j of another catalog serves.
 func (c *Catalog) SameGround(i int, d *Catalog, j int) bool {
 	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.Pools[i].Inner, d.Pools[j].Inner)

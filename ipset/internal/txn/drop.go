@@ -122,15 +122,9 @@ func (d *drop) all(x uint64, a *block.Address) bool {
 // empties reports whether nothing of the block is held or cooling afterwards.
 func (d *drop) empties() bool { return d.be.Cooling() == 0 && d.frees() == d.be.Used() }
 
-// goes reports whether the block is deleted when it is empty: nobody owns it, or its pool has blocks of another size.
+// goes reports whether the block is deleted when it is empty: nobody owns it, or it drains.
 func (d *drop) goes(cat *CatalogEntry) bool {
-	return d.be.Owner().Kind == alloc.Nobody || d.be.Drains(cat)
-}
-
-// Drains reports whether the pool of a block has blocks of another size.
-func (be *BlockEntry) Drains(cat *CatalogEntry) bool {
-	i := cat.Containing(be.At.Addr())
-	return i >= 0 && cat.Pools[i].BlockBits != be.At.Bits()
+	return d.be.Owner().Kind == alloc.Nobody || cat.Drains(d.be.At)
 }
 
 // Drop releases what is noted, of each block in ascending order. A block that is left empty is deleted if nobody owns it, or if it

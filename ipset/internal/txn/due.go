@@ -94,7 +94,7 @@ func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 		if err != nil {
 			return err
 		}
-		if drained := be.IsEmpty() && be.Drains(cat); !drained && record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
+		if drained := be.IsEmpty() && cat.Drains(b); !drained && record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
 			continue
 		}
 		drops.Advance(be)

@@ -123,7 +123,7 @@ func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (alloc.BlockLi
 	}
 	blocks, err := t.BlocksOf(o)
 	for _, b := range blocks {
-		if k := cat.Containing(b.Addr()); err == nil && k >= 0 && b.Bits() != cat.Pools[k].BlockBits {
+		if err == nil && cat.Drains(b) {
 			_, err = t.Peek(cat, b)
 		}
 	}

@@ -57,7 +57,7 @@ func (t *Txn) Peek(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	}
 	if all, err := t.advanceSome(cat, be, t.mostEnds(cat, be)); err != nil {
 		return nil, err
-	} else if aged := len(be.Changes.List) > 0 && !t.Changed(&be.Cell); !all || aged && be.IsEmpty() && (be.Owner().Kind == alloc.Nobody || be.Drains(cat)) {
+	} else if aged := len(be.Changes.List) > 0 && !t.Changed(&be.Cell); !all || aged && be.IsEmpty() && (be.Owner().Kind == alloc.Nobody || cat.Drains(p)) {
 		return nil, &ErrDue{[]netip.Prefix{be.At}} // a block that time empties is deleted if nobody owns it or it drained
 	} else if aged && !slices.Contains(t.aged, be.At) {
 		t.aged = append(t.aged, be.At)
