@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127070527-f51b7689ca0d
+	github.com/ipalloc/ipalloc v0.0.0-20261127073708-39a8955e9a2a
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )

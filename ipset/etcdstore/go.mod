@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/etcdstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127070527-f51b7689ca0d
+	github.com/ipalloc/ipalloc v0.0.0-20261127073708-39a8955e9a2a
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/goleak v1.3.0

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127070527-f51b7689ca0d
+	github.com/ipalloc/ipalloc v0.0.0-20261127073708-39a8955e9a2a
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )
