@@ -36,11 +36,12 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 			return n
 		}
 		client := fake.NewClientset(
-			record("plain", "", "", "10.1.0.0/24"),           // two fit; its labels choose default
-			record("big", "big", "", "10.1.1.0/24"),          // two fit; its labels choose big
-			record("moved", "other", "", "10.1.2.0/24"),      // its labels choose other, which does not fit
-			record("known", "big", "default", "10.1.3.0/24"), // stays
-			record("size", "big", "", "10.1.4.0/25"))         // of no entry
+			record("plain", "", "", "10.1.0.0/24"),                 // two fit; its labels choose default
+			record("big", "big", "", "10.1.1.0/24"),                // two fit; its labels choose big
+			record("moved", "other", "", "10.1.2.0/24"),            // its labels choose other, which does not fit
+			record("known", "big", "default", "10.1.3.0/24"),       // stays
+			record("size", "big", "", "10.1.4.0/25"),               // of no entry
+			record("dual", "big", "", "10.1.5.0/24", "fd00::/120")) // of none, because no entry has both
 
 		p := served(t, []string{"-cluster-cidrs", path})
 		p.log, p.client, p.nodes = slog.New(slog.DiscardHandler), client, &nodeSource{client: client, guess: p.chooser.set.guess}
@@ -73,7 +74,7 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 				got[patch.GetName()] = n.Annotations[entryAnnotation]
 			}
 		}
-		for name, want := range map[string]string{"plain": "default", "big": "big", "moved": "default", "known": "", "size": ""} {
+		for name, want := range map[string]string{"plain": "default", "big": "big", "moved": "default", "known": "", "size": "", "dual": ""} {
 			if got[name] != want {
 				t.Errorf("%s was recorded with %q, want %q", name, got[name], want)
 			}

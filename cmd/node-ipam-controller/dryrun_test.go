@@ -23,8 +23,8 @@ func TestDryRun(t *testing.T) {
 	}
 	going := record("going")
 	going.DeletionTimestamp, going.Finalizers = &now, []string{"x/y"}
-	client := fake.NewClientset(record("c-new"), record("b-twin", "10.0.1.0/24"), record("a-twin", "10.0.1.0/24"), record("e-late"), going, record("d-new"))
-	o, err := parseOptions([]string{"-dry-run", "-cluster-cidr", "10.0.0.0/22", "-service-cluster-ip-range", "10.0.0.0/24"}, io.Discard)
+	client := fake.NewClientset(record("c-new"), record("b-twin", "10.0.1.0/24"), record("a-twin", "10.0.1.0/24"), record("e-late"), going, record("d-new"), record("c-twin", "10.0.1.0/24", "10.0.1.0/24"))
+	o, err := parseOptions([]string{"-dry-run", "-cluster-cidr", "10.0.0.0/22,10.0.4.0/24", "-service-cluster-ip-range", "10.0.0.0/24,10.0.4.0/24"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,16 @@ func TestDryRun(t *testing.T) {
 b-twin	has	10.0.1.0/24
 b-twin	WRONG	nodeipam: record 10.0.1.0/24 for "b-twin": Prefixes[0]: overlaps another node's prefix, held by "a-twin"
 c-new	would get	10.0.2.0/24
+c-twin	has	10.0.1.0/24,10.0.1.0/24
+c-twin	WRONG	nodeipam: record 10.0.1.0/24 for "c-twin": Prefixes[0]: overlaps another node's prefix, held by "a-twin"
+c-twin	WRONG	nodeipam: record 10.0.1.0/24 for "c-twin": Prefixes[1]: more prefixes than slots
+c-twin	WRONG	nodeipam: record 10.0.1.0/24 for "c-twin": Prefixes[1]: overlaps another node's prefix, held by "a-twin"
 d-new	would get	10.0.3.0/24
 e-late	WRONG	nodeipam: allocate /24: Slots[0]: full
 going	is terminating
 pool 10.0.0.0/22: 0 of 4 would be free
-6 nodes: 2 have CIDRs, 2 would get them, 2 things are wrong
+pool 10.0.4.0/24: 0 of 1 would be free
+7 nodes: 3 have CIDRs, 2 would get them, 5 things are wrong
 `
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)

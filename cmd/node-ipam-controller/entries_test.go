@@ -25,7 +25,7 @@ spec:
   ipv6: fd00::/64
   nodeSelector:
     nodeSelectorTerms:
-    - matchExpressions: [{key: pool, operator: In, values: [a, b]}]
+    - matchExpressions: [{key: pool, operator: In, values: [a, b]}, {key: rack, operator: Exists}]
     - matchFields: [{key: metadata.name, operator: In, values: [n1]}]
 ---
 apiVersion: baremetal.cluster.gke.io/v1
@@ -42,7 +42,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "[{bits [{[{pool In [a b]}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0} {masks [] 10.1.0.0/16 fd01::/64 0 24 120}]"
+	want := "[{bits [{[{pool In [a b]} {rack Exists []}] []} {[] [{metadata.name In [n1]}]}] 10.0.0.0/16 fd00::/64 8 0 0} {masks [] 10.1.0.0/16 fd01::/64 0 24 120}]"
 	if got := fmt.Sprint([]nodeipam.Entry{entries[0].Entry, entries[1].Entry}); got != want || entries[0].deleted || !entries[1].deleted {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
@@ -139,7 +139,7 @@ func TestBadEntries(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	o.families = "IPv5"
+	o.families = "IPv4,IPv6,IPv5"
 	if _, _, err := newLabelled(o, nil); err == nil || !strings.Contains(err.Error(), "-families") {
 		t.Error(err)
 	}
@@ -215,6 +215,7 @@ func TestClusterWideRules(t *testing.T) {
 		{"10.0.0.0/8", spec("ipv4: 11.0.0.0/16"), "spec.ipv4: node-ipam-controller: add entry 11.0.0.0/16 in \"x\": IPv4"},
 		{"10.0.0.0/16", spec("ipv4: 10.0.0.0/16"), "[10.0.0.0/24]"},
 		{"10.0.0.0/16", spec("ipv4: 10.0.0.0/8"), "outside of the pod CIDRs"},
+		{"10.0.0.0/16", entryText("a", "10.0.0.0/8", "") + entryText("b", "10.0.0.0/8", "") + entryText("c", "10.0.0.0/8", ""), "\nc: "},
 		{"10.0.0.0/16,11.0.0.0/16", spec("ipv4: 11.0.8.0/21"), "[11.0.8.0/24]"},
 	} {
 		path := filepath.Join(t.TempDir(), "entries.yaml")

@@ -386,7 +386,7 @@ func TestObjectsReadOnly(t *testing.T) {
 func TestEventsOfObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObjects(t,
-			clusterCIDR("a", "{perNodeHostBits: 8, ipv4: 10.0.0.0/23}"),
+			clusterCIDR("a", "{perNodeHostBits: 8, ipv6: 'fd00::/119'}"),
 			clusterCIDR("typo", "{perNodeHostBits: 8, ipv4: 10.0.0.0/22, nodeSelectr: {}}"))
 		want := func(want ...string) {
 			t.Helper()
@@ -412,7 +412,7 @@ func TestEventsOfObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("a Warning ClusterCIDRFull: none of 2 CIDRs of ipv4 is free")
+		want("a Warning ClusterCIDRFull: none of 2 CIDRs of ipv6 is free")
 
 		// Another leader reads the conditions from the statuses.
 		o.api.events.last, o.api.events.successes = nil, true

@@ -290,8 +290,10 @@ func TestSourceListsWhatThereIs(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := (&nodeSource{client: client}).Start(ctx, func(string) {}); err != nil {
-		t.Fatal(err)
+	starts := 0
+	start := func(context.Context) error { starts++; return nil }
+	if err := (&nodeSource{client: client, first: []func(context.Context) error{start, start, start}}).Start(ctx, func(string) {}); err != nil || starts != 3 {
+		t.Fatal(starts, err)
 	}
 	if version := <-lists; version != "" {
 		t.Errorf("listed as of version %q", version)

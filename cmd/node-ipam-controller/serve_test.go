@@ -125,6 +125,26 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Each of several pools has its counts, and so has each of several ClusterCIDRs.
+func TestMetricsOfEveryPool(t *testing.T) {
+	path := configFile(t, entryText("a", "10.1.0.0/16\n  ipv6: fd01::/104", "")+entryText("b", "10.2.0.0/16\n  ipv6: fd02::/104", "")+entryText("c", "10.3.0.0/16\n  ipv6: fd03::/104", ""))
+	for _, c := range []struct {
+		args           []string
+		pools, entries int
+		node           []string // of which each CIDR is counted
+	}{
+		{[]string{"-cluster-cidr", "10.1.0.0/16,fd01::/48,10.2.0.0/16"}, 3, 0, []string{"10.2.0.0/24", "fd01::/64"}},
+		{[]string{"-cluster-cidrs", path}, 6, 3, []string{"10.3.0.0/24", "fd03::/120"}},
+	} {
+		p := served(t, c.args, apiNode("n", c.node...))
+		p.loads(t)
+		_, text := p.get("/metrics")
+		if pools, entries := strings.Count(text, "\nnode_ipam_pool_capacity{"), strings.Count(text, "\nnode_ipam_cluster_cidr_nodes{"); pools != c.pools || entries != c.entries || strings.Count(text, "cidrs_allocations_total{") != len(c.node) {
+			t.Errorf("%v: %d pools and %d ClusterCIDRs in\n%s", c.args, pools, entries, text)
+		}
+	}
+}
+
 func TestResultsOfWrites(t *testing.T) {
 	for want, err := range map[string]error{"recorded": nil, "delayed": delayed{ipalloc.ErrConflict, time.Second},
 		"rejected": ipalloc.ErrConflict, "unknown": errors.New("lost")} {

@@ -37,7 +37,7 @@ func follower4(t *testing.T, client *fake.Clientset, fixed ...string) (*serviceC
 // What the flag says stays reserved.
 func TestServiceCIDRsAreReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(serviceCIDR("kubernetes", "10.0.0.0/24", "fd00::/112"))
+		client := fake.NewClientset(serviceCIDR("kubernetes", "fd00::/112", "10.0.0.0/24"))
 		s, _ := follower4(t, client, "10.0.3.0/24")
 		freed := 0
 		s.freed = func() { freed++ }
@@ -54,20 +54,20 @@ func TestServiceCIDRsAreReserved(t *testing.T) {
 		}
 		want(2)
 		objects := client.NetworkingV1().ServiceCIDRs()
-		for _, o := range []*networkingv1.ServiceCIDR{serviceCIDR("more", "10.0.2.0/25"), serviceCIDR("same", "10.0.2.0/25", "10.0.3.0/24")} {
+		for _, o := range []*networkingv1.ServiceCIDR{serviceCIDR("more", "10.0.2.0/25"), serviceCIDR("same", "10.0.2.0/25", "10.0.3.0/24", "10.0.1.0/24")} {
 			if _, err := objects.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want(3)
+		want(4)
 		for i, name := range []string{"more", "same"} {
 			if err := objects.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			want(3 - uint64(i))
+			want(4 - 2*uint64(i))
 		}
-		if freed != 1 {
-			t.Errorf("told %d times of a free range", freed)
+		if freed != 2 {
+			t.Errorf("told %d times of a free range, want 2", freed)
 		}
 	})
 }
@@ -116,10 +116,10 @@ func TestServiceCIDRsAreAskedForAgain(t *testing.T) {
 		err   error
 		waits bool
 	}{
-		{nil, forbidden, true}, {[]string{"10.0.3.0/24"}, forbidden, false}, {nil, absent, false},
+		{nil, forbidden, true}, {[]string{"10.0.3.0/24", "10.0.2.0/24"}, forbidden, false}, {nil, absent, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := fake.NewClientset(serviceCIDR("kubernetes", "10.0.0.0/24"))
+			client := fake.NewClientset(serviceCIDR("kubernetes", "10.0.0.0/24", "10.0.1.0/24"))
 			healed := time.Now().Add(time.Minute)
 			client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return time.Now().Before(healed), nil, c.err
@@ -144,7 +144,7 @@ func TestServiceCIDRsAreAskedForAgain(t *testing.T) {
 					t.Error("a range is shown as not reserved")
 				}
 			})
-			if got := s.allocator.Stats().Pools[0].Reserved; got != uint64(1+len(c.fixed)) || shown != 1+len(c.fixed) {
+			if got := s.allocator.Stats().Pools[0].Reserved; got != uint64(2+len(c.fixed)) || shown != 2+len(c.fixed) {
 				t.Errorf("%v, %v: %d CIDRs are reserved, %d ranges are shown", c.fixed, c.err, got, shown)
 			}
 		})
