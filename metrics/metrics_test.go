@@ -326,11 +326,11 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
-// Borrowed addresses are counted by pool.
+// Borrowed addresses are counted by pool, also those of a pool around another.
 func TestBorrowed(t *testing.T) {
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
-	for i, p := range []string{"10.0.8.0/26", "10.0.0.0/26", "fd00::/122"} {
-		if err := e.AddPool(t.Context(), alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix(p)}); err != nil {
+	for i, p := range []string{"10.0.8.0/25", "10.0.0.0/26", "fd00::/122", "10.0.8.0/26"} {
+		if err := e.AddPool(t.Context(), alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix(p), BlockBits: prefix(p).Addr().BitLen() - 6, Manual: i == 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -342,7 +342,8 @@ func TestBorrowed(t *testing.T) {
 	}
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Borrowed: true})
 	got := scrape(t, c)
-	want(t, got, "borrowed_addresses", map[string]float64{"pool=0": 30, "pool=1": 0, "pool=2": 3})
+	want(t, got, "borrowed_addresses", map[string]float64{"pool=0": 30, "pool=1": 0, "pool=2": 3, "pool=3": 0})
+	want(t, got, "pool_serves", map[string]float64{"pool=0": 1, "pool=1": 1, "pool=2": 1, "pool=3": 0.5})
 	if f := scrape(t, metrics.NewEngine("pods", e, metrics.EngineOptions{}))["ipalloc_borrowed_addresses"]; f != nil {
 		t.Errorf("without the option: %v", f)
 	}

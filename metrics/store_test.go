@@ -17,7 +17,7 @@ func TestStore(t *testing.T) {
 	db := metrics.NewStore("pods", faulty)
 	ctx := t.Context()
 	commit := func(ops ...store.Op) { _, _ = db.Commit(ctx, ops) }
-	commit(store.Op{Kind: store.Put, Key: "a", Value: "123"})
+	commit(store.Op{Kind: store.Put, Key: "a", Value: "123"}, store.Op{Kind: store.Put, Key: "c"}, store.Op{Kind: store.Put, Key: "d"})
 	commit(store.Op{Kind: store.Put, Key: "a", Value: "123"}) // expects that there is none
 	faulty.Script(faults.AtCommit(1, faults.Unknown(true)))
 	commit(store.Op{Kind: store.Delete, Key: "a", Expect: store.AnyRevision})
@@ -28,8 +28,8 @@ func TestStore(t *testing.T) {
 	got := scrape(t, db)
 	want(t, got, "store_commits_total", map[string]float64{"outcome=made": 1, "outcome=conflict": 1, "outcome=unknown": 1, "outcome=failed": 1})
 	want(t, got, "store_unsettled_commits", map[string]float64{"": 1})
-	want(t, got, "store_records_written_total", map[string]float64{"": 1})
-	want(t, got, "store_bytes_written_total", map[string]float64{"": 4})
+	want(t, got, "store_records_written_total", map[string]float64{"": 3})
+	want(t, got, "store_bytes_written_total", map[string]float64{"": 6})
 	want(t, got, "store_operation_seconds", map[string]float64{"op=commit": 4, "op=get": 1, "op=list": 1})
 
 	commit(store.Op{Kind: store.Put, Key: "b"})
