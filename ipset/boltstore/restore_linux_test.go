@@ -3,6 +3,7 @@ package boltstore_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,5 +52,27 @@ func TestRestoreBesideAnEngine(t *testing.T) {
 	_ = s.Close()
 	if err := boltstore.Restore(t.Context(), bytes.NewReader(copied.Bytes()), s.Path()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The holder of each of three files is found, wherever the kernel lists its lock, and a file that was closed beside them has none.
+func TestHolder(t *testing.T) {
+	var all []*boltstore.Store
+	for range 3 {
+		all = append(all, open(t, boltstore.Options{NoSync: true}))
+	}
+	for _, s := range all {
+		_, err := boltstore.Open(t.Context(), s.Path(), boltstore.Options{})
+		var e *ipalloc.Error
+		if !errors.As(err, &e) || !strings.HasPrefix(e.Holder, fmt.Sprintf("process %d ", os.Getpid())) {
+			t.Errorf("%v, want process %d", err, os.Getpid())
+		}
+	}
+	closed := open(t, boltstore.Options{NoSync: true})
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := boltstore.Restore(t.Context(), strings.NewReader(""), closed.Path()); !errors.Is(err, os.ErrExist) {
+		t.Errorf("over a file that no process has: %v", err)
 	}
 }
