@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -98,17 +99,11 @@ func TestMapInChromium(t *testing.T) {
 	if status, _, stderr := call(t, env, "map", "pods", "--candidates", file, "--svg", svg); status != exitOK {
 		t.Fatal(stderr)
 	}
-	status, out, stderr := call(t, env, "map", "pods", "--candidates", file, "-o", "json")
-	if status != exitOK {
-		t.Fatal(stderr)
-	}
-	var cells []struct {
-		Prefix, State string
-		X, Y, W, H    int
-	}
-	if err := json.Unmarshal([]byte(out), &cells); err != nil {
+	text, err := os.ReadFile(svg)
+	if err != nil {
 		t.Fatal(err)
 	}
+	squares := regexp.MustCompile(`<path d="M(\d+) (\d+)h(\d+)v(\d+)h-\d+z"><title>(\S+) ([a-z ]*[a-z])`).FindAllStringSubmatch(string(text), -1)
 	colors := map[bool]map[string]string{
 		false: {"free": "#f2f2f2", "idle": "#dbe4ea", "used": "#003f6b", "reserved": "#999999", "cooling": "#009e73", "borrowed": "#e69f00", "orphan": "#cc79a7", "leak candidate": "#d55e00"},
 		true:  {"free": "#26292e", "idle": "#39434b", "used": "#bfe4ff", "reserved": "#999999", "cooling": "#009e73", "borrowed": "#e69f00", "orphan": "#cc79a7", "leak candidate": "#d55e00"},
@@ -116,13 +111,16 @@ func TestMapInChromium(t *testing.T) {
 	for dark, want := range colors {
 		img := screenshot(t, svg, dark)
 		seen := map[string]bool{}
-		for _, c := range cells {
-			// The picture begins below the headline; its 256 cells are in 16 columns of 24 pixels.
-			r := image.Rect(16+c.X*24, 40+c.Y*24, 16+(c.X+c.W)*24, 40+(c.Y+c.H)*24).Inset(2)
-			if got := most(img, r); got != want[c.State] {
-				t.Errorf("dark %v: %s, %s, is %s, want %s", dark, c.Prefix, c.State, got, want[c.State])
+		for _, q := range squares {
+			var x, y, w, h int
+			if _, err := fmt.Sscan(strings.Join(q[1:5], " "), &x, &y, &w, &h); err != nil {
+				t.Fatal(err)
 			}
-			seen[c.State] = true
+			prefix, state := q[5], q[6]
+			if got := most(img, image.Rect(x, y, x+w, y+h).Inset(2)); got != want[state] {
+				t.Errorf("dark %v: %s, %s, is %s, want %s", dark, prefix, state, got, want[state])
+			}
+			seen[state] = true
 		}
 		if len(seen) != len(want) {
 			t.Errorf("only %v were drawn", seen)
