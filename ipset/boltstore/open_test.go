@@ -121,6 +121,11 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// onWrite is called at each write.
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) { f(); return len(p), nil }
+
 // A second one to open a file gets an error that says who has it, or waits, as it likes.
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -141,16 +146,16 @@ func TestLocked(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	opened := make(chan error)
+	waits := slog.New(slog.NewTextHandler(onWrite(cancel), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	try := func(ctx context.Context) {
-		s, err := boltstore.Open(ctx, path, boltstore.Options{LockWait: -1})
+		s, err := boltstore.Open(ctx, path, boltstore.Options{LockWait: -1, Logger: waits})
 		if err == nil {
 			err = s.Close()
 		}
 		opened <- err
 	}
-	go try(ctx)
-	cancel()
-	if err := <-opened; !errors.Is(err, context.Canceled) {
+	go try(ctx) // until it waits, which ends ctx
+	if err := <-opened; !errors.Is(err, context.Canceled) || !errors.Is(err, boltstore.ErrLocked) {
 		t.Errorf("a context that ends: %v", err)
 	}
 	go try(t.Context())

@@ -171,6 +171,9 @@ func TestSnapshotRefuses(t *testing.T) {
 	if err := boltstore.Snapshot(cancelled, good, dir+"/x"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	if _, err := boltstore.Salvage(cancelled, good, dir+"/x"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 	file, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
