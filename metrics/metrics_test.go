@@ -269,6 +269,8 @@ func TestEngine(t *testing.T) {
 	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
 	c.Observe(alloc.Assigned{}, err)
 	c.Observe(alloc.Assigned{}, errors.New("of the caller"))
+	c.Observe(alloc.Assigned{}, nil)
+	c.Observe(alloc.Assigned{Short: []alloc.Shortage{{Family: 4, Pool: "pods", Reason: alloc.ReasonFull}}}, ipalloc.ErrNotFound) // no pool was tried
 	got = scrape(t, c)
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 1, "pool=pods,state=empty": 0, "pool=pods,state=partial": 0, "pool=pods,state=full": 3})
 	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1, "family=6,pool=pods,reason=" + alloc.ReasonFull.String(): 1}
@@ -280,7 +282,7 @@ func TestEngine(t *testing.T) {
 	want(t, got, "shortages_total", short)
 	want(t, got, "pool_usable", map[string]float64{"kind=ipset,pool=pods": 256})
 	want(t, got, "pool_serves", map[string]float64{"pool=pods": 1})
-	want(t, got, "assign_failures_total", map[string]float64{"reason=cooling": 1, "reason=other": 1})
+	want(t, got, "assign_failures_total", map[string]float64{"reason=cooling": 1, "reason=other": 1, "reason=not found": 1})
 	sums(t, got)
 }
 
@@ -329,8 +331,8 @@ func TestSpaces(t *testing.T) {
 // Borrowed addresses are counted by pool, also those of a pool around another.
 func TestBorrowed(t *testing.T) {
 	e := must(ipset.New(store.NewMemory(), ipset.Options{}))(t)
-	for i, p := range []string{"10.0.8.0/25", "10.0.0.0/26", "fd00::/122", "10.0.8.0/26"} {
-		if err := e.AddPool(t.Context(), alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix(p), BlockBits: prefix(p).Addr().BitLen() - 6, Manual: i == 3}); err != nil {
+	for i, p := range []string{"10.0.8.0/25", "10.0.0.0/26", "fd00::/122", "10.0.8.0/26", "10.0.1.0/26"} {
+		if err := e.AddPool(t.Context(), alloc.Pool{Name: fmt.Sprint(i), Prefix: prefix(p), BlockBits: prefix(p).Addr().BitLen() - 6, Manual: i == 3, Disabled: i == 4}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -342,8 +344,8 @@ func TestBorrowed(t *testing.T) {
 	}
 	c := metrics.NewEngine("pods", e, metrics.EngineOptions{Borrowed: true})
 	got := scrape(t, c)
-	want(t, got, "borrowed_addresses", map[string]float64{"pool=0": 30, "pool=1": 0, "pool=2": 3, "pool=3": 0})
-	want(t, got, "pool_serves", map[string]float64{"pool=0": 1, "pool=1": 1, "pool=2": 1, "pool=3": 0.5})
+	want(t, got, "borrowed_addresses", map[string]float64{"pool=0": 30, "pool=1": 0, "pool=2": 3, "pool=3": 0, "pool=4": 0})
+	want(t, got, "pool_serves", map[string]float64{"pool=0": 1, "pool=1": 1, "pool=2": 1, "pool=3": 0.5, "pool=4": 0})
 	if f := scrape(t, metrics.NewEngine("pods", e, metrics.EngineOptions{}))["ipalloc_borrowed_addresses"]; f != nil {
 		t.Errorf("without the option: %v", f)
 	}
