@@ -25,20 +25,25 @@ func Read(s string) *Coder { return &Coder{Reader: Reader{S: s}} }
 // Write returns a coder that appends to b.
 func Write(b []byte) *Coder { return &Coder{B: b, Writes: true} }
 
-// Uint codes a number as a uvarint, Int as a zig-zag varint, Byte in one byte.
+// Uint codes a number as a uvarint, Int as a zig-zag varint, Byte in one byte. One that does not fit its place, as an int of 32 bits, is
+// refused.
 func Uint[T ~int | ~int64 | ~uint64](c *Coder, v *T) {
 	if c.Writes {
 		c.B = binary.AppendUvarint(c.B, uint64(*v))
+	} else if n := c.Uvarint(); uint64(T(n)) == n {
+		*v = T(n)
 	} else {
-		*v = T(c.Uvarint())
+		c.Fail("number")
 	}
 }
 
 func Int[T ~int | ~int64](c *Coder, v *T) {
 	if c.Writes {
 		c.B = binary.AppendVarint(c.B, int64(*v))
+	} else if n := c.Varint(); int64(T(n)) == n {
+		*v = T(n)
 	} else {
-		*v = T(c.Varint())
+		c.Fail("number")
 	}
 }
 
@@ -91,7 +96,7 @@ func Name(c *Coder, s *string) {
 
 // Count codes the number of elements that follow, each of at least size bytes, so that memory made for them is bounded by the input.
 func (c *Coder) Count(n *int, size int) {
-	if Uint(c, n); !c.Writes && (uint64(*n) > uint64(len(c.S)) || *n*size > len(c.S)) {
+	if Uint(c, n); !c.Writes && uint64(*n) > uint64(len(c.S)/size) {
 		*n = 0
 		c.Fail("number of elements")
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -66,6 +67,16 @@ func TestCoder(t *testing.T) {
 		again := Write(nil)
 		if got.code(again); c.End() != nil || string(again.B) != value+"rest" || got.rest != "rest" || !slices.Equal(got.list, e.list) {
 			t.Errorf("%+v, %v", got, c.Err)
+		}
+	}
+}
+
+// TestNumbersFit: a number that an int of 32 bits cannot have is refused there, not cut.
+func TestNumbersFit(t *testing.T) {
+	for value, code := range map[string]func(*Coder, *int){"\x80\x80\x80\x80\x20": Uint[int], "\x80\x80\x80\x80\x40": Int[int]} {
+		n, c := 0, Read(value)
+		if code(c, &n); (c.Err == nil) != (strconv.IntSize == 64) || c.Err == nil && uint64(n) != 1<<33 {
+			t.Errorf("%q is %d, %v", value, n, c.Err)
 		}
 	}
 }

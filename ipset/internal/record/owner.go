@@ -55,7 +55,7 @@ type move struct {
 // code codes the record: the version, the number, and the blocks if they are few.
 func (o *Owned) code(c *wire.Coder) {
 	c.Version(ownerVersion)
-	if wire.Uint(c, &o.N); !c.Writes && (o.N <= 0 || o.N > 1<<48) {
+	if wire.Uint(c, &o.N); !c.Writes && (o.N <= 0 || uint64(o.N) > 1<<48) {
 		c.Fail("number")
 	}
 	if o.N > MaxListed || c.Err != nil {
