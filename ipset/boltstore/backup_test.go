@@ -189,6 +189,22 @@ func (e *ending) Err() error {
 	return nil
 }
 
+// TestListThatIsCancelled: a list of many records looks at its context on the way, and is all of them or an error.
+func TestListThatIsCancelled(t *testing.T) {
+	b := newBusy(t)
+	for n := 0; ; n++ {
+		recs, _, err := b.List(&ending{t.Context(), n}, store.Range{})
+		switch {
+		case err == nil && (n < 3 || len(recs) != 3000):
+			t.Fatalf("%d looks at the context for %d records", n, len(recs))
+		case err == nil:
+			return
+		case !errors.Is(err, context.Canceled) || recs != nil:
+			t.Fatalf("cancelled after %d looks: %d records, %v", n, len(recs), err)
+		}
+	}
+}
+
 // TestCompactThatIsCancelled: whenever the context ends, Compact leaves a whole file without an error, or no file and an error.
 func TestCompactThatIsCancelled(t *testing.T) {
 	dir := t.TempDir()

@@ -45,6 +45,21 @@ func TestPageBounds(t *testing.T) {
 	}
 }
 
+// TestPagesUsedTwice: of a page that takes several, each is in use.
+func TestPagesUsedTwice(t *testing.T) {
+	file, im := pages(6)
+	im.seen = make([]bool, 6)
+	head(file, 2, flagLeaf, 0, 2)
+	if _, _, _, err := im.page(nil, 2); err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(6) {
+		if err := im.mark(id, 1); errors.Is(err, ipalloc.ErrCorrupt) != (id >= 2 && id <= 4) {
+			t.Errorf("page %d: %v", id, err)
+		}
+	}
+}
+
 // TestFullListOfFreePages: a list may fill its pages, in both of its forms, and no more.
 func TestFullListOfFreePages(t *testing.T) {
 	const room = (minPage - pageHead) / 8

@@ -23,10 +23,39 @@ func transactionOf(file []byte, page int) uint64 {
 	return binary.NativeEndian.Uint64(file[page*os.Getpagesize()+16+48:])
 }
 
-// manyAtOnce returns the file of a store that was not closed, after commits that share transactions, and all its records.
+// everything returns the records of a store and of its tables.
+func everything(t *testing.T, s *boltstore.Store) []store.Record {
+	t.Helper()
+	recs, _ := contents(t, s)
+	names, err := s.Tables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		table, err := s.OpenTable(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, _, err := table.List(t.Context(), store.Range{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs = append(recs, more...)
+		table.Close()
+	}
+	return recs
+}
+
+// manyAtOnce returns the file of a store that was not closed, after commits to three tables that share transactions, and all its records.
 func manyAtOnce(t *testing.T, path string) (file []byte, recs []store.Record) {
 	t.Helper()
 	s := reopen(t, path, boltstore.Options{NoSync: true})
+	t1, err1 := s.OpenTable("t1")
+	t2, err2 := s.OpenTable("t2")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	commits := []func(context.Context, []store.Op) (uint64, error){s.Commit, t1.Commit, t2.Commit}
 	for round := range 3 {
 		var wg sync.WaitGroup
 		for i := range 64 {
@@ -34,14 +63,16 @@ func manyAtOnce(t *testing.T, path string) (file []byte, recs []store.Record) {
 			go func() {
 				defer wg.Done()
 				ops := []store.Op{{Kind: store.Put, Key: fmt.Sprintf("k%d-%02d", round, i), Value: strings.Repeat("v", 100), Expect: 0}}
-				if _, err := s.Commit(context.Background(), ops); err != nil {
+				if _, err := commits[i%3](context.Background(), ops); err != nil {
 					t.Error(err)
 				}
 			}()
 		}
 		wg.Wait()
 	}
-	recs, _ = contents(t, s)
+	t1.Close()
+	t2.Close()
+	recs = everything(t, s)
 	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +113,7 @@ func TestNewerMetaPageDamaged(t *testing.T) {
 					t.Errorf("%s, the older one: %v", what, err)
 				}
 				if err == nil {
-					if got, _ := contents(t, s); !slices.Equal(got, recs) {
+					if got := everything(t, s); !slices.Equal(got, recs) {
 						t.Errorf("%s: %d records of %d", what, len(got), len(recs))
 					}
 					s.Close()
@@ -94,11 +125,11 @@ func TestNewerMetaPageDamaged(t *testing.T) {
 				continue
 			}
 			saved := reopen(t, path+".saved", boltstore.Options{NoSync: true, NoCreate: true, Verify: boltstore.VerifyAlways})
-			if have, _ := contents(t, saved); !slices.Equal(have, recs) {
+			if have := everything(t, saved); !slices.Equal(have, recs) {
 				t.Errorf("%s: saved %d records of %d", what, len(have), len(recs))
 			}
 			s := reopen(t, path, boltstore.Options{NoSync: true, AcceptOlder: true})
-			if have, _ := contents(t, s); page == newer && len(have) >= len(recs) || len(have) == 0 {
+			if have := everything(t, s); page == newer && len(have) >= len(recs) || len(have) == 0 {
 				t.Errorf("%s: opened with %d records of %d", what, len(have), len(recs))
 			}
 			put(t, s, "after", "")
@@ -106,18 +137,25 @@ func TestNewerMetaPageDamaged(t *testing.T) {
 	}
 }
 
-// A file that was closed shows its last commit in both meta pages: either may be damaged without a loss.
+// A file that was closed shows its last commit in both meta pages, and so does a copy of it: either may be damaged without a loss.
 func TestEitherMetaPageOfAClosedFile(t *testing.T) {
 	path, _, file, recs, _ := sample(t, 100, true)
-	for page := range 2 {
+	if err := boltstore.Snapshot(t.Context(), path, path+".copy"); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := os.ReadFile(path + ".copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, file := range [][]byte{file, file, copied, copied} {
 		data := bytes.Clone(file)
-		clear(data[page*os.Getpagesize():][:os.Getpagesize()])
+		clear(data[i%2*os.Getpagesize():][:os.Getpagesize()])
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s := reopen(t, path, boltstore.Options{NoSync: true})
 		if got, _ := contents(t, s); !slices.Equal(got, recs) {
-			t.Errorf("page %d: %d records of %d", page, len(got), len(recs))
+			t.Errorf("file %d, page %d: %d records of %d", i/2, i%2, len(got), len(recs))
 		}
 		s.Close()
 	}
