@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127080359-d614d8f90eb5
+	github.com/ipalloc/ipalloc v0.0.0-20261127082048-ffd7af258d5b
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127080359-d614d8f90eb5
+	github.com/ipalloc/ipalloc v0.0.0-20261127082048-ffd7af258d5b
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )
