@@ -127,6 +127,7 @@ func assigning() []Call {
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
 		auto("new", alloc.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 128, Claim: claim("new"), Pools: []string{"resized"}, Partial: true, MaxBlocks: 1 << 20}), // what blocks of the former size keep, too
 		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("new"), Wish: at("10.0.3.91")}),
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
 		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
