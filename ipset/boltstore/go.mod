@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127082048-ffd7af258d5b
+	github.com/ipalloc/ipalloc v0.0.0-20261127082206-bc892a69daac
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )
