@@ -149,7 +149,7 @@ func (l *labels) judge(r *recording, places []place) {
 	}
 	for _, f := range l.families {
 		if !seen[slices.Index(families[:], f)] {
-			r.add(&ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotHeld, Reason: "no " + string(f) + " prefix, which every node needs"})
+			r.lacks(f)
 		}
 	}
 }

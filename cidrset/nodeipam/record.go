@@ -53,7 +53,8 @@ func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 //     Name is the recorded entry and Holder another;
 //   - [ipalloc.ErrOutOfRange]: the prefix is not one that the slot or entry hands out;
 //   - [ipalloc.ErrNotFound]: the recorded entry, in Name, does not exist;
-//   - [ipalloc.ErrNotHeld]: the node lacks a prefix of a family that every node needs;
+//   - [ipalloc.ErrNotHeld]: the node has prefixes, but none of a family that every node
+//     needs; by slots, Field is the slot that got none;
 //   - [ipalloc.ErrReserved], [ipalloc.ErrOccupied]: the prefix overlaps a reservation, or
 //     a prefix of another node, which Holder names.
 //
@@ -131,6 +132,13 @@ func (r *recording) bad(pl place, err error, reason string) *ipalloc.Error {
 	if pl.at >= 0 {
 		e.Field = field(pl.at)
 	}
+	r.add(e)
+	return e
+}
+
+// lacks adds the problem that the node has no prefix of a family that every node needs.
+func (r *recording) lacks(f Family) *ipalloc.Error {
+	e := &ipalloc.Error{Name: r.entry, Err: ipalloc.ErrNotHeld, Reason: "no " + string(f) + " prefix, which every node needs"}
 	r.add(e)
 	return e
 }

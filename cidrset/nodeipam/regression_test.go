@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -145,9 +146,13 @@ func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 	}
 	want := []string{
 		`nodeipam: record "10.0.0/24x" for "garbage": Prefixes[0]: not a valid address or prefix`,
+		`nodeipam: record for "garbage": Slots[0]: no IPv4 prefix, which every node needs`,
 		`nodeipam: record 172.16.0.0/24 for "foreign": Prefixes[0]: in no pool of its slot`,
+		`nodeipam: record for "foreign": Slots[1]: no IPv6 prefix, which every node needs`,
 		`nodeipam: record 10.0.1.0/28 for "small" in 10.0.0.0/22: Prefixes[0]: not a /24`,
+		`nodeipam: record for "small": Slots[1]: no IPv6 prefix, which every node needs`,
 		`nodeipam: record 10.0.3.0/24 for "service": Prefixes[0]: overlaps a reservation`,
+		`nodeipam: record for "service": Slots[1]: no IPv6 prefix, which every node needs`,
 		`nodeipam: record fd00:0:0:2::/64 for "swapped": Prefixes[0]: of the other address family than its slot`,
 		`nodeipam: record 10.0.2.0/24 for "swapped": Prefixes[1]: of the other address family than its slot`,
 		`nodeipam: record 10.0.0.0/24 for "three": Prefixes[0]: overlaps another node's prefix, held by "good"`,
@@ -155,6 +160,7 @@ func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 		`nodeipam: record 10.9.0.0/24 for "three": Prefixes[2]: more prefixes than slots`,
 		`nodeipam: record for "good": listed twice`,
 		`nodeipam: record 10.0.2.0/24 for "single": Prefixes[0]: overlaps another node's prefix, held by "swapped"`,
+		`nodeipam: record for "single": Slots[1]: no IPv6 prefix, which every node needs`,
 		`nodeipam: record for "good": listed twice`,
 		`nodeipam: record 10.0.0.0/24 for "good": Prefixes[0]: overlaps another node's prefix, held by "three"`,
 	}
@@ -171,6 +177,43 @@ func TestBadRecordsDoNotStopTheStart(t *testing.T) {
 	allocate(t, a, "n", "172.16.1.0/24", "fd00:0:0:3::/64")
 	a.Release("foreign")
 	allocate(t, a, "m", "172.16.0.0/24", "fd00:0:0:4::/64")
+}
+
+// A node that holds some of the families that every node needs is reported, as it is by labels.
+// Such nodes are left by a cluster that became dual stack. Occupy takes what the caller names.
+func TestAMissingFamilyIsReported(t *testing.T) {
+	c := Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}, {64, pfxs("fd00::/48")}, {26, pfxs("10.1.0.0/16")}}}
+	for record, want := range map[string]string{
+		"": "", "10.0.0.0/24,fd00::/64,10.1.0.0/26": "",
+		"10.0.0.0/24":             "Slots[1] no IPv6; Slots[2] no IPv4; ",
+		"10.0.0.0/24,fd00::/64":   "Slots[2] no IPv4; ",
+		"10.0.0.0/24,10.1.0.0/26": "Slots[1] no IPv6; ",
+		"fd00::/64":               "Slots[0] no IPv4; Slots[2] no IPv4; ",
+	} {
+		n := Node{Name: "n"}
+		if record != "" {
+			n = ParseNode("n", strings.Split(record, ",")...)
+		}
+		missing := func(problems []*ipalloc.Error) (text string) {
+			for _, p := range problems {
+				if errors.Is(p, ipalloc.ErrNotHeld) {
+					text += strings.TrimSuffix(p.Field+" "+p.Reason, " prefix, which every node needs") + "; "
+				}
+			}
+			return text
+		}
+		a := mustNew(t, c)
+		if got := missing(a.Load([]Node{n})); got != want {
+			t.Errorf("Load of %q: %q, want %q", record, got, want)
+		}
+		if _, problems := a.Observe(n); missing(problems) != want {
+			t.Errorf("Observe of %q: %q, want %q", record, missing(problems), want)
+		}
+	}
+	a := mustNew(t, c)
+	if err := a.Occupy(ParseNode("n", "10.0.0.0/24")); err != nil {
+		t.Error(err)
+	}
 }
 
 func lines(ss []string) (out string) {

@@ -180,6 +180,26 @@ func (s *slots) judge(r *recording, places []place) {
 			r.overlaps(pl)
 		}
 	}
+	if !r.strict { // Occupy may give fewer prefixes than there are slots
+		s.missing(r, places)
+	}
+}
+
+// missing reports each slot of whose family the node has too few prefixes.
+func (s *slots) missing(r *recording, places []place) {
+	var have [2]int
+	for _, pl := range places {
+		have[familyOf(pl.prefix)]++
+	}
+	for i, sl := range s.slots {
+		f := 1
+		if sl.v4 {
+			f = 0
+		}
+		if have[f]--; have[f] < 0 {
+			r.lacks(families[f]).Field = slotField(i)
+		}
+	}
 }
 
 // fits reports a prefix that is not what its slot hands out.
