@@ -20,6 +20,7 @@ type conditionKind uint8
 const (
 	fine conditionKind = iota
 	badRecord
+	missingFamily // a bad record with no other fault
 	full
 	unmatched
 	unwritten
@@ -52,15 +53,17 @@ func (c *Controller) complain(name string, problems []*ipalloc.Error) {
 		c.fine(name)
 		return
 	}
-	all := make([]error, len(problems))
+	kind, all := missingFamily, make([]error, len(problems))
 	for i, p := range problems {
-		all[i] = p
+		if all[i] = p; !errors.Is(p, ipalloc.ErrNotHeld) {
+			kind = badRecord
+		}
 	}
 	err := all[0]
 	if len(all) > 1 {
 		err = errors.Join(all...)
 	}
-	c.report(name, condition{badRecord, err.Error()}, err)
+	c.report(name, condition{kind, err.Error()}, err)
 }
 
 // unserved reports that the allocator refused a node. What exactly is full may differ
@@ -90,6 +93,17 @@ func (c *Controller) unwritten(name, op string, as nodeipam.Assignment, sentinel
 		e.Prefix = as.Prefixes[0]
 	}
 	c.report(name, now, e)
+}
+
+// unchosen reports that Choose failed. Only the text of a refusal by the allocator tells
+// conditions apart.
+func (c *Controller) unchosen(name string, err error) {
+	var refusal *ipalloc.Error
+	sentinel := ipalloc.ErrUnknownOutcome
+	if errors.As(err, &refusal) {
+		sentinel = ipalloc.ErrConflict
+	}
+	c.unwritten(name, "choose", nodeipam.Assignment{}, sentinel, err)
 }
 
 // retryAfter returns the delay that an error of the writer names, at least 1 ns so that

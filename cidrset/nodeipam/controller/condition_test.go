@@ -312,6 +312,31 @@ func TestConditionsEndWithTheirNodes(t *testing.T) {
 	})
 }
 
+// Nodes that only lack a family are counted among the bad records and on their own, so that a
+// cluster half way to dual stack does not hide other bad records.
+func TestMissingFamilyIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := nodeipam.New(nodeipam.Config{Slots: []nodeipam.Slot{{Bits: 24, Pools: pfxs("10.0.0.0/16")}, {Bits: 64, Pools: pfxs("fd00::/48")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := newCluster(t, nodeipam.ParseNode("old", "10.0.0.0/24"), nodeipam.ParseNode("older", "10.0.1.0/24"),
+			nodeipam.ParseNode("foreign", "172.16.0.0/24"), nodeipam.ParseNode("whole", "10.0.2.0/24", "fd00::/64"))
+		c, stop := k.start(a)
+		defer stop()
+		sleep(time.Second)
+		if st := c.Stats(); st.BadRecords != 3 || st.MissingFamily != 2 || len(k.reports) != 3 {
+			t.Errorf("%+v, %q", st, k.reports)
+		}
+		k.set("old", nil)
+		k.set("foreign", nil)
+		sleep(time.Second)
+		if st := c.Stats(); st.BadRecords != 1 || st.MissingFamily != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 func TestErrorsOfReports(t *testing.T) {
 	var c *Controller
 	var got error

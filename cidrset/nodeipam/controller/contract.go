@@ -21,7 +21,10 @@ type Source interface {
 	// node that was added, changed or deleted, once the view shows the change. changed
 	// never blocks.
 	Start(ctx context.Context, changed func(name string)) error
-	// List returns all nodes of the view.
+	// List returns all nodes of the view. For a node without a record it may return
+	// prefixes that are the node's all the same, such as those of its machine in a cloud,
+	// if Get returns none and the source calls changed for the node during Start.
+	// Otherwise the load takes the node for served and its record is never written.
 	List() []nodeipam.Node
 	// Get returns a node of the view; ok is false if the view has none of that name.
 	Get(name string) (n nodeipam.Node, ok bool)

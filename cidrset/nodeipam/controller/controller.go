@@ -23,6 +23,26 @@ type Config struct {
 	Source    Source
 	Writer    Writer
 
+	// Choose decides the prefixes of a node that has none; the default is Allocate of
+	// Allocator. Set it if a cloud or another product decides. Before Choose returns an
+	// assignment, it must claim the prefixes in Allocator, by Occupy or by Allocate;
+	// otherwise the controller writes nothing and reports ErrInvalid. Occupy refuses a
+	// prefix that another node holds, so two nodes never get one prefix, and it does
+	// nothing if the node holds the same prefixes already. If every write is refused, the
+	// controller releases the prefixes and calls Choose again; what must outlast that,
+	// such as the range of a machine, is assigned by [Writer], which then reports no
+	// refusal.
+	//
+	// Up to Workers goroutines call Choose, one at a time for each node; it returns soon
+	// after ctx ends. After ErrNotFound the node is gone, and what it holds is released.
+	// After an error with a method RetryAfter the node waits that long, as after an error
+	// of [Writer]; return one for a machine that has no prefixes yet. After ErrFull or
+	// ErrCooling the node waits for space, after any other error with growing pauses.
+	// After ErrMismatch, with which Occupy says that the node holds other prefixes, the
+	// controller releases these if no write of them can still be carried out; the next
+	// call of Choose can then claim the new ones.
+	Choose func(ctx context.Context, n nodeipam.Node) (nodeipam.Assignment, error)
+
 	Workers  int           // nodes worked on at a time; 30
 	Attempts int           // writes in a row before a node has to wait; 3
 	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
@@ -46,8 +66,8 @@ type Config struct {
 	// a nil error, when it ends; a retry alone reports nothing. The condition is a record
 	// that the allocator objects to (the errors of Load and Observe, joined if there are
 	// several), a node that the allocator cannot serve (ErrFull, ErrCooling, ErrNotFound
-	// of package ipalloc), or a write that was refused (ipalloc.ErrConflict), delayed by the
-	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome). Several goroutines
+	// of package ipalloc), a write that was refused (ipalloc.ErrConflict), delayed by the
+	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome), or an error of Choose. Several goroutines
 	// call it, one at a time for each node, without any lock held.
 	Report func(node string, err error)
 	// Worked, if set, receives, after each processing of a node, how long the node waited
@@ -80,7 +100,7 @@ type Controller struct {
 	stats      Stats
 }
 
-// Stats are the counts of a [Controller]. The fields up to BadRecords are current
+// Stats are the counts of a [Controller]. The fields up to MissingFamily are current
 // numbers of nodes, the others count since the start.
 type Stats struct {
 	Waiting    int // to be worked on
@@ -91,6 +111,8 @@ type Stats struct {
 	Unmatched  int // without prefixes because no entry matches
 	Unwritten  int // whose last write was refused, delayed or of unknown outcome
 	BadRecords int // with a record that the allocator objects to
+
+	MissingFamily int // of the BadRecords, those that only lack a prefix of a family
 
 	Added      uint64        // times that a node began to wait
 	Assigned   uint64        // writes that succeeded
@@ -251,7 +273,9 @@ func (c *Controller) Stats() (st Stats) {
 	c.locked(func() {
 		st = c.stats
 		st.Unsettled = len(c.unsettled)
-		st.BadRecords, st.Full, st.Unmatched, st.Unwritten = c.counts[badRecord], c.counts[full], c.counts[unmatched], c.counts[unwritten]
+		st.MissingFamily = c.counts[missingFamily]
+		st.BadRecords = c.counts[badRecord] + st.MissingFamily
+		st.Full, st.Unmatched, st.Unwritten = c.counts[full], c.counts[unmatched], c.counts[unwritten]
 	})
 	q := c.queue
 	q.mu.Lock()

@@ -92,6 +92,9 @@ func (w *worker) process(name string) verdict {
 	if len(n.Prefixes) > 0 || n.Terminating {
 		return verdict{}
 	}
+	if w.cfg.Choose != nil {
+		return w.choose(n)
+	}
 	var retried uint64
 	w.locked(func() { retried = w.retried })
 	as, err := w.cfg.Allocator.Allocate(n)
@@ -103,6 +106,42 @@ func (w *worker) process(name string) verdict {
 		return w.setAside(name, retried)
 	}
 	return verdict{kind: whenFree}
+}
+
+// choose asks the caller what a node gets, and has that recorded.
+func (w *worker) choose(n nodeipam.Node) verdict {
+	start := w.cfg.Clock.Now()
+	as, err := w.cfg.Choose(w.ctx, n)
+	w.inWriter += w.cfg.Clock.Now().Sub(start)
+	held, ok := w.cfg.Allocator.Lookup(n.Name)
+	if err == nil && (!ok || !slices.Equal(held.Prefixes, as.Prefixes)) {
+		err = failure("choose", "Choose", "the allocator does not hold the prefixes for the node", ipalloc.ErrInvalid)
+	}
+	delay, named := retryAfter(err)
+	_, unsettled := w.isUnsettled(n.Name)
+	switch {
+	case err == nil:
+		return w.write(n, held)
+	case w.ctx.Err() != nil:
+	case named:
+		w.unwritten(n.Name, "choose", as, ipalloc.ErrLimit, err)
+	case errors.Is(err, ipalloc.ErrNotFound) && unsettled:
+		return w.settle(n.Name)
+	case errors.Is(err, ipalloc.ErrNotFound):
+		w.release(n.Name)
+	case errors.Is(err, ipalloc.ErrFull), errors.Is(err, ipalloc.ErrCooling):
+		w.unserved(n.Name, err)
+		return verdict{kind: whenFree}
+	default:
+		w.unchosen(n.Name, err)
+		switch {
+		case unsettled:
+			return w.settle(n.Name)
+		case errors.Is(err, ipalloc.ErrMismatch):
+			w.release(n.Name) // no record has what it holds, and no request can record it
+		}
+	}
+	return verdict{later, delay}
 }
 
 // doubt is why a node is unsettled.
