@@ -21,8 +21,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"strings"
 	"time"
+
+	"go4.org/netipx"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -30,6 +34,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // config is what the flags say.
 type config struct {
 	nodes, pods string // files; empty: the traces that ship with the program
+	drawn       bool   // print maps of the pools
 }
 
 // run is the whole program. Apart from the times, its output depends on its arguments alone.
@@ -61,9 +66,10 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	flags.StringVar(&cfg.nodes, "nodes", "", "trace of nodes: a CSV `file` with the columns sn and cpu_milli (default: 40 nodes that ship with the program)")
 	flags.StringVar(&cfg.pods, "pods", "", "trace of pods: a CSV `file` with the columns name, cpu_milli, creation_time and deletion_time, in seconds; "+
 		"a pod without deletion time stays (default: 163 pods that ship with the program)")
+	flags.BoolVar(&cfg.drawn, "map", false, "draw the pools")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stderr, "Usage: cluster [flags]\n\nGives the nodes of a cluster their prefixes and its pods their addresses, and shows the result.\n\n")
+		fmt.Fprint(stderr, "Usage: cluster [flags]\n\nGives the nodes of a cluster their prefixes and its pods their addresses, and counts both.\n\n")
 		flags.SetOutput(stderr)
 		flags.PrintDefaults()
 	}
@@ -73,23 +79,19 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	return cfg, err
 }
 
-// replay numbers the nodes, then the pods, and prints the result of each.
+// replay numbers the nodes, then the pods, and prints the counts of each.
 func replay(ctx context.Context, cfg *config, nodes []node, pods []pod, stdout io.Writer) error {
 	began := time.Now()
+	fmt.Fprintf(stdout, "simulated: %s and %s, from %s\n", count(len(nodes), "node", "nodes"), count(len(pods), "pod", "pods"), cfg.origin())
+	fmt.Fprintf(stdout, "claim: no prefix or address is given twice, and none is lost\n")
 	families, err := newFamilies(cfg.nodes == "")
 	if err != nil {
 		return err
 	}
-	held, err := serveNodes(families, nodes)
-	if err != nil {
+	if _, err := serveNodes(families, nodes); err != nil {
 		return err
 	}
-	took := time.Since(began)
-	if err := reportNodes(stdout, families, nodes, held, took); err != nil {
-		return err
-	}
-
-	began = time.Now()
+	reportNodes(stdout, families, cfg.drawn)
 	network, err := newNetwork(ctx, cfg.pods == "")
 	if err != nil {
 		return err
@@ -97,7 +99,42 @@ func replay(ctx context.Context, cfg *config, nodes []node, pods []pod, stdout i
 	if err := network.run(ctx, nodes, pods); err != nil {
 		return err
 	}
-	return network.report(ctx, stdout, time.Since(began))
+	if err := network.report(ctx, stdout, cfg.drawn); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "true: nodes, pods, sets and engine agree at the end (%v)\n", time.Since(began).Round(time.Millisecond))
+	return err
+}
+
+// origin names the traces.
+func (cfg *config) origin() string {
+	if cfg.nodes == "" && cfg.pods == "" {
+		return "the traces that ship with this program"
+	}
+	return strings.Trim(cfg.nodes+", "+cfg.pods, ", ")
+}
+
+// draw draws a pool, 64 cells in a row, in the order of their addresses. Rows that are free as a whole are counted, not drawn.
+func draw(w io.Writer, pool netip.Prefix, cellBits int, legend string, cell func(netip.Prefix) rune) {
+	fmt.Fprintf(w, "    one cell is a /%d: %s\n", cellBits, legend)
+	first, skipped := pool.Addr(), 0
+	for rows := 1 << max(cellBits-pool.Bits()-6, 0); rows > 0; rows-- {
+		var row strings.Builder
+		start := first
+		for range min(64, 1<<(cellBits-pool.Bits())) {
+			p := netip.PrefixFrom(first, cellBits)
+			row.WriteRune(cell(p))
+			first = netipx.PrefixLastIP(p).Next()
+		}
+		if strings.Trim(row.String(), ".") == "" {
+			skipped++
+			continue
+		}
+		fmt.Fprintf(w, "    %-20v %s\n", start, row.String())
+	}
+	if skipped > 0 {
+		fmt.Fprintf(w, "    and %s without a cell in use\n", count(skipped, "row", "rows"))
+	}
 }
 
 // count returns a number with its noun.

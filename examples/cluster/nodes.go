@@ -5,11 +5,8 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"text/tabwriter"
-	"time"
 
 	"github.com/ipalloc/ipalloc/cidrset"
-	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
 // family is a pool, and the length of a node's prefix for each class of nodes.
@@ -125,46 +122,19 @@ func compare(families []family, held map[string][]netip.Prefix) error {
 	return nil
 }
 
-// reportNodes prints how many nodes of each class were served, how full the pools are, and a map of
-// each pool.
-func reportNodes(w io.Writer, families []family, nodes []node, held map[string][]netip.Prefix, took time.Duration) error {
-	prefixes := make([][][]netip.Prefix, len(classes)) // by class and family
-	for i := range nodes {
-		c := nodes[i].class()
-		if prefixes[c] == nil {
-			prefixes[c] = make([][]netip.Prefix, len(families))
-		}
-		for f, p := range held[nodes[i].name] {
-			prefixes[c][f] = append(prefixes[c][f], p)
-		}
-	}
-	fmt.Fprintf(w, "nodes: %d, with a prefix of each family\n\n", len(nodes))
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for c, from := range classes {
-		if prefixes[c] != nil {
-			fmt.Fprintf(t, "from %d cores\t%s\tIPv4 /%d\tIPv6 /%d\n", from, count(len(prefixes[c][0]), "node", "nodes"), families[0].bits[c], families[1].bits[c])
-		}
-	}
-	t.Flush()
-	fmt.Fprintln(w)
+// reportNodes prints how full the pools are, and with drawn a map of each.
+func reportNodes(w io.Writer, families []family, drawn bool) {
+	fmt.Fprintf(w, "prefixes: each node has one of each family, as large as its cores need\n")
 	for _, f := range families {
 		st := f.set.Stats()
-		fmt.Fprintf(t, "%s\t%v\t%d of %d /%d taken\tlargest free /%d\n", f.name, f.set.Pool(), st.Used, st.Capacity, f.set.ChildBits(), st.LargestFree)
-	}
-	t.Flush()
-	fmt.Fprintf(w, "time: %v\n", took.Round(10*time.Microsecond))
-	for i, f := range families {
-		space := &addrmap.Space{Name: f.name, Pool: f.set.Pool(), Finest: f.set.ChildBits()}
-		for c := range classes {
-			if prefixes[c] != nil {
-				space.AddPrefixes(addrmap.Used, fmt.Sprintf("from %d cores", classes[c]), prefixes[c][i]...)
-			}
-		}
-		space.Sort()
-		fmt.Fprintln(w)
-		if err := addrmap.Text(w, addrmap.Picture{Space: space}, 0); err != nil {
-			return err
+		fmt.Fprintf(w, "  %s %v: %d of %d /%d taken, largest free /%d\n", f.name, f.set.Pool(), st.Used, st.Capacity, f.set.ChildBits(), st.LargestFree)
+		if drawn {
+			draw(w, f.set.Pool(), f.set.ChildBits(), "# taken, . free", func(p netip.Prefix) rune {
+				if f.set.Has(p) {
+					return '#'
+				}
+				return '.'
+			})
 		}
 	}
-	return nil
 }

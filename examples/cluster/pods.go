@@ -9,11 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
-	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -201,40 +198,35 @@ func (n *network) compare(ctx context.Context) error {
 	return err
 }
 
-// report prints what happened, how full the pools are, and a map of the first one, by node.
-func (n *network) report(ctx context.Context, w io.Writer, took time.Duration) error {
+// report prints the counts of pods and addresses, and with drawn a map of each pool.
+func (n *network) report(ctx context.Context, w io.Writer, drawn bool) error {
 	c := n.counts
-	fmt.Fprintf(w, "\npods: %d created, %d deleted, %d at once at most\n\n", c.created, c.deleted, c.peak)
+	fmt.Fprintf(w, "addresses: each pod has one of each family; %d deleted, at most %d at a time\n", c.deleted, c.peak)
 	pools, err := n.engine.Utilization(ctx)
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, u := range pools {
-		fmt.Fprintf(t, "%s\t%s held at the end\t%s of nodes\n", u.Pool, count(int(u.Used.Lo), "address", "addresses"), count(len(u.Blocks), "block", "blocks"))
-	}
-	t.Flush()
-	fmt.Fprintf(w, "%s borrowed from blocks of other nodes, %s returned\n", count(c.borrowed, "address", "addresses"), count(c.returned, "idle block", "idle blocks"))
-	fmt.Fprintf(w, "no address given twice; the engine and the pods agree at the end\ntime: %v\n\n", took.Round(time.Millisecond))
-
-	pool := n.pools[0]
-	space := &addrmap.Space{Name: pool.Name, Pool: pool.Prefix, Finest: pool.BlockBits}
-	for b, err := range n.engine.Operator().Blocks(ctx, pool.Prefix) {
-		if err != nil {
-			return err
+	for i, u := range pools {
+		pool := n.pools[i]
+		held := make(map[netip.Prefix]uint64, len(u.Blocks))
+		for _, b := range u.Blocks {
+			held[b.Prefix] = b.Used.Lo
 		}
-		free, end := addrmap.Of(b.Prefix()) // free: the first address of the block not yet in the map
-		for a := range b.All() {
-			at := addr.FromAddr(a.Address)
-			if free != at {
-				space.Add(addrmap.Span{Lo: free, Hi: at.Sub(addr.U128{Lo: 1}), State: addrmap.Idle, Label: b.Owner().Name})
-			}
-			space.Add(addrmap.Span{Lo: at, Hi: at, State: addrmap.Used, Label: a.Host.Name})
-			free = at.Add(addr.U128{Lo: 1})
-		}
-		if free.Cmp(end) <= 0 {
-			space.Add(addrmap.Span{Lo: free, Hi: end, State: addrmap.Idle, Label: b.Owner().Name})
+		fmt.Fprintf(w, "  %s %v: %s held at the end, in %s of /%d\n",
+			u.Pool, pool.Prefix, count(int(u.Used.Lo), "address", "addresses"), count(len(u.Blocks), "block", "blocks"), pool.BlockBits)
+		if drawn {
+			draw(w, pool.Prefix, pool.BlockBits, "addresses held in the block, + more than 9, . no block", func(p netip.Prefix) rune {
+				used, is := held[p]
+				switch {
+				case !is:
+					return '.'
+				case used > 9:
+					return '+'
+				}
+				return '0' + rune(used)
+			})
 		}
 	}
-	return addrmap.Text(w, addrmap.Picture{Space: space, ByLabel: true}, 0)
+	_, err = fmt.Fprintf(w, "  %s borrowed from blocks of other nodes, %s returned\n", count(c.borrowed, "address", "addresses"), count(c.returned, "idle block", "idle blocks"))
+	return err
 }
