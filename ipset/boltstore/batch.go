@@ -16,11 +16,27 @@ type batchWriter struct {
 	id     int // of the transaction
 	next   state
 	wrote  bool
+	steps  int // lookups and changes so far
 	events []store.Event
 }
 
-func newBatchWriter(s *Store, tx *bbolt.Tx) *batchWriter {
-	return &batchWriter{s: s, tx: tx, id: tx.ID(), next: s.state}
+// newBatchWriter returns the writer of a transaction. It has bbolt read the root page into memory at once: bbolt reads it again when it
+// commits, and older bytes that came over the file meanwhile could keep it from ever returning.
+func newBatchWriter(s *Store, tx *bbolt.Tx) (*batchWriter, error) {
+	root := tx.Cursor().Bucket()
+	return &batchWriter{s: s, tx: tx, id: tx.ID(), next: s.state}, root.SetSequence(root.Sequence())
+}
+
+// lookEvery is after how many lookups and changes a transaction verifies the meta pages again. A page tree that refers back to itself,
+// which older bytes over parts of the file can leave, ends the process in bbolt's cursor.
+const lookEvery = 64
+
+// step counts a lookup or a change.
+func (b *batchWriter) step() error {
+	if b.steps++; b.steps%lookEvery != 0 {
+		return nil
+	}
+	return b.s.untouched()
 }
 
 // present is what a commit finds under a key.
@@ -46,6 +62,9 @@ func (b *batchWriter) commit(table string, ops []store.Op) (uint64, error) {
 		op, key := &ops[i], []byte(ops[i].Key)
 		if op.Kind == store.Guard {
 			continue
+		}
+		if err := b.step(); err != nil {
+			return 0, err
 		}
 		if have[i].here {
 			b.next.count--
@@ -80,6 +99,9 @@ func (b *batchWriter) expect(bucket *bbolt.Bucket, table string, ops []store.Op)
 	for i := range ops {
 		op, key := &ops[i], []byte(ops[i].Key)
 		rev := uint64(0)
+		if err := b.step(); err != nil {
+			return nil, false, err
+		}
 		raw, err := b.s.lookup(bucket, table, key)
 		if err != nil {
 			return nil, false, err

@@ -99,7 +99,9 @@ func (s *Store) transaction(given ...*call) error {
 		if err := s.same(tx, 0); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
-		b = newBatchWriter(s, tx)
+		if b, err = newBatchWriter(s, tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
 		revs, errs = make([]uint64, len(batch)), make([]error, len(batch))
 		for i, r := range batch {
 			if revs[i], errs[i] = b.commit(r.Table, r.Ops); errs[i] != nil && !ofOne(errs[i]) {
@@ -110,18 +112,21 @@ func (s *Store) transaction(given ...*call) error {
 			return tx.Rollback()
 		}
 		committing = true
-		return b.end()
+		if err := b.end(); err != nil {
+			return err
+		}
+		return s.written(b.id)
 	})
 	switch p := (*panicError)(nil); {
 	case errors.As(err, &p): // bbolt never releases the locks that it held
 		s.mu.Lock()
 		s.stuck = true
 		s.mu.Unlock()
-		if err = p.damaged(s.path); committing { // the meta page may be written
+		if err = s.died(p); committing && !errors.Is(err, ipalloc.ErrReplaced) { // the meta page may be written
 			answer(batch, nil, nil, unknown(s.path, err))
 			return err
 		}
-	case err != nil && committing:
+	case err != nil && committing && !errors.Is(err, ipalloc.ErrReplaced):
 		var fatal error
 		fatal, err = s.undone(b.id, err)
 		if fatal == nil && errors.Is(err, ErrNoSpace) && len(batch) > 1 {

@@ -2,6 +2,7 @@ package boltstore_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -380,4 +381,96 @@ func TestCopyOfALiveFile(t *testing.T) {
 		}
 	}
 	t.Logf("%d copies salvaged", salvaged)
+}
+
+// Branch pages that name themselves, the page above, or a free page are found when the file is opened, whatever its size and whatever
+// Options.Verify says: bbolt follows page numbers without a bound, which ends the process.
+func TestBranchesThatReferBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := reopen(t, path, boltstore.Options{NoSync: true})
+	for i := range 20 {
+		var ops []store.Op
+		for j := range 4000 {
+			ops = append(ops, store.Op{Kind: store.Put, Key: fmt.Sprintf("k%03d/%05d", i, j), Value: strings.Repeat("v", 250)})
+		}
+		if _, err := s.Commit(t.Context(), ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, s, "k000/00000x", "frees some pages")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, e := os.Getpagesize(), binary.NativeEndian
+	page := func(data []byte, id int) []byte { return data[id*size : (id+1)*size] }
+	isBranch := func(id int) bool { b := page(file, id); return e.Uint64(b) == uint64(id) && e.Uint16(b[8:]) == 1 }
+	free := map[int]bool{}
+	meta := page(file, 0)
+	if transactionOf(file, 1) > transactionOf(file, 0) {
+		meta = page(file, 1)
+	}
+	list := page(file, int(e.Uint64(meta[16+32:])))
+	for i := range int(e.Uint16(list[10:])) {
+		free[int(e.Uint64(list[16+8*i:]))] = true
+	}
+	type named struct{ by, at int } // a page number in a branch page
+	above := map[int]named{}
+	var branches []int
+	for id := 2; id < len(file)/size; id++ {
+		if isBranch(id) && !free[id] {
+			branches = append(branches, id)
+			for i := range int(e.Uint16(page(file, id)[10:])) {
+				above[int(e.Uint64(page(file, id)[16+16*i+8:]))] = named{id, i}
+			}
+		}
+	}
+	if len(file) <= 16<<20 || len(branches) < 10 || len(free) == 0 {
+		t.Fatalf("%d bytes, %d branch pages, %d free", len(file), len(branches), len(free))
+	}
+	overwrite := func(id int, b []byte) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteAt(b, int64(id*size))
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	anyFree := 0
+	for id := range free {
+		anyFree = id
+	}
+	for what, target := range map[string]func(id int) int{
+		"itself": func(id int) int { return id }, "the page above": func(id int) int { return above[id].by }, "a free page": func(int) int { return anyFree },
+		"a meta page": func(int) int { return 1 }, "a page behind the end": func(int) int { return len(file) / size },
+		"another branch": func(id int) int { return branches[(slices.Index(branches, id)+1)%len(branches)] },
+	} {
+		for n, id := range branches {
+			to := target(id)
+			if to == 0 || n%5 > 0 { // the root of the table
+				continue
+			}
+			b := bytes.Clone(page(file, id))
+			e.PutUint64(b[16+16*(n%int(e.Uint16(b[10:])))+8:], uint64(to))
+			overwrite(id, b)
+			for _, v := range []boltstore.Verify{boltstore.VerifyAuto, boltstore.VerifyRestart, boltstore.VerifyNever} {
+				s, err := boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true, Verify: v})
+				if !errors.Is(err, ipalloc.ErrCorrupt) {
+					t.Errorf("page %d names %s: %v", id, what, err)
+				}
+				if err == nil {
+					s.Close()
+				}
+			}
+			overwrite(id, page(file, id))
+		}
+	}
+	s = reopen(t, path, boltstore.Options{NoSync: true})
+	if recs, _ := contents(t, s); len(recs) != 80_001 {
+		t.Errorf("%d records", len(recs))
+	}
 }

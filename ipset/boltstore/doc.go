@@ -18,7 +18,8 @@
 // A file that was cut off, torn or overwritten, or that has pages older than the rest, is refused with
 // ipalloc.ErrCorrupt and never changed or taken as empty. bbolt protects its meta pages alone by a
 // checksum. Here each record has one, over its key, revision and value, and each transaction writes the
-// number of records and the sum of their checksums. Opening verifies all of that when [Verify] says so.
+// number of records and the sum of their checksums. Opening verifies the branch pages always, and all of that
+// when [Verify] says so.
 // Otherwise each read verifies the record that it finds or, if it finds none, the records next to its
 // place. A damaged record fails the calls that read it and no other.
 //
@@ -36,8 +37,23 @@
 // meta page, and the older meta page was damaged after. AcceptOlder opens it. An unverified file can
 // hide a page that was lost as a whole, or that the disk kept in an older version, until it is verified.
 //
-// A file that is moved, removed, replaced or overwritten while a store is open ends that store: the next
-// call, and every later one, fails with ipalloc.ErrReplaced.
+// # Another file
+//
+// A file that is moved, removed, replaced, cut off or overwritten while a store is open ends that store: the
+// next call, and every later one, fails with ipalloc.ErrReplaced. Each call compares the two meta pages with
+// those of the last commit, when it begins and when it ends. So a commit during which older bytes come over
+// the file is not acknowledged, and a read during which they come returns no records.
+//
+// Overwrites that leave both meta pages as they are cannot be detected this way: parts behind the meta pages
+// that are older, or a copy of the last commit that comes over the file between the pages and the meta page
+// of the next one. Checksums refuse most of what they leave with ipalloc.ErrCorrupt. An older version of a
+// whole page is found when the file is verified.
+//
+// Damage fails a call and not the process, with one exception. bbolt follows page numbers without a bound, so
+// branch pages that refer back to themselves end the process. Open finds them in a file of any size. In a
+// file that is open they can still end it if they come without a change of the meta pages, or in the
+// microseconds between that comparison and the use of the page: a commit repeats the comparison
+// every 64 records, a list every 1,024.
 //
 // A network file system may neither lock nor sync; use a local one. After a sync that
 // failed, what the disk has is unknown: commits fail with [ErrFailed] until the file is

@@ -17,8 +17,8 @@ func (c *countingReader) ReadAt(p []byte, off int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, off)
 }
 
-// PagesRead returns how often opening a file reads from it when it is not verified.
-func PagesRead(t *testing.T, path string) int64 {
+// PagesRead returns how often opening a file reads from it when it is not verified, and how many pages it has.
+func PagesRead(t *testing.T, path string) (n, all int64) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,7 +37,12 @@ func PagesRead(t *testing.T, path string) int64 {
 	if _, err := inspectImage(c, path, info.Size(), &opts); err != nil {
 		t.Fatal(err)
 	}
-	return c.n
+	n = c.n
+	im, err := readImage(f, path, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, int64(im.meta.high)
 }
 
 // SnapshotBetween is Snapshot with a function that is called after each piece that it copies.

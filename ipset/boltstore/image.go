@@ -33,6 +33,7 @@ type image struct {
 	stale    bool   // the other meta page is damaged: it may have been the newer one
 	cut      bool   // no meta page is readable, or the file has fewer pages than that says
 	seen     []bool // pages that are in use, or free; nil if not needed
+	unread   int    // if above 0, walk takes the pages of this depth for leaves and does not read them
 }
 
 const (
@@ -168,10 +169,15 @@ func (im *image) mark(id, n uint64) error {
 	return nil
 }
 
+// noPage returns the error of a page number that no page has.
+func (im *image) noPage(id uint64) error {
+	return im.damaged(int64(id), fmt.Sprintf("not one of the %d pages", im.meta.high))
+}
+
 // page reads a page with those that belong to it into buf, and returns its flags and count.
 func (im *image) page(buf []byte, id uint64) (b []byte, flags uint16, count int, err error) {
 	if id < 2 || id >= im.meta.high {
-		return nil, 0, 0, im.damaged(int64(id), fmt.Sprintf("not one of the %d pages", im.meta.high))
+		return nil, 0, 0, im.noPage(id)
 	}
 	b = grow(buf, im.pageSize)
 	if _, err := im.file.ReadAt(b, int64(id)*im.pageSize); err != nil {
@@ -211,6 +217,12 @@ type entry struct {
 func (im *image) walk(id uint64, from, to []byte, depth int, visit func(entry) error) error {
 	if depth > maxDepth {
 		return im.damaged(int64(id), "the tree is too deep")
+	}
+	if depth > 0 && depth == im.unread {
+		if id < 2 || id >= im.meta.high {
+			return im.noPage(id)
+		}
+		return im.mark(id, 1)
 	}
 	b, flags, count, err := im.page(nil, id)
 	if err != nil {

@@ -68,6 +68,11 @@ func open(ctx context.Context, path string, opts Options, mapped int) (*Store, e
 		f.Close()
 		return nil, err
 	}
+	m, size, err := s.readMetas()
+	if err != nil {
+		return nil, errors.Join(failure("open", path, err), s.db.Close())
+	}
+	s.remember(m, size)
 	if err := s.view(ctx, "open", func(*bbolt.Tx) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
@@ -177,7 +182,7 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 	if err != nil {
 		return state{}, err
 	}
-	st, _, err := im.roots()
+	st, tables, err := im.roots()
 	if err != nil {
 		return state{}, err
 	}
@@ -186,7 +191,7 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 			return state{}, err
 		}
 	}
-	if opts.due(size, st.boot) || im.stale && opts.Verify != VerifyNever {
+	if opts.due(size, st.boot) || im.stale && opts.Verify != VerifyNever || im.meta.freelist == noFreelist {
 		began := time.Now()
 		if err := im.verify(); err != nil {
 			return state{}, err
@@ -194,8 +199,8 @@ func inspectImage(file io.ReaderAt, path string, size int64, opts *Options) (sta
 		opts.Logger.Debug("verified", "path", path, "bytes", size, "records", st.count, "took", time.Since(began))
 		return st, nil
 	}
-	// bbolt believes the list of free pages, whatever it says.
-	return st, im.freelist(func(uint64) error { return nil })
+	// bbolt believes branch pages and the list of free pages, whatever they say.
+	return st, im.branches(tables)
 }
 
 // acceptStale decides about a file one of whose meta pages is damaged. The other one shows a whole state. It is the last one
@@ -253,7 +258,7 @@ func (s *Store) attach(mapped int) (err error) {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return locked(s.path, 0, "", nil)
 	case errors.As(err, &p):
-		return p.damaged(s.path)
+		return s.died(p)
 	case err != nil:
 		return failure("open", s.path, err)
 	}

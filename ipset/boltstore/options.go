@@ -59,7 +59,8 @@ const (
 	VerifyRestart
 	// VerifyAlways reads it every time.
 	VerifyAlways
-	// VerifyNever reads only what an interrupted commit could have left behind.
+	// VerifyNever reads, as every other value does, only the pages that can end the process or that an interrupted commit can
+	// have left behind: the branch pages and the list of free pages.
 	VerifyNever
 )
 

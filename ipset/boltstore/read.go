@@ -125,7 +125,7 @@ type lister struct {
 	last  []byte // the key before, nil at first
 }
 
-// checkEvery is after how many records a list looks at its context.
+// checkEvery is after how many records a list looks at its context and at the meta pages.
 const checkEvery = 1 << 10
 
 // run lists from the entry before the range, which is verified as the one behind it is.
@@ -175,8 +175,13 @@ func (l *lister) begin(c *bbolt.Cursor) (k, raw []byte, err error) {
 
 // take verifies an entry and keeps it if it is in the range. It returns whether the list goes on.
 func (l *lister) take(k, raw []byte) (more bool, err error) {
-	if len(l.recs)%checkEvery == 0 && l.ctx.Err() != nil {
-		return false, l.ctx.Err()
+	if len(l.recs)%checkEvery == 0 {
+		if err := l.ctx.Err(); err != nil {
+			return false, err
+		}
+		if err := l.s.untouched(); err != nil {
+			return false, err
+		}
 	}
 	if l.r.Limit > 0 && len(l.recs) == l.r.Limit {
 		return false, nil

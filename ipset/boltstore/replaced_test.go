@@ -71,11 +71,12 @@ func TestReplaced(t *testing.T) {
 		"the same number of commits": func(s *Store, old []byte) error {
 			return write(s.path, ahead(t, old, s.last.id), os.O_TRUNC)
 		},
-		"one more": func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+1), os.O_TRUNC) },
-		"more":     func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+5), os.O_TRUNC) },
-		"zeroed":   func(s *Store, old []byte) error { return write(s.path, make([]byte, len(old)), 0) },
-		"emptied":  func(s *Store, _ []byte) error { return write(s.path, nil, os.O_TRUNC) },
-		"cut":      func(s *Store, old []byte) error { return write(s.path, old[:s.page], os.O_TRUNC) },
+		"one more":                 func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+1), os.O_TRUNC) },
+		"more":                     func(s *Store, old []byte) error { return write(s.path, ahead(t, old, s.last.id+5), os.O_TRUNC) },
+		"zeroed":                   func(s *Store, old []byte) error { return write(s.path, make([]byte, len(old)), 0) },
+		"emptied":                  func(s *Store, _ []byte) error { return write(s.path, nil, os.O_TRUNC) },
+		"cut":                      func(s *Store, old []byte) error { return write(s.path, old[:s.page], os.O_TRUNC) },
+		"cut after its meta pages": func(s *Store, old []byte) error { return os.Truncate(s.path, 2*s.page) },
 	} {
 		for first, call := range calls {
 			for _, commits := range []int{0, 1} {
@@ -127,6 +128,12 @@ func TestReplaced(t *testing.T) {
 					}
 				}
 				_ = s.Close()
+				if f, err := os.Open(s.path); err == nil {
+					if ours, err := lockFile(f, true); err != nil || !ours {
+						t.Errorf("%s: Close keeps the lock: %v", name, err)
+					}
+					f.Close()
+				}
 				if now, _ := os.ReadFile(s.path); string(now) != string(changed) {
 					t.Errorf("%s: a call or Close wrote to the file", name)
 				}

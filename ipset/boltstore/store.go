@@ -1,11 +1,9 @@
 package boltstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
@@ -40,8 +38,12 @@ type Store struct {
 	stuck   bool  // bbolt died with its locks held and must not be closed
 	state   state // of the last commit
 	last    version
-	coming  version // of the commit that is under way
+	coming  version // of the commit that is in flight
+	metas   metas   // of the last commit
+	high    int64   // how many bytes of the file the last commit needs
+	size    int64   // of the file when it was last looked at
 	watches history
+	bufs    sync.Pool       // of *[]byte, for readMetas
 	tables  map[string]bool // by name, those that are open
 }
 
@@ -108,11 +110,18 @@ func (s *Store) closeFile() error {
 	if dirty && !stuck {
 		// An empty commit writes the state into the other meta page as well.
 		if _, err = s.there(); err == nil {
-			err = s.guard(func() error { return s.db.Update(func(tx *bbolt.Tx) error { return s.same(tx, 0) }) })
+			err = s.guard(func() error {
+				err := s.db.Update(func(tx *bbolt.Tx) error { return s.same(tx, 0) })
+				if err == nil {
+					err = s.written(s.coming.id)
+				}
+				return err
+			})
 		}
 		stuck = errors.As(err, new(*panicError))
 	}
 	if stuck {
+		unlockFile(s.file) // closing does not do that while the file is mapped
 		err = errors.Join(err, s.file.Close())
 	} else {
 		err = errors.Join(err, s.guard(s.db.Close))
@@ -123,77 +132,21 @@ func (s *Store) closeFile() error {
 	return nil
 }
 
-// A version is what the file shows after a transaction: its number, and the state that it wrote.
-type version struct {
-	id    int
-	state []byte
-}
-
-func (v version) is(of version) bool { return v.id == of.id && bytes.Equal(v.state, of.state) }
-
-// same returns ipalloc.ErrReplaced, then and ever after, if a transaction does not find what the last commit left. A reader may find the
-// commit that is under way as well, and one of those that were made since it asked.
-func (s *Store) same(tx *bbolt.Tx, since int) error {
-	now := version{id: tx.ID()}
-	if tx.Writable() {
-		now.id-- // the one before
-	}
-	if b := tx.Bucket([]byte(stateBucket)); b != nil {
-		now.state = b.Get([]byte(stateKey))
-	}
-	s.mu.Lock()
-	if s.last.id == 0 {
-		s.last = version{now.id, bytes.Clone(now.state)}
-	}
-	last, coming := s.last, s.coming
-	s.mu.Unlock()
-	if now.is(last) || !tx.Writable() && (now.is(coming) || since <= now.id && now.id < last.id) {
-		return nil
-	}
-	return s.lose(fmt.Errorf("%w: the file was overwritten: it does not show transaction %d", ipalloc.ErrReplaced, last.id))
-}
-
-// there returns the last transaction, or ipalloc.ErrReplaced, then and ever after, if the file was moved or removed, or has no meta page:
-// bbolt would not give back its locks after an attempt to read it. That the name cannot be looked up for another reason proves nothing.
-func (s *Store) there() (last int, err error) {
-	now, err := os.Stat(s.name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, s.info) {
-		return 0, s.lose(fmt.Errorf("%w: the file was moved or removed", ipalloc.ErrReplaced))
-	}
-	for id, valid := int64(1), false; id >= 0 && !valid; id-- { // if the second page is there, the first is, too
-		var b [pageHead + metaSize]byte
-		_, err := s.file.ReadAt(b[:], id*s.page)
-		if err != nil && err != io.EOF {
-			return 0, err
-		}
-		_, other := parseMeta(b[pageHead:])
-		if valid = other == nil; !valid && (id == 0 || err == io.EOF) {
-			return 0, s.lose(fmt.Errorf("%w: the file was overwritten: it has no meta page", ipalloc.ErrReplaced))
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last.id, s.lost
-}
-
-// lose has every later call fail with err.
-func (s *Store) lose(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost == nil {
-		s.lost = err
-		s.watches.wake()
-	}
-	return s.lost
-}
-
 // A panicError is what bbolt panicked with, or a page of its map that can't be read.
 type panicError struct{ what any }
 
 func (e *panicError) Error() string { return fmt.Sprint(e.what) }
 
-func (e *panicError) damaged(path string) error {
-	return damaged(path, -1, e.Error())
+// died returns the error of a call in which bbolt panicked.
+func (s *Store) died(p *panicError) error {
+	if _, err := s.there(); errors.Is(err, ipalloc.ErrReplaced) {
+		return err
+	}
+	what := p.Error()
+	if _, fault := p.what.(interface{ Addr() uintptr }); fault {
+		what = "a mapped page cannot be read"
+	}
+	return damaged(s.path, -1, what)
 }
 
 // guard calls f and returns a *panicError if bbolt panics, or if a page of its map can't be read: the file was damaged or
@@ -233,14 +186,18 @@ func (s *Store) view(ctx context.Context, op string, f func(*bbolt.Tx) error) er
 			return f(tx)
 		})
 	})
-	switch p := (*panicError)(nil); {
-	case errors.As(err, &p) && !began: // bbolt never releases the locks that it held
+	p := (*panicError)(nil)
+	if errors.As(err, &p) && !began { // bbolt never releases the locks that it held
 		s.mu.Lock()
 		s.stuck = true
 		s.mu.Unlock()
-		return s.lose(p.damaged(s.path))
-	case errors.As(err, &p):
-		return p.damaged(s.path)
+		err = s.lose(s.died(p))
+	}
+	switch lost := s.untouched(); {
+	case errors.Is(lost, ipalloc.ErrReplaced): // meanwhile: nothing that was read counts
+		err = lost
+	case p != nil && began:
+		err = s.died(p)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen), errors.Is(err, fs.ErrClosed):
 		err = ipalloc.ErrClosed
 	}

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,6 +56,53 @@ func (im *image) roots() (st state, tables []entry, err error) {
 		return state{}, nil, im.damaged(int64(im.meta.root), "the bucket of the records is gone")
 	}
 	return st, tables, nil
+}
+
+// branches reads the branch pages of all tables and the list of free pages: every page below them is a page of the file, not free, and
+// named once. bbolt follows page numbers without a bound, and a page that names itself or one above it ends the process. The pages of the
+// lowest level are not read. All leaves of a tree have the same depth, and a page that is no branch page leads nowhere.
+func (im *image) branches(tables []entry) error {
+	im.seen = make([]bool, im.meta.high)
+	defer func() { im.seen, im.unread = nil, 0 }()
+	if err := im.freelist(func(id uint64) error { return im.mark(id, 1) }); err != nil {
+		return err
+	}
+	for _, t := range tables {
+		depth, err := im.height(t)
+		if err != nil {
+			return err
+		}
+		if im.unread = depth; depth == 0 { // one leaf
+			continue
+		}
+		if err := im.bucket(t, func(entry) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// height returns how many levels of branch pages the tree of a bucket has. It follows the first entry of each.
+func (im *image) height(bucket entry) (int, error) {
+	if !bucket.bucket || len(bucket.value) < 16 {
+		return 0, im.damaged(int64(bucket.page), fmt.Sprintf("%q is not a bucket", bucket.key))
+	}
+	id, unmarked := binary.NativeEndian.Uint64(bucket.value), *im
+	unmarked.seen = nil
+	for depth := range maxDepth {
+		if id == 0 { // within its entry
+			return 0, nil
+		}
+		b, flags, count, err := unmarked.page(nil, id)
+		if err != nil || flags != flagBranch {
+			return depth, err
+		}
+		if count == 0 {
+			return 0, im.damaged(int64(id), "a branch without children")
+		}
+		id = binary.NativeEndian.Uint64(b[pageHead+8:])
+	}
+	return 0, im.damaged(int64(id), "the tree is too deep")
 }
 
 // verify reads the whole file: every page is one of the tree or free, and no two things at once; every record has the checksum
