@@ -90,9 +90,10 @@
 // The module needs Go 1.24. It runs on 32-bit and 64-bit machines.
 //
 // Up to v1.0.0 a minor version may change the API, and CHANGELOG.md says where; a
-// patch version does not. Snapshots carry the version of their form; a release
-// reads what earlier releases wrote, and refuses what a later one wrote. Texts of
+// patch version does not. Everything that is stored carries the version of its form;
+// a release reads the forms of earlier releases and refuses unknown ones. Texts of
 // errors and the String forms are for people and may change at any time.
+// COMPATIBILITY.md has the rules.
 //
 // Packages below internal, bench and fuzz are no part of the API.
 package ipalloc

@@ -232,9 +232,9 @@ func TestChangesFail(t *testing.T) {
 		key, value string
 		want       error
 	}{
-		{"a4\n\x00\x00\x01", "\x01", ipalloc.ErrVersion}, {"a4\n\x00\x00\x01", "?", ipalloc.ErrVersion}, {"a5", "?", ipalloc.ErrCorrupt},
-		{"b4\n\x00\x00\x00\x1d", "\x02", ipalloc.ErrCorrupt}, {"b4\n\x00\x00\x00\x1d", "?", ipalloc.ErrVersion}, {"b4", "?", ipalloc.ErrCorrupt},
-		{"cp", "\x01", ipalloc.ErrVersion}, {"cp", "?", ipalloc.ErrVersion},
+		{"a4\n\x00\x00\x01", "\x02", ipalloc.ErrVersion}, {"a4\n\x00\x00\x01", "?", ipalloc.ErrVersion}, {"a5", "?", ipalloc.ErrCorrupt},
+		{"b4\n\x00\x00\x00\x1d", "\x01", ipalloc.ErrCorrupt}, {"b4\n\x00\x00\x00\x1d", "?", ipalloc.ErrVersion}, {"b4", "?", ipalloc.ErrCorrupt},
+		{"cp", "\x02", ipalloc.ErrVersion}, {"cp", "?", ipalloc.ErrVersion},
 	} {
 		before, key := revision(t, f), bad.key
 		if _, err := f.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: bad.value, Expect: store.AnyRevision}}); err != nil {

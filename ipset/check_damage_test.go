@@ -170,7 +170,7 @@ func TestDamageThatNothingPointsTo(t *testing.T) {
 	}{
 		"the address of no handle":     {store.Op{Kind: store.Delete, Key: first}, []string{fmt.Sprintf("%s %q", audit.LostAddress, first)}},
 		"the number of no owner":       {store.Op{Kind: store.Put, Key: nobody, Value: "?"}, []string{fmt.Sprintf("%s %q", audit.WrongOwner, nobody)}},
-		"a number of nobody":           {store.Op{Kind: store.Put, Key: nobody, Value: "\x02\x00"}, []string{fmt.Sprintf("%s %q", audit.WrongOwner, nobody)}},
+		"a number of nobody":           {store.Op{Kind: store.Put, Key: nobody, Value: "\x01\x00"}, []string{fmt.Sprintf("%s %q", audit.WrongOwner, nobody)}},
 		"a key that names no owner":    {store.Op{Kind: store.Put, Key: noOwner}, []string{fmt.Sprintf("%s %q", audit.StaleIndex, noOwner)}},
 		"no address before":            {store.Op{Kind: store.Put, Key: record.KindAddress + "\x01"}, []string{fmt.Sprintf("%s %q", audit.Damaged, record.KindAddress+"\x01")}},
 		"an address of a block of /33": {store.Op{Kind: store.Put, Key: outside, Value: string(stray.Append(nil, 33))}, []string{fmt.Sprintf("%s %q", audit.Damaged, outside)}},

@@ -131,7 +131,7 @@ func TestSweepOfADamagedBlock(t *testing.T) {
 	w.releaseHandle("p")
 	w.clock.add(time.Hour)
 	key := record.BlockKey(record.KindBlock, al.Block)
-	if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key, Value: "\x02", Expect: store.AnyRevision}}); err != nil {
+	if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key, Value: "\x01", Expect: store.AnyRevision}}); err != nil {
 		t.Fatal(err)
 	}
 	e := w.engine(w.store)

@@ -174,8 +174,8 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			want audit.Kind
 		}{
 			"number lost":       {store.Op{Kind: store.Delete, Key: number}, audit.WrongOwner},
-			"number wrong":      {store.Op{Kind: store.Put, Key: number, Value: "\x02\x64"}, audit.WrongOwner},
-			"number unreadable": {store.Op{Kind: store.Put, Key: number, Value: "\x02"}, audit.WrongOwner},
+			"number wrong":      {store.Op{Kind: store.Put, Key: number, Value: "\x01\x64"}, audit.WrongOwner},
+			"number unreadable": {store.Op{Kind: store.Put, Key: number, Value: "\x01"}, audit.WrongOwner},
 			"later version":     {store.Op{Kind: store.Put, Key: number, Value: "?"}, audit.WrongOwner},
 			"block lost":        {store.Op{Kind: store.Delete, Key: first}, audit.MissingIndex},
 			"block had":         {store.Op{Kind: store.Put, Key: first, Value: record.IndexValue(1)}, audit.StaleIndex},

@@ -82,7 +82,7 @@ func TestManyPoolsFitOneValue(t *testing.T) {
 func TestCatalogHalvesMustAgree(t *testing.T) {
 	for name, op := range map[string]store.Op{
 		"no pools":     {Kind: store.Delete, Key: record.PoolsKey, Expect: store.AnyRevision},
-		"other pools":  {Kind: store.Put, Key: record.PoolsKey, Value: "\x02\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
+		"other pools":  {Kind: store.Put, Key: record.PoolsKey, Value: "\x01\x00\x00\x00\x00\x00", Expect: store.AnyRevision},
 		"another root": {Kind: store.Put, Key: record.CatalogKey, Value: pool.RootOf(1, "x"), Expect: store.AnyRevision},
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))

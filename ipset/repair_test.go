@@ -119,7 +119,7 @@ func TestRepairGoesOnAfterARelease(t *testing.T) {
 		i := slices.IndexFunc(rep.Repair, func(s audit.Step) bool { return strings.HasSuffix(s.Text, " "+host) })
 		steps = append(steps, rep.Repair[i])
 	}
-	for host, version := range map[string]string{"damaged": "\x02", "later": "\x7f"} {
+	for host, version := range map[string]string{"damaged": "\x01", "later": "\x7f"} {
 		key := record.BlockKey(record.KindBlock, at[host])
 		w.restore([]store.Record{{Key: key, Value: version}}, key)
 	}

@@ -16,12 +16,12 @@ import (
 )
 
 // version is the format that this package writes and reads.
-const version = 2
+const version = 1
 
 // The format record says what is under the prefix, in which format, and in which cluster it was made:
 //
 //	ipset store
-//	version 2
+//	version 1
 //	cluster 14841639068965178418
 const formatHead = "ipset store\nversion "
 

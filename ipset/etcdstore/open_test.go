@@ -120,7 +120,7 @@ func TestForeignPrefix(t *testing.T) {
 	for _, value := range []string{
 		"", "x", "ipset store", "ipset store\n", "ipset store\nversion \n", "ipset store\nversion 0\ncluster 1\n", "ipset store\nversion -1\ncluster 1\n",
 		"ipset store\nversion x\ncluster 1\n", encodeFormat(cluster) + "\n", encodeFormat(cluster)[:30], " " + encodeFormat(cluster),
-		fmt.Sprintf("ipset store\nversion 2\ncluster 0%d\n", cluster), fmt.Sprintf("ipset store\nversion 02\ncluster %d\n", cluster),
+		fmt.Sprintf("ipset store\nversion 1\ncluster 0%d\n", cluster), fmt.Sprintf("ipset store\nversion 01\ncluster %d\n", cluster),
 	} {
 		prefix := newPrefix()
 		put(t, client, prefix+"format", value)
@@ -156,7 +156,7 @@ func TestForeignKeysBeside(t *testing.T) {
 
 func TestOtherVersions(t *testing.T) {
 	client := connect(t, sharedCluster(t).Endpoints())
-	for _, v := range []int{version - 1, version + 1} {
+	for _, v := range []int{version + 1, version + 100} {
 		prefix := newPrefix()
 		put(t, client, prefix+"format", fmt.Sprintf("ipset store\nversion %d\nwhatever it says", v))
 		refused(t, client, prefix, Options{}, ipalloc.ErrVersion)
@@ -199,7 +199,7 @@ func TestReplaced(t *testing.T) {
 			return err
 		},
 		"converted": func(ctx context.Context, prefix string) error {
-			_, err := client.Put(ctx, prefix+"format", "ipset store\nversion 3\n")
+			_, err := client.Put(ctx, prefix+"format", "ipset store\nversion 2\n")
 			return err
 		},
 		"written again": func(ctx context.Context, prefix string) error {

@@ -11,7 +11,7 @@ import (
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no
 // checksum, because the store has one. A form that changes gets another version.
-const codecVersion = 4
+const codecVersion = 1
 
 // coded is a pointer to a value with one function for both directions of its record.
 type coded[T any] interface {

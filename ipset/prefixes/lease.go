@@ -192,18 +192,6 @@ func (r *record) entries() []string {
 	return keys
 }
 
-// codeVersion codes the version of a record. One that has to do with leases has another, so that a program that knows none refuses it.
-func codeVersion(c *wire.Coder, leases *bool) {
-	if !c.Writes {
-		*leases = len(c.S) > 0 && c.S[0] == leaseVersion
-	}
-	v := byte(recordVersion)
-	if *leases {
-		v = leaseVersion
-	}
-	c.Version(v)
-}
-
 // codeUntil codes the end of a lease.
 func (r *record) codeUntil(c *wire.Coder) {
 	end := uint64(wire.Stamp(r.Until))

@@ -266,12 +266,12 @@ func value(code func(*wire.Coder)) string {
 	return string(c.B)
 }
 
-// A lease has a form of its own, and so have root pools with leases; a program that knows none refuses them.
+// A lease's record holds its end, and a record that is cut off or that gives a lease children is corrupt.
 func TestLeaseRecords(t *testing.T) {
 	at := prefix("10.0.0.0/26")
 	r := record{Holding{Prefix: at, Owner: "o", Pool: leasePool, Level: 1, Until: time.Unix(5, 7).UTC(), Attributes: "a"}, "\x18"}
 	code := value(r.code)
-	if got, err := decodeHolding(at, code); err != nil || !reflect.DeepEqual(got, r) || code[0] != leaseVersion {
+	if got, err := decodeHolding(at, code); err != nil || !reflect.DeepEqual(got, r) || code[0] != recordVersion {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for n := range code[:12] {

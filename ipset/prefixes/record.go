@@ -28,11 +28,8 @@ const (
 	MaxAttributes = 4096
 )
 
-// recordVersion begins every value. A form that changes gets another one.
-const (
-	recordVersion = 2
-	leaseVersion  = 3 // of a lease, and of the root pools once there is one
-)
+// recordVersion begins every value but that of an index entry.
+const recordVersion = 1
 
 func codeHoldingKey(c *wire.Coder, p *netip.Prefix) {
 	c.Literal(kindHolding)
@@ -151,10 +148,15 @@ type record struct {
 
 // code codes the value of a holding's record.
 func (r *record) code(c *wire.Coder) {
-	lease := !r.Until.IsZero()
-	codeVersion(c, &lease)
+	c.Version(recordVersion)
+	pool, lease := r.Children != (Sizes{}), !r.Until.IsZero()
+	c.Flags(&pool, &lease)
 	wire.String(c, &r.above)
-	r.Children.code(c)
+	if pool {
+		if r.Children.code(c); r.Children == (Sizes{}) {
+			c.Fail("children")
+		}
+	}
 	if lease {
 		r.codeUntil(c)
 	}
@@ -201,7 +203,8 @@ func (r *record) poolAt(level int) netip.Prefix {
 
 // code codes the record of the root pools.
 func (r *roots) code(c *wire.Coder) {
-	codeVersion(c, &r.leases)
+	c.Version(recordVersion)
+	c.Flags(&r.leases)
 	wire.List(c, &r.pools, 1, func(c *wire.Coder, p *Pool) {
 		c.Prefix(&p.Prefix)
 		if p.Sizes.code(c); !c.Writes && p.Sizes.check(p.Prefix, true) != "" {

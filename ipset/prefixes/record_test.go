@@ -131,10 +131,10 @@ func TestDamagedEntries(t *testing.T) {
 		{"longer entry", entry, "\x10\x00", []func(*Allocator) error{byOwner, owned, assign}},
 		{"key of an entry cut short", kindOwner + "owner1\x00", "\x10", []func(*Allocator) error{owned}},
 		{"key of an entry cut short", kindOwner + "owner3\x00", "\x10", []func(*Allocator) error{byOther}},
-		{"page", root, "\x02", []func(*Allocator) error{utilization, levels, assign}},
-		{"key of a page cut short", kindPage + "4\x0a\x00\x00\x00\x10", "\x02", []func(*Allocator) error{utilization, levels}},
-		{"holding", holdingKey(at), "\x02", []func(*Allocator) error{byOwner, owned, levels, tree, get}},
-		{"key of a holding cut short", kindHolding + "4\x0a\x00\x00\x01", "\x02", []func(*Allocator) error{levels, tree}},
+		{"page", root, "\x01", []func(*Allocator) error{utilization, levels, assign}},
+		{"key of a page cut short", kindPage + "4\x0a\x00\x00\x00\x10", "\x01", []func(*Allocator) error{utilization, levels}},
+		{"holding", holdingKey(at), "\x01", []func(*Allocator) error{byOwner, owned, levels, tree, get}},
+		{"key of a holding cut short", kindHolding + "4\x0a\x00\x00\x01", "\x01", []func(*Allocator) error{levels, tree}},
 	} {
 		for i, call := range c.calls {
 			s, _ := furnished(t)
@@ -269,8 +269,8 @@ func TestErrorsNameTheRecord(t *testing.T) {
 		want             error
 		prefix, pool     netip.Prefix
 	}{
-		{"a damaged holding", holdingKey(at), "\x02", func(a *Allocator) error { _, err := a.Path(t.Context(), prefix("10.0.0.0/32")); return err }, ipalloc.ErrCorrupt, at, netip.Prefix{}},
-		{"another version", holdingKey(at), "\x01", func(a *Allocator) error {
+		{"a damaged holding", holdingKey(at), "\x01", func(a *Allocator) error { _, err := a.Path(t.Context(), prefix("10.0.0.0/32")); return err }, ipalloc.ErrCorrupt, at, netip.Prefix{}},
+		{"another version", holdingKey(at), "\x02", func(a *Allocator) error {
 			_, err := a.Allocate(t.Context(), Request{Pool: at, Owner: "o", Bits: 28})
 			return err
 		}, ipalloc.ErrVersion, at, netip.Prefix{}},
@@ -287,7 +287,7 @@ func TestErrorsNameTheRecord(t *testing.T) {
 	}
 }
 
-// TestBytes: the records are what they were in the version that they name. Change the version with them, and keep reading the old.
+// TestBytes pins the bytes of the records: a released form may change only under another version.
 func TestBytes(t *testing.T) {
 	s := store.NewMemory()
 	a := allocator(t, s)

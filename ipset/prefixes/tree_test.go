@@ -224,7 +224,7 @@ func TestDecodePageRefuses(t *testing.T) {
 	nowhere := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 9}, below: []uint64{0}}
 	above := page{taken: 6, first: 6, divided: 1, lengths: sizes{1 << 5}, below: []uint64{1}}
 	for _, bad := range []string{
-		value + "\x00", "\x00" + value[1:], "\x01" + value[1:], page{}.value(), page{taken: 1, first: 1, divided: 1}.value(),
+		value + "\x00", "\x00" + value[1:], "\x02" + value[1:], page{}.value(), page{taken: 1, first: 1, divided: 1}.value(),
 		page{taken: 3, first: 2}.value(), page{taken: 7, first: 1}.value(), page{taken: 6, first: 2}.value(), beside.value(), nowhere.value(), above.value(), value[:25] + "\x80\x86\x00" + value[27:], value[:len(value)-1] + "\x00",
 	} {
 		if _, err := decodePage(bad, root); err == nil {

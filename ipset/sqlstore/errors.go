@@ -48,10 +48,10 @@ func mismatch(format string, args ...any) error {
 	return &ipalloc.Error{Package: "sqlstore", Op: "open", Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrMismatch}
 }
 
-// later returns the error of a store that a newer release made.
-func later(version, known int) error {
+// otherVersion returns the error of a store whose tables have a version that this release does not read.
+func otherVersion(found int) error {
 	return &ipalloc.Error{Package: "sqlstore", Op: "open", Err: ipalloc.ErrVersion,
-		Reason: fmt.Sprintf("the store has version %d of the schema, this release knows up to %d", version, known)}
+		Reason: fmt.Sprintf("the store has version %d of the schema, this release reads version %d", found, version)}
 }
 
 // causeOf classifies an error of a call that left no trace.

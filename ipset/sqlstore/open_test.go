@@ -216,7 +216,7 @@ func TestNewerVersion(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
 		db := reopen()
 		put(t, openIn(t, db, Options{}), "a", "")
-		for text, want := range map[string]error{"version = 99": ipalloc.ErrVersion, "version = 1, format = 'other'": ipalloc.ErrMismatch} {
+		for text, want := range map[string]error{"version = 99": ipalloc.ErrVersion, "version = 2": ipalloc.ErrVersion, "version = 1, format = 'other'": ipalloc.ErrMismatch} {
 			run(t, db, "UPDATE ipalloc_meta SET format = '"+format+"'")
 			run(t, db, "UPDATE ipalloc_meta SET "+text)
 			for _, o := range []Options{{}, {Adopt: true}, {NoCreate: true}} {
@@ -224,36 +224,6 @@ func TestNewerVersion(t *testing.T) {
 					t.Errorf("%s, %+v: %v", text, o, err)
 				}
 			}
-		}
-	})
-}
-
-// A store of an older version is migrated, once, by the first of those that open it; what it holds stays.
-func TestMigration(t *testing.T) {
-	each(t, func(t *testing.T, reopen func() *sql.DB) {
-		first := openIn(t, reopen(), Options{})
-		rev := put(t, first, "a", "1")
-		lite, pg := sqliteSteps, postgresSteps
-		t.Cleanup(func() { sqliteSteps, postgresSteps = lite, pg })
-		step := []string{"CREATE TABLE ipalloc_more (a integer)", "INSERT INTO ipalloc_more VALUES (1)"}
-		sqliteSteps, postgresSteps = append(slices.Clip(lite), step), append(slices.Clip(pg), step)
-		db := reopen()
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				if _, err := Open(context.Background(), db, Options{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		var n int
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM ipalloc_more").Scan(&n); n != 1 || err != nil {
-			t.Errorf("migrated %d times, %v", n, err)
-		}
-		recs, err := openIn(t, db, Options{}).Get(t.Context(), nil, "a")
-		if err != nil || recs[0] != (store.Record{Key: "a", Value: "1", Rev: rev}) {
-			t.Errorf("%v, %v", recs, err)
 		}
 	})
 }

@@ -51,12 +51,14 @@ func (d postgres) lock(ctx context.Context, s *Store, tx *sql.Tx, since uint64) 
 	return results[0].rev, nil
 }
 
-var postgresSteps = [][]string{{
-	`CREATE TABLE ipalloc_meta (one smallint PRIMARY KEY CHECK (one = 1), format text NOT NULL,
+func (postgres) tables() []string {
+	return []string{
+		`CREATE TABLE ipalloc_meta (one smallint PRIMARY KEY CHECK (one = 1), format text NOT NULL,
 	version integer NOT NULL, id text NOT NULL, rev bigint NOT NULL, horizon bigint NOT NULL) WITH (fillfactor = 10)`,
-	`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, rev bigint NOT NULL, value bytea NOT NULL)`,
-	`CREATE TABLE ipalloc_changes (rev bigint NOT NULL, key bytea NOT NULL, value bytea, PRIMARY KEY (rev, key))`,
-}}
+		`CREATE TABLE ipalloc_records (key bytea PRIMARY KEY, rev bigint NOT NULL, value bytea NOT NULL)`,
+		`CREATE TABLE ipalloc_changes (rev bigint NOT NULL, key bytea NOT NULL, value bytea, PRIMARY KEY (rev, key))`,
+	}
+}
 
 // code returns the function, which Open makes again where it is missing, as after a restore of the tables alone.
 func (postgres) code() []string {
@@ -134,8 +136,6 @@ END $$`
 
 // commitArgs are the types of its arguments.
 const commitArgs = `text,bigint,bigint,bigint[],int[],int[],bytea[],bytea[],bigint[]`
-
-func (postgres) migrations() [][]string { return postgresSteps }
 
 // errStandby is the error of a server whose reads may be behind the primary's.
 var errStandby = errors.New("the server is a hot standby")

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +26,8 @@ type dialect interface {
 	code() []string
 	// lockSchema is the first statement of a transaction that creates or changes tables; it admits one at a time.
 	lockSchema() string
-	// migrations are the steps that lead from each version of the schema to the next, from none to the first one on.
-	migrations() [][]string
+	// tables are the statements that make the tables of an empty store.
+	tables() []string
 	// mostKeys is how many keys keyIn takes.
 	mostKeys() int
 	// keyIn returns a condition on column that holds for each of the keys, and its arguments, the first of which is number n.
@@ -53,8 +52,11 @@ type dialect interface {
 	listen(ctx context.Context, s *Store, wake func())
 }
 
-// format is in the meta table of every store.
-const format = "ipalloc store"
+// format and version are in the meta table of every store.
+const (
+	format  = "ipalloc store"
+	version = 1 // of the tables
+)
 
 // live is the condition that the store with the identity $1 is there, with its records, and that $2 is a revision of its past.
 // A past older than the horizon is not known any more. The record with the empty key, which no caller can write, tells a table
@@ -91,8 +93,8 @@ func (q queries) name(text string) string {
 
 // detect asks what kind of database it is: PostgreSQL answers that it does not know the function.
 func detect(ctx context.Context, db *sql.DB) (dialect, error) {
-	var version string
-	err := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version)
+	var release string
+	err := db.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&release)
 	var server interface{ SQLState() string } // of every driver for PostgreSQL that is in use
 	switch {
 	case err == nil:
@@ -130,19 +132,18 @@ func (s *Store) readMeta(ctx context.Context, q querier) (m meta, ok bool, err e
 	return m, true, nil
 }
 
-// prepare finds the store, and makes, migrates or adopts it where that is needed.
+// prepare finds the store, and makes or adopts it where that is needed.
 func (s *Store) prepare(ctx context.Context) error {
 	m, ok, err := s.readMeta(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	last := len(s.d.migrations())
 	switch {
-	case ok && m.version > last:
-		return later(m.version, last)
+	case ok && m.version != version:
+		return otherVersion(m.version)
 	case !ok && s.opts.NoCreate:
 		return &ipalloc.Error{Package: "sqlstore", Op: "open", Text: s.q.prefix, Reason: "no store with this prefix in the database", Err: ipalloc.ErrNotFound}
-	case ok && m.version == last && !s.opts.Adopt:
+	case ok && !s.opts.Adopt:
 		s.id = m.id
 		if err = s.d.settle(ctx, s); err == nil {
 			return s.seen(m.rev, 0)
@@ -151,14 +152,14 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.upgrade(ctx); err != nil {
+	if err := s.make(ctx); err != nil {
 		return err
 	}
 	return s.d.settle(ctx, s)
 }
 
-// upgrade makes, migrates or adopts the store in one transaction.
-func (s *Store) upgrade(ctx context.Context) error {
+// make makes or adopts the store in one transaction.
+func (s *Store) make(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -167,34 +168,32 @@ func (s *Store) upgrade(ctx context.Context) error {
 	if _, err := tx.ExecContext(ctx, s.q.name(s.d.lockSchema())); err != nil {
 		return err
 	}
-	steps := s.d.migrations()
 	m, ok, err := s.readMetaLocked(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if m.version > len(steps) {
-		return later(m.version, len(steps))
+	texts := s.d.code()
+	switch {
+	case !ok:
+		texts = append(s.d.tables(), texts...)
+	case m.version != version:
+		return otherVersion(m.version)
 	}
-	for _, step := range append(slices.Clip(steps[m.version:]), s.d.code()) {
-		for _, text := range step {
-			if _, err := tx.ExecContext(ctx, s.q.name(text)); err != nil {
-				return s.foreign(err)
-			}
+	for _, text := range texts {
+		if _, err := tx.ExecContext(ctx, s.q.name(text)); err != nil {
+			return s.foreign(err)
 		}
 	}
 	switch {
 	case !ok:
 		m.id = rand.Text()
 		insert := s.q.name(`INSERT INTO ipalloc_meta (one, format, version, id, rev, horizon) VALUES (1, $1, $2, $3, 0, 0)`)
-		if _, err = tx.ExecContext(ctx, insert, format, len(steps), m.id); err == nil {
+		if _, err = tx.ExecContext(ctx, insert, format, version, m.id); err == nil {
 			_, err = tx.ExecContext(ctx, s.q.name(`INSERT INTO ipalloc_records (key, rev, value) VALUES (EMPTY, 0, EMPTY)`))
 		}
 	case s.opts.Adopt:
 		m.id = rand.Text()
 		_, err = tx.ExecContext(ctx, s.q.name(`UPDATE ipalloc_meta SET id = $1`), m.id)
-	}
-	if err == nil {
-		_, err = tx.ExecContext(ctx, s.q.name(`UPDATE ipalloc_meta SET version = $1`), len(steps))
 	}
 	if err != nil {
 		return err

@@ -25,15 +25,14 @@ func (sqlite) lockSchema() string { return sqliteMeta }
 const sqliteMeta = `CREATE TABLE IF NOT EXISTS ipalloc_meta (one INTEGER PRIMARY KEY CHECK (one = 1), format TEXT NOT NULL,
 	version INTEGER NOT NULL, id TEXT NOT NULL, rev INTEGER NOT NULL, horizon INTEGER NOT NULL) STRICT`
 
-// The tables have a rowid, because a large value would else be in the way of every search for its neighbours. The value comes last
-// for the same reason.
-var sqliteSteps = [][]string{{
-	`CREATE TABLE ipalloc_records (key BLOB NOT NULL PRIMARY KEY, rev INTEGER NOT NULL, value BLOB NOT NULL) STRICT`,
-	`CREATE TABLE ipalloc_changes (rev INTEGER NOT NULL, key BLOB NOT NULL, value BLOB) STRICT`,
-	`CREATE INDEX ipalloc_changes_rev ON ipalloc_changes (rev)`,
-}}
-
-func (sqlite) migrations() [][]string { return sqliteSteps }
+// tables returns tables with a rowid and the value in the last column, so that a search for a key skips no large values.
+func (sqlite) tables() []string {
+	return []string{
+		`CREATE TABLE ipalloc_records (key BLOB NOT NULL PRIMARY KEY, rev INTEGER NOT NULL, value BLOB NOT NULL) STRICT`,
+		`CREATE TABLE ipalloc_changes (rev INTEGER NOT NULL, key BLOB NOT NULL, value BLOB) STRICT`,
+		`CREATE INDEX ipalloc_changes_rev ON ipalloc_changes (rev)`,
+	}
+}
 
 // check refuses a database in memory, and asks whether a commit waits for the disk. It sets the mode of a file that is still
 // empty to 0600, because a user that can read a SQLite file can block all its writers.

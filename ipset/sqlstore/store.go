@@ -66,11 +66,11 @@ func (s *Store) Limits() store.Limits { return limits }
 // prefixes are the prefixes that need no quotes in either language.
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
-// Open returns the store in a database, and makes an empty one if there is none. Open asks the database which kind it is. An
-// older schema is migrated. If another process has locked the file, Open waits until ctx ends.
+// Open returns the store in a database, and makes an empty one if there is none. Open asks the database which kind it is.
+// If another process has locked the file, Open waits until ctx ends.
 //
-// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a schema of a newer
-// release; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for impossible options, a SQLite
+// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a schema of another
+// version; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for impossible options, a SQLite
 // database in memory, and connections that do not wait for the disk unless NoSync is set; and errors of the database.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if o.Prefix == "" {

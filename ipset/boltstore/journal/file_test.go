@@ -186,7 +186,7 @@ func TestLogThatContradictsItself(t *testing.T) {
 	if _, err := journal.OpenSet(ctx, s, "set", pool, 24); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("%v", err)
 	}
-	put(t, s, "set", map[string]string{first[:len(first)-1] + "\x01": `{"version":2,"changes":[{"op":"allocate","prefixes":["10.0.1.0/24"]}]}`})
+	put(t, s, "set", map[string]string{first[:len(first)-1] + "\x01": `{"version":1,"changes":[{"op":"allocate","prefixes":["10.0.1.0/24"]}]}`})
 	if _, err := journal.OpenSet(ctx, s, "set", pool, 24); !errors.Is(err, ipalloc.ErrCorrupt) {
 		t.Errorf("without the cursor: %v", err)
 	}

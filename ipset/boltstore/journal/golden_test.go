@@ -71,16 +71,16 @@ func TestGoldenRecords(t *testing.T) {
 
 var golden = map[string]map[string]string{
 	"set": {
-		"kind":                                "2 cidrset.Set",
-		"log\x00\x00\x00\x00\x00\x00\x00\x00": "{\"version\":2,\"changes\":[{\"op\":\"allocate\",\"prefixes\":[\"10.0.0.0/24\"]}],\"cursor\":\"10.0.1.0/24\"}",
+		"kind":                                "1 cidrset.Set",
+		"log\x00\x00\x00\x00\x00\x00\x00\x00": "{\"version\":1,\"changes\":[{\"op\":\"allocate\",\"prefixes\":[\"10.0.0.0/24\"]}],\"cursor\":\"10.0.1.0/24\"}",
 		"snapshot":                            "\xd3\x0e}\xe5S\xadB\xd6\x11\x9c\xe9%N]d\xe2",
 		"part\xd3\x0e}\xe5S\xadB\xd6\x11\x9c\xe9%N]d\xe2": "cs\x01\x04\n\x00\x00\x00\x10\x18\x00\n\xb7\x01\x01\xff\x01\x04\x96\xf0\xfa(\x00\x9d8\x9es",
 	},
 	"owners": {
-		"kind":                                "2 servicealloc.Registry",
-		"log\x00\x00\x00\x00\x00\x00\x00\x00": "{\"version\":2,\"changes\":[{\"op\":\"allocated\",\"owner\":{\"bytes\":\"bnMv/w==\"},\"generation\":1,\"addrs\":[\"10.96.0.20\"],\"ports\":[{\"Protocol\":\"TCP\",\"Number\":9}]}]}",
-		"log\x00\x00\x00\x00\x00\x00\x00\x01": "{\"version\":2,\"changes\":[{\"op\":\"allocated\",\"owner\":\"b\",\"generation\":2,\"addrs\":[\"10.96.0.20\"]},{\"op\":\"moved\",\"owner\":\"c\",\"generation\":4,\"addrs\":[\"10.96.0.20\"],\"from\":{\"owner\":{\"bytes\":\"bnMv/w==\"},\"generation\":3,\"addrs\":[\"10.96.0.20\"]}}]}",
-		"log\x00\x00\x00\x00\x00\x00\x00\x02": "{\"version\":2,\"changes\":[{\"op\":\"released\",\"owner\":\"b\",\"generation\":2,\"addrs\":[\"10.96.0.20\"]}]}",
+		"kind":                                "1 servicealloc.Registry",
+		"log\x00\x00\x00\x00\x00\x00\x00\x00": "{\"version\":1,\"changes\":[{\"op\":\"allocated\",\"owner\":{\"bytes\":\"bnMv/w==\"},\"generation\":1,\"addrs\":[\"10.96.0.20\"],\"ports\":[{\"Protocol\":\"TCP\",\"Number\":9}]}]}",
+		"log\x00\x00\x00\x00\x00\x00\x00\x01": "{\"version\":1,\"changes\":[{\"op\":\"allocated\",\"owner\":\"b\",\"generation\":2,\"addrs\":[\"10.96.0.20\"]},{\"op\":\"moved\",\"owner\":\"c\",\"generation\":4,\"addrs\":[\"10.96.0.20\"],\"from\":{\"owner\":{\"bytes\":\"bnMv/w==\"},\"generation\":3,\"addrs\":[\"10.96.0.20\"]}}]}",
+		"log\x00\x00\x00\x00\x00\x00\x00\x02": "{\"version\":1,\"changes\":[{\"op\":\"released\",\"owner\":\"b\",\"generation\":2,\"addrs\":[\"10.96.0.20\"]}]}",
 		"snapshot":                            "\x02\xffPW\xd0&\xd8ب\xef\xec\xe5\xf3}\xec\xe3",
 		"part\x02\xffPW\xd0&\xd8ب\xef\xec\xe5\xf3}\xec\xe3": "svcreg\x01\x11ports 1-100 false\x16true false false -1 []\x00\x14pcg:\x00\x00\x00\x00\x00\x00\x00r\x00\x00\x00\x00\x00\x00\x00s\x01\x04main\x00\x00\x01\x04\n`\x00\x00\x16\x00\x00\x00\xa9\x7fՐ",
 	},

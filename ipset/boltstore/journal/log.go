@@ -27,7 +27,7 @@ import (
 //	log<number>         8 bytes, big endian, ascending by one: a batch of changes since the snapshot, as JSON
 //	room<number>        2 bytes, big endian: zeros, the room in which a full file is compacted
 //
-// Every batch, and the kind, carry the version of the format. A journal of another version is refused; 1 had its snapshot in one record.
+// Every batch, and the kind, carry the version of the format. A journal of another version is refused.
 const (
 	keyKind     = "kind"
 	keySnapshot = "snapshot"
@@ -36,7 +36,7 @@ const (
 	keyRoom     = "room"
 
 	prefix  = "journal/"
-	version = 2
+	version = 1
 	maxName = 1000
 )
 

@@ -44,9 +44,9 @@ type Address struct {
 	shared  string // coded Share and further holders, "" for an address that allows no others
 }
 
-// The coded address, version 2. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
+// The coded address, version 1. Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
-//	2                 version
+//	1                 version
 //	flags             what follows: those of [holder.Parts], AddrCooling and AddrShared
 //	prefix length     of the block, one byte
 //	first holder      see [holder.Parts]
@@ -55,7 +55,7 @@ type Address struct {
 //	further holders   with AddrShared: each as flags and what [holder.Parts] says
 //
 // The flags of the first 7 bits take one byte, so that most records have no more. New ones go to the end.
-const addressVersion = 2
+const addressVersion = 1
 
 // ToSecond returns a time of a block as an allocation has it that is held since then.
 func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at)) }

@@ -13,10 +13,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
-// The coded block, version 2: everything but its addresses, which have records of their own. Its prefix is in its key.
+// The coded block, version 1: everything but its addresses, which have records of their own. Its prefix is in its key.
 // Numbers are uvarints, signed ones zig-zag; a string is its length and its bytes.
 //
-//	2                      version
+//	1                      version
 //	flags                  the kind of the owner, and what follows, see below
 //	owner                  string, for one with a kind
 //	head, tail             with flagReserved
@@ -33,7 +33,7 @@ import (
 //
 // An ordinal that is neither reserved nor in the queue nor cooling is held.
 const (
-	blockVersion = 2
+	blockVersion = 1
 
 	flagKind     = 3
 	flagReserved = 1 << 2

@@ -19,8 +19,8 @@ import (
 // query reads it. The pools and what else there is are the record under poolsKey. Both are written in one commit, so the revision of
 // the root says whether the pools are those that an engine has decoded. A pool takes some 25 bytes, a reserved range 8 or 32.
 //
-// The coded pools are version 2 and what code says, the coded pool what codePool says.
-const CatalogVersion = 2
+// The coded pools are version 1 and what code says, the coded pool what codePool says.
+const CatalogVersion = 1
 
 // code codes the record of the pools.
 func (c *Catalog) code(w *wire.Coder) {

@@ -34,7 +34,7 @@ func ParseOwnerKey(key string) (alloc.Owner, bool) {
 }
 
 const (
-	ownerVersion = 2
+	ownerVersion = 1
 	// MaxListed is the largest number of blocks that are listed: what a commit can verify.
 	MaxListed = 64
 )

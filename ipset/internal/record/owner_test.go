@@ -58,7 +58,7 @@ func TestOwnerBytes(t *testing.T) {
 		}
 	}
 	twice := OwnedOf([]netip.Prefix{numbered(1)[0], numbered(1)[0]})
-	for _, bad := range []string{"", "\x02", "\x01\x01", "\x02\x00", "\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", string(twice.Append(nil))} {
+	for _, bad := range []string{"", "\x01", "\x02\x01", "\x01\x00", "\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", string(twice.Append(nil))} {
 		if o, err := DecodeOwned(store.Record{Rev: 1, Value: bad}); err == nil {
 			t.Errorf("%q is %+v", bad, o)
 		}
@@ -76,7 +76,7 @@ func TestOwnerKeys(t *testing.T) {
 		if got, ok := ParseOwnerKey(OwnerKey(o)); !ok || got != o {
 			t.Errorf("%q: %+v, %v", name, got, ok)
 		}
-		recs := []store.Record{{Key: OwnerKey(o), Value: "\x02\x80\x01"}}
+		recs := []store.Record{{Key: OwnerKey(o), Value: "\x01\x80\x01"}}
 		var own, had []netip.Prefix
 		r := CodeRange(KindOwner, o)
 		for i, p := range blocks {
