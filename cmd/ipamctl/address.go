@@ -144,15 +144,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 }
 
 func (a *app) addressCommand() *cobra.Command {
-	c := &cobra.Command{Use: "address", Aliases: []string{"addr", "ip"}, Short: "Show addresses"}
-	c.AddCommand(&cobra.Command{
-		Use: "show ADDRESS...", Args: cobra.MinimumNArgs(1),
-		Short: "Show who has an address",
-		Long:  "show prints the holder, the host, the block and the pool of each address. It fails with status 3 if an address is in no pool.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showAddresses(ctx, e, args) })
-		},
-	}, a.addressListCommand())
+	c := &cobra.Command{Use: "address", Aliases: []string{"addr", "ip"}, Short: "List addresses"}
+	c.AddCommand(a.addressListCommand())
 	return c
 }
 
@@ -383,30 +376,4 @@ func addHeld(ctx context.Context, e *ipset.Engine, l *listing, als []alloc.Alloc
 		l.add(v.Address, v, v.cells()...)
 	}
 	return nil
-}
-
-func (a *app) handleCommand() *cobra.Command {
-	c := &cobra.Command{Use: "handle", Short: "Show what a handle holds"}
-	c.AddCommand(&cobra.Command{
-		Use: "show HANDLE", Args: cobra.ExactArgs(1),
-		Short: "Show the addresses of a handle",
-		Long:  "show prints the addresses of a handle. It fails with status 3 if the handle holds none.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				als, err := e.IPsByHandle(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if len(als) == 0 {
-					return fail(exitNotFound, "handle %q holds no address", args[0])
-				}
-				l := &listing{columns: allocationColumns}
-				if err := addHeld(ctx, e, l, als); err != nil {
-					return err
-				}
-				return a.print(l)
-			})
-		},
-	})
-	return c
 }

@@ -72,7 +72,7 @@ func benchmark(b *testing.B, store string, args ...string) {
 
 func BenchmarkPoolList(b *testing.B) { benchmark(b, large(b, 100_000, 4), "pool", "list") }
 func BenchmarkAddressShow(b *testing.B) {
-	benchmark(b, large(b, 100_000, 4), "address", "show", "10.0.0.1")
+	benchmark(b, large(b, 100_000, 4), "show", "10.0.0.1")
 }
 func BenchmarkMap(b *testing.B)    { benchmark(b, large(b, 60_000, 16), "map") }
 func BenchmarkMapSVG(b *testing.B) { benchmark(b, large(b, 60_000, 16), "map", "--svg", "-") }

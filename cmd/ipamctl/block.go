@@ -28,18 +28,8 @@ type blockView struct {
 var blockColumns = []string{"BLOCK", "POOL", "OWNER", "USED", "COOLING", "RESERVED", "AVAILABLE"}
 
 func (a *app) blockCommand() *cobra.Command {
-	c := &cobra.Command{Use: "block", Short: "Show blocks"}
-	c.AddCommand(a.blockListCommand(), &cobra.Command{
-		Use: "show BLOCK|ADDRESS", Args: cobra.ExactArgs(1),
-		Short: "Show a block and who has its addresses",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := parsePrefix(args[0])
-			if err != nil {
-				return err
-			}
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showBlock(ctx, e, p) })
-		},
-	})
+	c := &cobra.Command{Use: "block", Short: "List blocks"}
+	c.AddCommand(a.blockListCommand())
 	return c
 }
 

@@ -32,7 +32,7 @@ func TestBoltFileIsNoList(t *testing.T) {
 			t.Errorf("%v: status %d, %s", args, status, stderr)
 		}
 	}
-	if status, _, stderr := call(t, env, "block", "show", "10.1.0.240"); status != exitNotFound || stderr != "ipamctl: 10.1.0.240 is in no block\n" {
+	if status, _, stderr := call(t, env, "show", "10.1.0.240/32"); status != exitNotFound || stderr != "ipamctl: 10.1.0.240 is in no block\n" {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 }

@@ -128,10 +128,10 @@ func TestMapInChromium(t *testing.T) {
 	}
 }
 
-// lookupIn returns what address show says of an address.
+// lookupIn returns what show says of an address.
 func lookupIn(t *testing.T, env map[string]string, ip string) (v addressView) {
 	t.Helper()
-	_, out, _ := call(t, env, "address", "show", ip, "-o", "json")
+	_, out, _ := call(t, env, "show", ip, "-o", "json")
 	if err := json.NewDecoder(strings.NewReader(out)).Decode(&v); err != nil {
 		t.Fatal(err)
 	}

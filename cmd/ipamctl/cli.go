@@ -27,14 +27,18 @@ type app struct {
 	now            func() time.Time
 
 	store   string
-	space   string
+	space   string // that --space names, empty for the one without a name
 	format  string
+	noHead  bool
+	sort    string
+	rows    int // the most of a list, 0 for all
 	quiet   bool
 	dryRun  bool
 	yes     bool
 	timeout time.Duration
 
 	passwordFile string
+	spaceGiven   bool // --space is given
 	copying      bool // the store is opened to be copied into
 	adopting     bool // the store is opened to be taken over
 	labels       hostLabels
@@ -69,7 +73,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	err = a.verdict(ctx, err, out.err)
 	if err != nil && err.Error() != "" {
-		names := strings.NewReplacer(append(a.copies, "boltstore.Salvage", "ipamctl salvage", " or wait for it with Options.LockWait", " or only look, which needs no lock")...)
+		names := strings.NewReplacer(append(a.copies, "boltstore.Salvage", "ipamctl store salvage", " or wait for it with Options.LockWait", " or only look, which needs no lock")...)
 		fmt.Fprintf(a.stderr, "ipamctl: %s\n", names.Replace(err.Error()))
 	}
 	return statusOf(err)
@@ -113,20 +117,26 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.store, "store", "", "the `STORE`, such as bolt:///path/of/file (default $IPAMCTL_STORE)")
 	flags.StringVar(&a.passwordFile, "password-file", "", "the first line of this `FILE` is the password for an etcd or a PostgreSQL")
-	flags.StringVar(&a.space, "space", "", "the space `NAME` of the store, for every command (default: the space without a name)")
+	flags.StringVarP(&a.space, "space", "n", "", "the space `NAME` of the store, for every command; \".\" is the one without a name")
 	flags.StringVarP(&a.format, "output", "o", "table", "the `FORMAT`: table, json, yaml, name or csv")
+	flags.BoolVar(&a.noHead, "no-headers", false, "print tables and CSV without the names of the columns")
+	flags.StringVar(&a.sort, "sort", "", "sort a list by this `COLUMN`: numbers by the largest, names and times by the first")
+	flags.IntVar(&a.rows, "limit", 0, "print at most this `NUMBER` of rows of a list; 0 prints all")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "write nothing to standard error but errors")
 	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this time; 0 does not")
 	_ = root.RegisterFlagCompletionFunc("space", a.completeSpaces)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if a.spaceGiven = cmd.Flags().Changed("space"); a.space == noName {
+			a.space = ""
+		}
 		return errors.Join(checkFormat(a.format), checkNumbers(cmd.Flags()))
 	}
-	root.AddCommand(a.poolCommand(), a.addressCommand(), a.handleCommand(), a.hostCommand(), a.blockCommand(),
+	root.AddCommand(a.poolCommand(), a.addressCommand(), a.hostCommand(), a.blockCommand(), a.showCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(), a.spaceCommand(),
-		a.importCommand(), a.exportCommand(), a.diffCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(),
+		a.importCommand(), a.exportCommand(), a.diffCommand(), a.storeCommand(),
 		a.watchCommand(), a.manCommand(),
-		a.explainCommand(), a.recordCommand(), a.historyCommand(), a.salvageCommand(), a.compactCommand(), a.adoptCommand(), a.mapCommand(), a.serveCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
+		a.explainCommand(), a.historyCommand(), a.mapCommand(), a.serveCommand(), a.checkCommand(), a.repairCommand(), a.gcCommand(), a.sweepCommand())
 	for _, c := range allCommands(root) {
 		wrapArgs(c)
 		a.completeFlags(c)
@@ -136,7 +146,7 @@ func (a *app) root() *cobra.Command {
 
 // flagValues are the values of flags, by command and flag.
 var flagValues = map[string][]string{
-	"host list sort": {"name", "addresses", "blocks", "borrowed"}, "pool list sort": {"order", "use", "name"}, "map by": {"state", "host"}, "map order": {"hilbert", "rows"},
+	"map by": {"state", "host"}, "map order": {"hilbert", "rows"},
 	"pool add order": {"fifo", "lowest", "random"}, "pool set order": {"fifo", "lowest", "random"}, "export format": exportFormats, "import format": importFormats,
 	"diff format": importFormats,
 }

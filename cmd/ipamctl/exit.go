@@ -21,7 +21,7 @@ import (
 // The exit statuses.
 const (
 	exitOK          = 0
-	exitFindings    = 1 // check, repair --plan or diff found something
+	exitFindings    = 1 // check, repair --dry-run or diff found something
 	exitUsage       = 2 // an impossible flag, argument or file
 	exitNotFound    = 3 // no such pool, address, handle, host, block or store
 	exitConflict    = 4 // taken, exists, or changed meanwhile
@@ -35,7 +35,7 @@ const (
 // exitText has a line on each exit status, for the help and the manual.
 const exitText = `Exit status:
   0  done
-  1  findings: check, repair --plan or diff found something
+  1  findings: check, repair --dry-run or diff found something
   2  usage: an impossible flag, argument or file
   3  not found: no such pool, address, handle, host, block or store
   4  conflict: taken, exists already, or changed meanwhile

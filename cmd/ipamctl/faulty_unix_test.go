@@ -19,20 +19,20 @@ import (
 
 // typedRows has a line for each command, with files of DIR. One that calls no store, or another one, has none.
 var typedRows = map[string]string{
-	"pool list": "", "pool tree": "", "pool free": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
-	"pool drain": "pods", "pool remove": "lb --yes", "pool split": "lb 1", "pool merge": "whole left right",
-	"address list": "", "address show": "10.1.0.48", "handle show": "web-0", "host list": "", "host show": "a", "host remove": "a --yes",
-	"block list": "", "block show": "10.1.0.48", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
+	"pool list": "", "pool free": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
+	"pool remove": "lb --yes", "pool split": "lb 1", "pool merge": "whole left right",
+	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes",
+	"block list": "", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
 	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
-	"space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "backup": "DIR/backup", "copy": "bolt://DIR/copy",
-	"explain": "a --labels DIR/labels", "map": "", "check": "", "repair": "--apply --yes", "gc": "--in-use DIR/list --all-pools --candidates DIR/c.json --max 100% --yes",
+	"space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "store backup": "DIR/backup", "store copy": "bolt://DIR/copy", "store status": "",
+	"explain": "a --labels DIR/labels", "map": "", "check": "", "repair": "--yes", "gc": "--in-use DIR/list --all-pools --candidates DIR/c.json --max 100% --yes",
 	"sweep": "--idle-after 1s",
 }
 
 // noRow says why a command has no row.
 var noRow = map[string]string{
-	"watch": "ends with the store", "record": "ends with the store", "serve": "ends with the store", "history": "reads a file", "man": "reads no store", "restore": "reads a file",
-	"salvage": "reads a file", "compact": "is for a bbolt file", "adopt": "is for etcd and SQL",
+	"watch": "ends with the store", "serve": "ends with the store", "history": "reads a file", "man": "reads no store", "store restore": "reads a file",
+	"store salvage": "reads a file", "store compact": "is for a bbolt file", "store adopt": "is for etcd and SQL",
 }
 
 // A call of the store that fails, whichever of a command's it is, is no success: nothing is shown as if it were all there is. A signal

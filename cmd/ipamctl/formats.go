@@ -7,19 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/ipalloc/ipalloc/internal/addr"
-	"github.com/ipalloc/ipalloc/internal/addrmap"
 )
 
 // The formats of export, and those of import and diff.
 var (
 	exportFormats = []string{"json", "csv", "host-local", "calico"}
-	importFormats = append(slices.Clone(exportFormats), "whereabouts", "go-ipam", "nodes")
+	importFormats = append(slices.Clone(exportFormats), "nodes")
 )
 
 const formatsHelp = `The formats:
@@ -28,9 +24,6 @@ const formatsHelp = `The formats:
                address,handle,host,attributes,until,alternate,share,shareKey,cooling,reason
   host-local   the directory of a network of the CNI plugin host-local: a file for each address
   calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
-  whereabouts  IPPool objects of whereabouts, as kubectl get ippools.whereabouts.cni.cncf.io -A -o yaml prints
-               them; import and diff only
-  go-ipam      what the method Dump of metal-stack/go-ipam returns; import and diff only
   nodes        Node objects, as kubectl get nodes -o json prints them: a block for each pod CIDR; import and diff only`
 
 // readInventory reads a file, or a directory with host-local.
@@ -51,10 +44,6 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 		inv, err = readCSV(text)
 	case "calico":
 		inv, err = readCalico(text)
-	case "whereabouts":
-		inv, err = readWhereabouts(text)
-	case "go-ipam":
-		inv, err = readGoIPAM(text)
 	case "nodes":
 		inv, err = readNodes(text)
 	}
@@ -76,7 +65,6 @@ func lenient(text []byte, v any) error { return yaml.Unmarshal(text, v) }
 // The attributes in which an import keeps what ipset has no field for.
 const (
 	attrInterface = "interface"
-	attrPod       = "pod"
 )
 
 // readHostLocal reads the directory of a network. A file is named after its address, with _ for : on
@@ -183,107 +171,6 @@ func readCalico(text []byte) (*inventory, error) {
 			return nil, fail(exitUsage, "IPPool %s: the node selector %q has to be rewritten: add the pool with pool add --nodes first, and leave it out here", o.Metadata.Name, p.NodeSelector)
 		}
 		inv.Pools = append(inv.Pools, poolEntry{Name: o.Metadata.Name, Prefix: p.CIDR, BlockBits: p.BlockSize, Disabled: p.Disabled, Uses: p.AllowedUses})
-	}
-	return inv, nil
-}
-
-// whereaboutsPool is the spec of an IPPool of whereabouts. The key of an allocation is its distance
-// from the address of the range.
-type whereaboutsPool struct {
-	Range       string                      `json:"range"`
-	Allocations map[string]whereaboutsEntry `json:"allocations"`
-}
-
-type whereaboutsEntry struct {
-	ID     string `json:"id"`
-	PodRef string `json:"podref"`
-	IfName string `json:"ifname,omitempty"`
-}
-
-func readWhereabouts(text []byte) (*inventory, error) {
-	all, err := objects(text, "IPPool")
-	if err != nil {
-		return nil, err
-	}
-	inv := &inventory{lacks: lacks{true, true, true, false}}
-	for _, o := range all {
-		var p whereaboutsPool
-		if err := json.Unmarshal(o.Spec, &p); err != nil {
-			return nil, fail(exitUsage, "IPPool %s: %v", o.Metadata.Name, err)
-		}
-		prefix, err := netip.ParsePrefix(p.Range)
-		if err != nil {
-			return nil, fail(exitUsage, "IPPool %s: %q is no range", o.Metadata.Name, p.Range)
-		}
-		inv.Pools = append(inv.Pools, poolEntry{Name: o.Metadata.Name, Prefix: prefix.Masked().String(), Subnet: true})
-		space := addrmap.Space{Pool: prefix.Masked()}
-		keys := make([]string, 0, len(p.Allocations))
-		for k := range p.Allocations {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			offset, err := strconv.ParseUint(k, 10, 64)
-			if err != nil {
-				return nil, fail(exitUsage, "IPPool %s: allocation %q is no number", o.Metadata.Name, k)
-			}
-			entry := p.Allocations[k]
-			e := addressEntry{Address: space.Addr(addr.FromAddr(prefix.Addr()).Add(addr.U128{Lo: offset})).String(), Handle: entry.ID,
-				Attributes: map[string]string{attrPod: entry.PodRef}}
-			if entry.IfName != "" {
-				e.Attributes[attrInterface] = entry.IfName
-			}
-			inv.Addresses = append(inv.Addresses, e)
-		}
-	}
-	return inv, nil
-}
-
-// goIPAMPrefix is an element of what go-ipam dumps.
-type goIPAMPrefix struct {
-	Cidr                   string
-	ParentCidr             string
-	Namespace              string
-	AvailableChildPrefixes map[string]bool
-	ChildPrefixLength      int
-	IsParent               bool
-	IPs                    map[string]bool
-	Version                int64
-}
-
-// readGoIPAM reads a dump. A prefix that others were taken of is no pool; go-ipam holds the first address, and the last
-// one of IPv4, of each prefix itself, which a pool that is a subnet spares.
-func readGoIPAM(text []byte) (*inventory, error) {
-	var all []goIPAMPrefix
-	if err := json.Unmarshal(text, &all); err != nil {
-		return nil, fail(exitUsage, "not a dump of go-ipam: %v", err)
-	}
-	inv := &inventory{lacks: lacks{true, true, true, false}}
-	for _, p := range all {
-		if p.IsParent || p.ChildPrefixLength > 0 {
-			continue
-		}
-		prefix, err := parsePrefix(p.Cidr)
-		if err != nil {
-			return nil, err
-		}
-		inv.Pools = append(inv.Pools, poolEntry{Name: prefix.String(), Prefix: prefix.String(), Subnet: true})
-		ips := make([]string, 0, len(p.IPs))
-		for ip := range p.IPs {
-			ips = append(ips, ip)
-		}
-		slices.Sort(ips)
-		lo, hi := addrmap.Of(prefix)
-		for _, text := range ips {
-			ip, err := parseAddr(text)
-			if err != nil {
-				return nil, err
-			}
-			if n := addr.FromAddr(ip); n == lo || ip.Is4() && n == hi {
-				continue
-			}
-			inv.Addresses = append(inv.Addresses, addressEntry{Address: ip.String()})
-		}
 	}
 	return inv, nil
 }

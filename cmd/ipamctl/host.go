@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -37,20 +36,8 @@ func ownerOf(s string) (alloc.Owner, error) {
 }
 
 func (a *app) hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "Show what hosts have"}
-	c.AddCommand(a.hostListCommand(), a.hostRemoveCommand(), &cobra.Command{
-		Use: "show HOST", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeHosts,
-		Short: "Show the blocks and the addresses of a host",
-		Long: "show prints the blocks of a host and the addresses that are held for it, borrowed ones included. An owner that is\n" +
-			"no machine is written virtual:NAME. It fails with status 3 if the host has nothing.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := ownerOf(args[0])
-			if err != nil {
-				return err
-			}
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.showHost(ctx, e, o) })
-		},
-	})
+	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "List and remove hosts"}
+	c.AddCommand(a.hostListCommand(), a.hostRemoveCommand())
 	return c
 }
 
@@ -109,7 +96,7 @@ func texts(ps []netip.Prefix) []string {
 }
 
 func (a *app) hostListCommand() *cobra.Command {
-	var sort, notIn string
+	var notIn string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the hosts, and what they borrow and lend",
@@ -117,9 +104,6 @@ func (a *app) hostListCommand() *cobra.Command {
 			"many of them it has borrowed from blocks of others, and how many of its own blocks' addresses others have borrowed.\n" +
 			"--not-in leaves those that a list of the cluster's nodes lacks, in a form that --labels of assign reads, with \"# end\".",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(flagValues["host list sort"], sort) {
-				return fail(exitUsage, "--sort %s: name, addresses, blocks or borrowed is needed", sort)
-			}
 			if a.labels.from = notIn; notIn != "" {
 				if err := a.loadLabels(); err != nil {
 					return err
@@ -132,7 +116,6 @@ func (a *app) hostListCommand() *cobra.Command {
 				l := &listing{columns: []string{"HOST", "BLOCKS", "ADDRESSES", "BORROWED", "LENT"}, empty: "no host has a block or an address"}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					hosts, err := hostViews(ctx, e)
-					sortHosts(hosts, sort)
 					for _, h := range hosts {
 						name, host := strings.CutPrefix(h.Host, "host:")
 						if _, known := a.labels.of[name]; notIn != "" && (known || !host) {
@@ -146,7 +129,6 @@ func (a *app) hostListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&notIn, "not-in", "", "only hosts that this `FILE` lacks, - for standard input")
-	c.Flags().StringVar(&sort, "sort", "name", "`BY` name, addresses, blocks or borrowed")
 	return c
 }
 
@@ -186,20 +168,6 @@ func hostViews(ctx context.Context, e *ipset.Engine) ([]*hostView, error) {
 			}
 		}
 	}
+	slices.SortFunc(all, func(x, y *hostView) int { return strings.Compare(x.Host, y.Host) })
 	return all, nil
-}
-
-func sortHosts(hosts []*hostView, by string) {
-	slices.SortFunc(hosts, func(x, y *hostView) int {
-		n := 0
-		switch by {
-		case "addresses":
-			n = cmp.Compare(y.Addresses, x.Addresses)
-		case "blocks":
-			n = cmp.Compare(len(y.Blocks), len(x.Blocks))
-		case "borrowed":
-			n = cmp.Compare(y.Borrowed, x.Borrowed)
-		}
-		return cmp.Or(n, strings.Compare(x.Host, y.Host))
-	})
 }

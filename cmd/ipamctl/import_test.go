@@ -88,9 +88,8 @@ func TestWrongFiles(t *testing.T) {
 	pool := func(spec string) string { return `{"kind":"IPPool","metadata":{"name":"p"},"spec":` + spec + `}` }
 	file := t.TempDir() + "/file"
 	for _, f := range []struct{ format, text string }{
-		{"json", `{"pool":[]}`}, {"csv", "\"a\n"}, {"go-ipam", "{}"}, {"nodes", `{"kind":"Node","metadata":{"name":"n"},"spec":[]}`},
+		{"json", `{"pool":[]}`}, {"csv", "\"a\n"}, {"nodes", `{"kind":"Node","metadata":{"name":"n"},"spec":[]}`},
 		{"calico", `{"kind":`}, {"calico", `{"kind":"Pod"}`}, {"calico", pool("[]")}, {"calico", pool(`{"nodeSelector":"a == 'b'"}`)},
-		{"whereabouts", pool("[]")}, {"whereabouts", pool(`{"range":"x"}`)}, {"whereabouts", pool(`{"range":"10.0.0.0/24","allocations":{"x":{}}}`)},
 	} {
 		if err := os.WriteFile(file, []byte(f.text), 0o600); err != nil {
 			t.Fatal(err)
@@ -107,7 +106,7 @@ func TestCopySays(t *testing.T) {
 	to := "bolt://" + t.TempDir() + "/to.db"
 	var said [2]struct{ Records, Written int }
 	for i := range said {
-		status, out, stderr := call(t, env, "copy", to, "-o", "json")
+		status, out, stderr := call(t, env, "store", "copy", to, "-o", "json")
 		if err := json.Unmarshal([]byte(out), &said[i]); status != exitOK || err != nil {
 			t.Fatal(status, stderr, err)
 		}

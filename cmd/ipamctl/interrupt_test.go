@@ -24,7 +24,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 func TestOutputIsFull(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	damageBlock(t, strings.TrimPrefix(name, "bolt://"))
-	for _, line := range []string{"pool list", "pool list -o name", "pool list -o json", "pool list -o csv", "pool show pods", "pool tree", "check", "map"} {
+	for _, line := range []string{"pool list", "pool list -o name", "pool list -o json", "pool list -o csv", "pool show pods", "check", "map"} {
 		var errs strings.Builder
 		a := &app{stdout: full{}, stderr: &errs, getenv: func(string) string { return name }, now: func() time.Time { return noon }}
 		if status := a.run(t.Context(), strings.Fields(line)); status != exitUnavailable || !strings.Contains(errs.String(), "no space left on device") {

@@ -91,7 +91,7 @@ func TestManual(t *testing.T) {
 	if !strings.Contains(out, "pods6\tfd00:10::/64\n") {
 		t.Error(out)
 	}
-	for line, want := range map[string]string{"host list --sort": "borrowed\n", "block list --pool": "pods6\t", "host show": "b\n", "release --host": "c\n", "--space": "red\n", "diff --format": "whereabouts\n"} {
+	for line, want := range map[string]string{"block list --pool": "pods6\t", "show": "b\n", "release --host": "c\n", "--space": "red\n", "diff --format": "nodes\n"} {
 		if _, out, _ := call(t, map[string]string{"IPAMCTL_STORE": name}, append(append([]string{"__complete"}, strings.Fields(line)...), "")...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s", line, out)
 		}

@@ -33,21 +33,20 @@ type stepView struct {
 }
 
 func (a *app) repairCommand() *cobra.Command {
-	var plan, apply bool
 	var same string
 	c := &cobra.Command{
-		Use: "repair --plan|--apply", Args: cobra.NoArgs,
-		Short: "Plan and carry out what repairs the findings of check",
-		Long: "repair --plan prints the steps that would repair what check finds, and a word that stands for them, and ends with status 1 if there\n" +
-			"are any. repair --apply prints them, asks for confirmation and carries them out, each in one commit on the records that were\n" +
-			"checked; a step whose records have changed meanwhile is left for the next check. With --same WORD it carries out what was planned\n" +
+		Use: "repair", Args: cobra.NoArgs,
+		Short: "Repair the findings of check, or with --dry-run print the steps",
+		Long: "repair prints the steps that repair what check finds, asks for confirmation and carries them out, each in one commit on the\n" +
+			"records that were checked; a step whose records have changed meanwhile is left for the next check. With --dry-run it prints the\n" +
+			"steps, and a word that stands for them, and ends with status 1 if there are any. With --same WORD it carries out what was printed\n" +
 			"under that word, or nothing. It releases nothing: gc does that, after a grace period. Without --space it repairs every space, as\n" +
 			"check checks every one.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if plan == apply || plan && same != "" {
-				return fail(exitUsage, "repair needs --plan or --apply; --same goes with --apply")
+			if a.dryRun && same != "" {
+				return fail(exitUsage, "--same goes without --dry-run, which prints the word")
 			}
-			if plan {
+			if a.dryRun {
 				return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
 					plans, n, err := a.plans(ctx, e)
 					if err != nil {
@@ -56,7 +55,7 @@ func (a *app) repairCommand() *cobra.Command {
 					if err := a.printSteps(plans); err != nil || n == 0 {
 						return err
 					}
-					a.note("carry out these steps with repair --apply --same %s", wordOf(plans))
+					a.note("carry out these steps with repair --same %s", wordOf(plans))
 					return errFindings
 				})
 			}
@@ -66,9 +65,7 @@ func (a *app) repairCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&plan, "plan", false, "print the steps")
-	c.Flags().BoolVar(&apply, "apply", false, "carry them out")
-	c.Flags().StringVar(&same, "same", "", "only if the steps are those for which --plan printed this `WORD`")
+	c.Flags().StringVar(&same, "same", "", "only if the steps are those for which --dry-run printed this `WORD`")
 	return a.destructiveFlags(c)
 }
 
@@ -260,7 +257,7 @@ func (a *app) gcCommand() *cobra.Command {
 // others says which spaces gc leaves alone: addresses of several spaces may be equal, so a list is of one.
 func (a *app) others(ctx context.Context, e *ipset.Engine) error {
 	return a.eachSpace(ctx, e, func(in *ipset.Engine) error {
-		if in.Space() != "" && a.space == "" {
+		if in.Space() != "" && !a.spaceGiven {
 			a.note("the list is of the space without a name; the space %q is left alone: name it with --space", in.Space())
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -212,10 +213,22 @@ func (a *app) poolFreeCommand() *cobra.Command {
 			"in a block are idle, and available only to its owner. With --fit it prints those in which a prefix of that length has room.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				l := &listing{columns: []string{"POOL", "PREFIX", "STATE", "OWNER", "ADDRESSES"}, empty: "no such prefix is free"}
-				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+				l := &listing{columns: []string{"POOL", "PREFIX", "STATE", "OWNER", "ADDRESSES"}}
+				known := map[string]bool{}
+				err := a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
+					all, err := e.Pools(ctx)
+					var names []string // of this space
+					for _, p := range all {
+						if known[p.Name] = true; slices.Contains(args, p.Name) {
+							names = append(names, p.Name)
+						}
+					}
+					if err != nil || len(args) > 0 && len(names) == 0 {
+						return err
+					}
+					l.empty = "no such prefix is free"
 					s := surveyor{by: "state"}
-					spaces, err := s.spaces(ctx, e, args)
+					spaces, err := s.spaces(ctx, e, names)
 					for _, space := range spaces {
 						for p, sp := range space.Gaps() {
 							if fit > 0 && p.Bits() > fit {
@@ -227,6 +240,12 @@ func (a *app) poolFreeCommand() *cobra.Command {
 					}
 					return err
 				})
+				for _, name := range args {
+					if err == nil && !known[name] {
+						err = fail(exitNotFound, "there is no pool %q in any space", name)
+					}
+				}
+				return err
 			})
 		},
 	}

@@ -47,7 +47,7 @@ func TestBesideTheOwner(t *testing.T) {
 			t.Errorf("status %d\n%s\n%s", status, out, stderr)
 		}
 	}
-	if status, _, stderr := call(t, env, "backup", filepath.Join(t.TempDir(), "backup.db")); status != exitOK {
+	if status, _, stderr := call(t, env, "store", "backup", filepath.Join(t.TempDir(), "backup.db")); status != exitOK {
 		t.Errorf("backup: status %d\n%s", status, stderr)
 	}
 	close(stop)
@@ -74,7 +74,7 @@ func TestReadersLockNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "pool", "drain", "pods")
+	status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "pool", "set", "pods", "--disabled")
 	if status != exitUnavailable || strings.Contains(stderr, "LockWait") || strings.Contains(stderr, "damaged") {
 		t.Errorf("status %d: %s", status, stderr)
 	}
@@ -103,7 +103,7 @@ func TestRescue(t *testing.T) {
 		return out, stderr
 	}
 	for _, c := range []struct{ line, has string }{
-		{"address list", "10.1.0.49 "}, {"pool list", "pods6"}, {"block list", "10.1.0.32/28"}, {"host list", "host:b"}, {"map pods", "one cell"}, {"host show b", "db-0"},
+		{"address list", "10.1.0.49 "}, {"pool list", "pods6"}, {"block list", "10.1.0.32/28"}, {"host list", "host:b"}, {"map pods", "one cell"}, {"show b", "db-0"},
 	} {
 		out, said := run(exitDamaged, "bolt://"+dir+"/bad.db", strings.Fields(c.line)...)
 		if !strings.Contains(out, c.has) || !strings.Contains(said, "what cannot be read is 10.1.0.32, fd00:10::6a6d:9fb9:9677:6880") {
@@ -115,29 +115,29 @@ func TestRescue(t *testing.T) {
 	if !strings.Contains(said, dir+"/bad.db") || strings.Contains(said, "copy.db") || !strings.Contains(said, "ipamctl salvage") {
 		t.Error(said)
 	}
-	out, _ := run(exitFindings, "", "salvage", dir+"/bad.db", dir+"/saved.db")
+	out, _ := run(exitFindings, "", "store", "salvage", dir+"/bad.db", dir+"/saved.db")
 	if !strings.Contains(out, "whole     false") {
 		t.Error(out)
 	}
-	run(exitConflict, "", "salvage", dir+"/bad.db", dir+"/saved.db")
-	if out, _ := run(exitOK, "", "salvage", path, dir+"/whole.db"); !strings.Contains(out, "whole     true") {
+	run(exitConflict, "", "store", "salvage", dir+"/bad.db", dir+"/saved.db")
+	if out, _ := run(exitOK, "", "store", "salvage", path, dir+"/whole.db"); !strings.Contains(out, "whole     true") {
 		t.Error(out)
 	}
-	run(exitOK, "bolt://"+dir+"/saved.db", "repair", "--apply", "--yes")
+	run(exitOK, "bolt://"+dir+"/saved.db", "repair", "--yes")
 	if out, _ := run(exitOK, "bolt://"+dir+"/saved.db", "address", "list"); !strings.Contains(out, "10.1.0.32 ") || !strings.Contains(out, "guest") {
 		t.Errorf("a repaired store has not all that is held:\n%s", out)
 	}
 	before := contents(t, name)
-	run(exitOK, name, "compact")
+	run(exitOK, name, "store", "compact")
 	if after := contents(t, name); after != before {
 		t.Error("the compact file holds something else")
 	}
 	if _, err := os.Stat(path + ".compact"); !os.IsNotExist(err) {
 		t.Error(err)
 	}
-	run(exitRefused, "sqlite://"+dir+"/x.sqlite", "adopt")
-	run(exitUsage, name, "adopt", "--yes")
-	run(exitNotFound, "sqlite://"+dir+"/x.sqlite", "adopt", "--yes")
+	run(exitRefused, "sqlite://"+dir+"/x.sqlite", "store", "adopt")
+	run(exitUsage, name, "store", "adopt", "--yes")
+	run(exitNotFound, "sqlite://"+dir+"/x.sqlite", "store", "adopt", "--yes")
 	lite := newStore(t, "sqlite://"+dir+"/x.sqlite")
 	a := &app{getenv: os.Getenv}
 	old, err := a.openStore(t.Context(), "--store", lite, writing)
@@ -145,8 +145,8 @@ func TestRescue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	run(exitUsage, lite, "compact")
-	run(exitOK, lite, "adopt", "--yes")
+	run(exitUsage, lite, "store", "compact")
+	run(exitOK, lite, "store", "adopt", "--yes")
 	if _, err := newEngine(t, old).Pools(t.Context()); !errors.Is(err, ipalloc.ErrReplaced) {
 		t.Errorf("an engine from before goes on: %v", err)
 	}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -40,7 +43,11 @@ type listing struct {
 	flush func() error
 	err   error // of flush
 
+	most   int    // how many rows are printed, 0 for all
+	over   int    // rows beyond them
+	count  int    // rows so far
 	begun  bool   // rows have been printed
+	bare   bool   // the names of the columns are not printed
 	widths []int  // of the columns of a table
 	left   []bool // the columns of a table that are no numbers
 }
@@ -56,7 +63,12 @@ type row struct {
 const mostHeld = 4096
 
 func (l *listing) add(name string, item any, cells ...string) {
+	if l.most > 0 && l.count >= l.most {
+		l.over++
+		return
+	}
 	l.rows = append(l.rows, row{name, cells, item})
+	l.count++
 	if l.flush != nil && len(l.rows) == mostHeld && l.err == nil {
 		l.err = l.flush()
 	}
@@ -64,8 +76,16 @@ func (l *listing) add(name string, item any, cells ...string) {
 
 // print writes an answer in the format that was asked for.
 func (a *app) print(l *listing) error {
+	if !l.single {
+		if err := a.arrange(l); err != nil {
+			return err
+		}
+	}
 	if err := a.printRows(l); err != nil {
 		return err
+	}
+	if l.over > 0 {
+		a.note("%s more than --limit", plural(l.over, "row"))
 	}
 	switch {
 	case a.format == "json" && l.begun && !l.single:
@@ -78,8 +98,48 @@ func (a *app) print(l *listing) error {
 	return l.err
 }
 
+// arrange sorts the rows of a list and drops those beyond the limit.
+func (a *app) arrange(l *listing) error {
+	if a.sort != "" {
+		words := strings.Split(strings.ReplaceAll(strings.ToLower(strings.Join(l.columns, "\n")), " ", "-"), "\n")
+		by := slices.Index(words, strings.ToLower(a.sort))
+		if by < 0 {
+			return fail(exitUsage, "--sort %s: the columns are %s", a.sort, strings.Join(words, ", "))
+		}
+		slices.SortStableFunc(l.rows, func(x, y row) int { return compareCells(x.cells[by], y.cells[by]) })
+	}
+	if a.rows > 0 && len(l.rows) > a.rows {
+		l.over += len(l.rows) - a.rows
+		l.rows = l.rows[:a.rows]
+	}
+	return nil
+}
+
+// compareCells orders cells: prefixes and addresses by their place, numbers by the largest, all else by its text.
+func compareCells(x, y string) int {
+	if n, m, ok := magnitude(x), magnitude(y), isNumber(x) && isNumber(y); ok {
+		return cmp.Compare(m, n)
+	}
+	return compareWhere(x, y)
+}
+
+// magnitude returns the number in a cell: a count, a power of two or a percentage.
+func magnitude(cell string) float64 {
+	cell = strings.Trim(cell, "~<> %")
+	base, power, ok := strings.Cut(cell, "^")
+	n, err := strconv.ParseFloat(base, 64)
+	if p, perr := strconv.ParseFloat(power, 64); ok && perr == nil {
+		n = math.Pow(n, p)
+	}
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // printRows writes the rows there are.
 func (a *app) printRows(l *listing) error {
+	l.bare = a.noHead
 	write := map[string]func(*listing) error{"json": a.printJSON, "yaml": a.printYAML, "csv": a.printCSV}[a.format]
 	switch {
 	case a.format == "name":
@@ -150,7 +210,7 @@ func (a *app) printYAML(l *listing) error {
 
 func (a *app) printCSV(l *listing) error {
 	w := csv.NewWriter(a.stdout)
-	if !l.begun {
+	if !l.begun && !l.bare {
 		_ = w.Write(strings.Split(strings.ToLower(strings.Join(l.columns, "\n")), "\n"))
 	}
 	for _, r := range l.rows {
@@ -181,14 +241,17 @@ func (a *app) printSingle(l *listing) error {
 // writeTable writes rows of a table whose numbers are aligned on the right. A later part has no head, and columns as wide or wider.
 func (l *listing) writeTable(w io.Writer) error {
 	rows := l.rows
+	head := 0 // rows that are the head
 	if !l.begun {
-		rows = append([]row{{cells: l.columns}}, rows...)
+		if !l.bare {
+			rows, head = append([]row{{cells: l.columns}}, rows...), 1
+		}
 		l.widths, l.left = make([]int, len(l.columns)), make([]bool, len(l.columns))
 	}
 	for n, r := range rows {
 		for i, c := range r.cells {
 			l.widths[i] = max(l.widths[i], utf8.RuneCountInString(printable(c)))
-			l.left[i] = l.left[i] || c != "" && c != "-" && !isNumber(c) && (n > 0 || l.begun)
+			l.left[i] = l.left[i] || c != "" && c != "-" && !isNumber(c) && n >= head
 		}
 	}
 	var out strings.Builder

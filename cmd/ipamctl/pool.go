@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,8 +18,8 @@ import (
 
 func (a *app) poolCommand() *cobra.Command {
 	c := &cobra.Command{Use: "pool", Short: "Show and change pools"}
-	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolTreeCommand(), a.poolFreeCommand(),
-		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolDrainCommand(), a.poolSplitCommand(), a.poolMergeCommand(),
+	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolFreeCommand(),
+		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolSplitCommand(), a.poolMergeCommand(),
 		a.poolRemoveCommand())
 	return c
 }
@@ -151,15 +150,12 @@ func (p *poolUse) cells() []string {
 }
 
 func (a *app) poolListCommand() *cobra.Command {
-	var sort, in string
+	var in string
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the pools and how full they are",
 		Long:  "list prints the pools in the order in which they are tried, or with --sort use the fullest one first.\nUSE is the share of the addresses that cannot be assigned now.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(flagValues["pool list sort"], sort) {
-				return fail(exitUsage, "--sort %s: order, use or name is needed", sort)
-			}
 			p, err := flagPrefix(in)
 			if err != nil {
 				return err
@@ -171,7 +167,6 @@ func (a *app) poolListCommand() *cobra.Command {
 				}
 				return a.listSpaces(ctx, e, l, func(e *ipset.Engine) error {
 					all, err := pools(ctx, e)
-					sortPools(all, sort)
 					for i := range all {
 						if p.IsValid() && !p.Overlaps(all[i].Pool.Prefix) {
 							continue
@@ -184,20 +179,7 @@ func (a *app) poolListCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in, "in", "", "only pools that overlap this `PREFIX`")
-	c.Flags().StringVar(&sort, "sort", "order", "`BY` order, use or name")
 	return c
-}
-
-func sortPools(all []poolUse, by string) {
-	part := func(p poolUse) float64 {
-		return p.Utilization.Available.Ratio(p.Utilization.Capacity)
-	}
-	switch by {
-	case "use":
-		slices.SortStableFunc(all, func(p, q poolUse) int { return cmp.Compare(part(p), part(q)) })
-	case "name":
-		slices.SortStableFunc(all, func(p, q poolUse) int { return strings.Compare(p.Name, q.Name) })
-	}
 }
 
 // onePool returns the pool of a name, and an error that suggests those with a similar one.
@@ -314,79 +296,6 @@ func (p *poolUse) listing() *listing {
 		count{u.Used}.String(), count{u.Cooling}.String(), count{u.Reserved}.String(), count{u.Available}.String(),
 		percent(u.Capacity.Sub(u.Available), u.Capacity), fmt.Sprint(len(u.Blocks)), cmp.Or(v.LargestFree, "none"))
 	return l
-}
-
-// treeView is a line of a tree: a pool, or what an owner has in the pool above it.
-type treeView struct {
-	Depth    int      `json:"depth"`
-	Pool     string   `json:"pool"`
-	Prefix   string   `json:"prefix,omitempty"`
-	Owner    string   `json:"owner,omitempty"`
-	Used     count    `json:"used"`
-	Capacity count    `json:"capacity,omitzero"`
-	Blocks   []string `json:"blocks,omitempty"`
-}
-
-func (a *app) poolTreeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "tree [NAME]", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completePools,
-		Short: "Show pools, the owners of their blocks, and the blocks, as a tree",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
-				all, err := pools(ctx, e)
-				if err != nil {
-					return err
-				}
-				if len(args) == 1 {
-					p, err := onePool(all, args[0])
-					if err != nil {
-						return err
-					}
-					all = []poolUse{*p}
-				}
-				return a.printTree(all)
-			})
-		},
-	}
-}
-
-// printTree prints pools, below each the owners of its blocks and the pools that lie in it.
-func (a *app) printTree(all []poolUse) error {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(p, q poolUse) int {
-		return cmp.Or(p.Pool.Prefix.Addr().Compare(q.Pool.Prefix.Addr()), cmp.Compare(p.Pool.Prefix.Bits(), q.Pool.Prefix.Bits()))
-	})
-	l := &listing{columns: []string{"POOL", "PREFIX", "OWNER", "USED", "CAPACITY", "BLOCKS"}}
-	var around []netip.Prefix // the pools in which the present one lies, and itself
-	for _, p := range all {
-		for len(around) > 0 && !around[len(around)-1].Contains(p.Pool.Prefix.Addr()) {
-			around = around[:len(around)-1]
-		}
-		indent := ""
-		if a.format == "table" {
-			indent = strings.Repeat("  ", len(around))
-		}
-		v := treeView{Depth: len(around), Pool: p.Name, Prefix: p.Pool.Prefix.String(), Used: count{p.Utilization.Used}, Capacity: count{p.Utilization.Capacity}}
-		l.add(v.Pool, v, indent+v.Pool, indent+v.Prefix, "", v.Used.String(), v.Capacity.String(), "")
-		around = append(around, p.Pool.Prefix)
-		of := map[alloc.Owner]*treeView{}
-		for _, b := range p.Utilization.Blocks {
-			h := of[b.Owner]
-			if h == nil {
-				h = &treeView{Depth: len(around), Pool: p.Name, Owner: ownerText(b.Owner)}
-				of[b.Owner] = h
-			}
-			h.Used.Count = h.Used.Add(b.Used)
-			h.Blocks = append(h.Blocks, b.Prefix.String())
-		}
-		owners := slices.SortedFunc(maps.Values(of), func(x, y *treeView) int { return strings.Compare(x.Owner, y.Owner) })
-		for _, h := range owners {
-			if a.format != "name" {
-				l.add("", *h, "", "", h.Owner, h.Used.String(), "", blocksText(h.Blocks))
-			}
-		}
-	}
-	return a.print(l)
 }
 
 // blocksText names blocks, the first three of many.

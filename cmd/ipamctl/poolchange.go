@@ -175,7 +175,7 @@ func (a *app) confirmTaking(ctx context.Context, e *ipset.Engine, p alloc.Pool) 
 }
 
 // updatePool changes a pool with edit.
-func (a *app) updatePool(ctx context.Context, name string, edit func(p *alloc.Pool) error) error {
+func (a *app) updatePool(ctx context.Context, name string, edit func(p *alloc.Pool) error, show func(ctx context.Context, e *ipset.Engine) error) error {
 	return a.edit(ctx, writing, func(ctx context.Context, e *ipset.Engine) error {
 		all, err := e.Pools(ctx)
 		if err != nil {
@@ -189,7 +189,33 @@ func (a *app) updatePool(ctx context.Context, name string, edit func(p *alloc.Po
 			return err
 		}
 		return e.UpdatePool(ctx, all[i])
-	}, func(ctx context.Context, e *ipset.Engine) error { return a.printPools(ctx, e, name) })
+	}, show)
+}
+
+// printHeld lists what is held of a pool.
+func (a *app) printHeld(ctx context.Context, e *ipset.Engine, name string) error {
+	all, err := e.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(p alloc.Pool) bool { return p.Name == name })
+	if i < 0 {
+		return noPool(all, name)
+	}
+	l := &listing{columns: allocationColumns, empty: fmt.Sprintf("pool %s is disabled and empty: it can be removed", name)}
+	var held []alloc.Allocation
+	for al, err := range e.Allocations(ctx, all[i].Prefix) {
+		if err != nil {
+			return err
+		}
+		if !al.Cooling && poolAt(all, al.Address) == name {
+			held = slices.AppendSeq(held, al.Holders())
+		}
+	}
+	if err := addHeld(ctx, e, l, held); err != nil {
+		return err
+	}
+	return a.print(l)
 }
 
 func (a *app) poolSetCommand() *cobra.Command {
@@ -197,8 +223,14 @@ func (a *app) poolSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Short: "Change settings of a pool; those without a flag stay as they are",
+		Long:  "set changes the settings that have a flag. With --disabled it lists the addresses of the pool that are still held.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.updatePool(cmd.Context(), args[0], func(p *alloc.Pool) error { return f.apply(cmd.Flags(), p) })
+			return a.updatePool(cmd.Context(), args[0], func(p *alloc.Pool) error { return f.apply(cmd.Flags(), p) }, func(ctx context.Context, e *ipset.Engine) error {
+				if f.disabled {
+					return a.printHeld(ctx, e, args[0])
+				}
+				return a.printPools(ctx, e, args[0])
+			})
 		},
 	}
 	f.register(c.Flags())
@@ -225,32 +257,12 @@ func (a *app) poolResizeCommand() *cobra.Command {
 					p.BlockBits = bits
 				}
 				return err
-			})
+			}, func(ctx context.Context, e *ipset.Engine) error { return a.printPools(ctx, e, args[0]) })
 		},
 	}
 	c.Flags().StringVar(&prefix, "prefix", "", "the new `PREFIX`, which contains the present one")
 	c.Flags().IntVar(&bits, "block-bits", 0, "the prefix length of new blocks")
 	return a.dryRunFlag(c)
-}
-
-func (a *app) poolDrainCommand() *cobra.Command {
-	return a.dryRunFlag(&cobra.Command{
-		Use: "drain NAME", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
-		Short: "Disable a pool and list who still has addresses of it",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				held, err := e.Operator().Drain(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				l := &listing{columns: allocationColumns, empty: fmt.Sprintf("pool %s is disabled and empty: it can be removed", args[0])}
-				if err := addHeld(ctx, e, l, held); err != nil {
-					return err
-				}
-				return a.print(l)
-			})
-		},
-	})
 }
 
 func (a *app) poolSplitCommand() *cobra.Command {
@@ -323,7 +335,7 @@ func (a *app) removePool(ctx context.Context, e *ipset.Engine, name string, forc
 		return err
 	}
 	refused := func(held string) error {
-		return fail(exitRefused, "pool %s: %s held; see pool drain, or add --force", name, held)
+		return fail(exitRefused, "pool %s: %s held; see address list --in, or add --force", name, held)
 	}
 	if used := p.Used; !used.IsZero() && !force {
 		return refused(count{used}.String() + " addresses are")

@@ -20,39 +20,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// A recording is a file of lines, each a change in JSON as watch prints it, in the order of the commits. The last revision in it is where
+// A recording is a file of lines, each a change in JSON as watch prints it, in the order of the commits; watch --to writes it. The last revision in it is where
 // the next run goes on. At a size it gets the name FILE.1, and that FILE.2, and so on.
-
-func (a *app) recordCommand() *cobra.Command {
-	var count, keep int
-	var size int64
-	c := &cobra.Command{
-		Use: "record FILE", Args: cobra.ExactArgs(1),
-		Short: "Keep every change in a file, which history reads",
-		Long: "record writes the state that it finds, and then a line for every change; it syncs the file at the end of a commit. Started again, it goes on after the last\n" +
-			"revision in the file; if the store no longer has the commits since, a line says that changes are missing. Recording\n" +
-			"costs the engines nothing. Only the owner of a bbolt file sees its commits: name the socket at which the service serves it. It ends with Ctrl-C.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := a.limit(cmd.Context())
-			defer cancel()
-			db, e, err := a.delivering(ctx)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			r := recording{app: a, file: args[0], size: size, keep: keep, left: count}
-			err = r.run(ctx, e)
-			if errors.Is(err, errEnough) || errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
-				return nil
-			}
-			return err
-		},
-	}
-	c.Flags().IntVarP(&count, "count", "n", 0, "end after this many changes; 0 does not")
-	c.Flags().Int64Var(&size, "size", 64<<20, "begin a new file at this many `BYTES`")
-	c.Flags().IntVar(&keep, "keep", 10, "the `NUMBER` of old files that are kept")
-	return c
-}
 
 // errEnough ends a recording after as many changes as were asked for.
 var errEnough = errors.New("enough changes")
@@ -192,11 +161,11 @@ func (a *app) historyCommand() *cobra.Command {
 		Use: "history ADDRESS|HANDLE|HOST|POOL --recording FILE", Args: cobra.ExactArgs(1),
 		Short: "Show what a recording has of an address, a handle, a host or a pool",
 		Long: "history prints the changes in which the word is the address, the block or the prefix, the handle, the host or the pool, the oldest\n" +
-			"first, from the file of record and its older ones. --at prints who had an\n" +
+			"first, from the file of watch --to and its older ones. --at prints who had an\n" +
 			"address at a time: the last change of each holder before it.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {
-				return fail(exitUsage, "history needs the --recording that record made")
+				return fail(exitUsage, "history needs the --recording that watch --to made")
 			}
 			var until time.Time
 			if at != "" {
@@ -208,7 +177,7 @@ func (a *app) historyCommand() *cobra.Command {
 			return a.history(file, args[0], until)
 		},
 	}
-	c.Flags().StringVar(&file, "recording", "", "the `FILE` of record")
+	c.Flags().StringVar(&file, "recording", "", "the `FILE` of watch --to")
 	c.Flags().StringVar(&at, "at", "", "only what held at this `TIME`")
 	return c
 }

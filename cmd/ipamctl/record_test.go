@@ -19,11 +19,11 @@ func TestRecord(t *testing.T) {
 		}
 		return out + stderr
 	}
-	run(exitOK, "record "+file+" -n 1") // where it begins
+	run(exitOK, "watch --to "+file+" --count 1") // where it begins
 	run(exitOK, "assign --host x --handle one 10.1.0.100")
 	run(exitOK, "release --handle one --yes")
 	run(exitOK, "pool set lb --priority 3")
-	run(exitOK, "record "+file+" -n 4 --size 10") // block, address, cooling, pool
+	run(exitOK, "watch --to "+file+" --count 4 --size 10") // block, address, cooling, pool
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(exitOK, "assign --host y --handle two 10.1.0.101")
-	run(exitOK, "record "+file+" -n 1 --size 10")
+	run(exitOK, "watch --to "+file+" --count 1 --size 10")
 	for word, want := range map[string][]string{
 		"10.1.0.100": {"assigned", "cooling"}, "one": {"assigned"}, "x": {"assigned", "block claimed"}, "two": {"10.1.0.101"}, "lb": {"as found: pool added"},
 	} {
@@ -59,7 +59,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(exitOK, "assign --host z --handle three 10.1.0.102")
-	run(exitOK, "record "+file+" -n 3") // what the file lost, too
+	run(exitOK, "watch --to "+file+" --count 3") // what the file lost, too
 	if out := run(exitOK, "history 10.1.0.102 --recording "+file); strings.Count(out, "assigned") != 1 {
 		t.Error(out)
 	}
@@ -67,5 +67,5 @@ func TestRecord(t *testing.T) {
 		t.Errorf("it began again:\n%s", text)
 	}
 	run(exitUsage, "history nobody")
-	run(exitUsage, "record x --store "+newBolt(t, cluster(t)))
+	run(exitUsage, "watch --to x --store "+newBolt(t, cluster(t)))
 }

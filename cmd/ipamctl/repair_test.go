@@ -14,7 +14,7 @@ func TestRepairIsWhatWasPlanned(t *testing.T) {
 	env := map[string]string{"IPAMCTL_STORE": name}
 	plan := func() string {
 		t.Helper()
-		status, _, stderr := call(t, env, "repair", "--plan")
+		status, _, stderr := call(t, env, "repair", "--dry-run")
 		word := regexp.MustCompile(`--same (\w+)`).FindStringSubmatch(stderr)
 		if status != exitFindings || word == nil {
 			t.Fatalf("status %d: %s", status, stderr)
@@ -31,22 +31,22 @@ func TestRepairIsWhatWasPlanned(t *testing.T) {
 		t.Fatal("two plans have one word")
 	}
 	before := contents(t, name)
-	if status, _, stderr := call(t, env, "repair", "--apply", "--yes", "--same", first); status != exitConflict || !strings.Contains(stderr, second) {
+	if status, _, stderr := call(t, env, "repair", "--yes", "--same", first); status != exitConflict || !strings.Contains(stderr, second) {
 		t.Errorf("status %d: %s", status, stderr)
 	}
-	if status, out, stderr := call(t, env, "repair", "--apply"); status != exitRefused || !strings.Contains(out, "STEP") {
+	if status, out, stderr := call(t, env, "repair"); status != exitRefused || !strings.Contains(out, "STEP") {
 		t.Errorf("the question comes before the steps: status %d: %s%s", status, out, stderr)
 	}
 	if contents(t, name) != before {
 		t.Error("a refused repair has changed the store")
 	}
-	if status, _, stderr := call(t, env, "repair", "--plan", "--same", second); status != exitUsage {
+	if status, _, stderr := call(t, env, "repair", "--dry-run", "--same", second); status != exitUsage {
 		t.Errorf("status %d: %s", status, stderr)
 	}
-	if status, _, stderr := call(t, env, "repair", "--apply", "--yes", "--same", second); status != exitOK {
+	if status, _, stderr := call(t, env, "repair", "--yes", "--same", second); status != exitOK {
 		t.Errorf("status %d: %s", status, stderr)
 	}
-	if status, out, stderr := call(t, env, "repair", "--plan"); status != exitOK {
+	if status, out, stderr := call(t, env, "repair", "--dry-run"); status != exitOK {
 		t.Errorf("status %d: %s%s", status, out, stderr)
 	}
 }

@@ -79,7 +79,7 @@ func typed(t *testing.T, line string) (status int, stderr string) {
 	name := "bolt://" + dir + "/ipam.db"
 	if strings.Contains(line, "watch") { // which follows no bbolt file
 		line += " --timeout 100ms"
-		if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "copy", "sqlite://"+dir+"/ipam.sqlite"); status != exitOK {
+		if status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": name}, "store", "copy", "sqlite://"+dir+"/ipam.sqlite"); status != exitOK {
 			t.Fatal(stderr)
 		}
 		name = "sqlite://" + dir + "/ipam.sqlite"

@@ -73,10 +73,10 @@ func TestShow(t *testing.T) {
 	name := newBolt(t, cluster(t))
 	transcript(t, "show.txt", map[string]string{"IPAMCTL_STORE": name, "dir": filepath.Dir(strings.TrimPrefix(name, "bolt://"))},
 		"pool list", "pool list --sort use -o name", "pool list -o csv", "pool list -o json", "pool show pods", "pool show lb -o yaml",
-		"pool tree", "pool tree pods -o json", "address list", "address list --in 10.1.0.48/28 -o name", "address show 10.1.0.51",
-		"address show 10.1.0.51 -o json", "address show 10.1.0.193", "address show 10.1.0.194", "address show 10.1.0.0 192.0.2.1",
-		"address show fd00:10::1", "handle show guest", "host list", "host list --sort borrowed -o name", "host show c", "host show b -o yaml",
-		"block list", "block list --host b", "block list --pool pods -o csv", "block show 10.1.0.192/28", "block show 10.1.0.51 -o json", "check",
+		"address list", "address list --in 10.1.0.48/28 -o name", "show 10.1.0.51",
+		"show 10.1.0.51 -o json", "show 10.1.0.193", "show 10.1.0.194", "show 10.1.0.0 192.0.2.1",
+		"show fd00:10::1", "show guest", "host list", "host list --sort borrowed -o name", "show c", "show b -o yaml",
+		"block list", "block list --host b", "block list --pool pods -o csv", "show 10.1.0.192/28", "show 10.1.0.51/32 -o json", "check",
 		"check -q -o json")
 }
 
@@ -85,10 +85,10 @@ func TestRefusals(t *testing.T) {
 	env := map[string]string{"IPAMCTL_STORE": name, "dir": filepath.Dir(strings.TrimPrefix(name, "bolt://"))}
 	transcript(t, "refusals.txt", env,
 		"polo", "pool lst", "pool show", "pool show pod", "pool list extra", "pool list --bogus", "pool list -o xml", "pool list --sort size",
-		"address show 10.1", "address show 10.9.9.9", "address show 10.1.0.1%eth0", "handle show nobody", "host show z", "block show 10.1.0.0/28",
-		"block show 10.1.0.0/33", "check --in-use "+env["dir"]+"/none", "pool list --store redis://x", "pool list --store bolt://"+env["dir"]+"/none.db",
+		"show 10.1", "show 10.9.9.9", "show 10.1.0.1%eth0", "show nobody", "show z", "show 10.1.0.0/28",
+		"show 10.1.0.0/33", "check --in-use "+env["dir"]+"/none", "pool list --store redis://x", "pool list --store bolt://"+env["dir"]+"/none.db",
 		"pool list --store etcd://127.0.0.1:1/x --timeout 100ms",
-		"pool free --fit -5", "pool list --timeout -1s", "serve --interval -1s", "serve --interval 0", "watch", "record x",
+		"pool free --fit -5", "pool list --timeout -1s", "serve --interval -1s", "serve --interval 0", "watch", "watch --to x",
 		"block list --pool nope", "block list --host nope", "assign --host z --handle y --pool pods6 --partial", "export --to "+env["dir"]+"/ipam.db",
 		"map --svg "+env["dir"]+"/ipam.db")
 	delete(env, "IPAMCTL_STORE")
@@ -177,12 +177,12 @@ func TestEveryHolderCounts(t *testing.T) {
 			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("192.0.2.9"), Owner: alloc.HostOwner(host), Claim: claim}))
 		}
 	})}
-	for line, want := range map[string]string{"host list -o csv": "host:x,1,2,0,1\n", "host show x -o csv": "host:x,192.0.2.8/29,2,0,1\n", "host show y -o csv": "host:y,,1,1,0\n"} {
+	for line, want := range map[string]string{"host list -o csv": "host:x,1,2,0,1\n", "show x -o csv": "host:x,192.0.2.8/29,2,0,1\n", "show y -o csv": "host:y,,1,1,0\n"} {
 		if _, out, _ := call(t, env, strings.Fields(line)...); !strings.Contains(out, want) {
 			t.Errorf("%s:\n%s", line, out)
 		}
 	}
-	if _, out, _ := call(t, env, "block", "show", "192.0.2.9"); strings.Count(out, "svc-") != 3 {
+	if _, out, _ := call(t, env, "show", "192.0.2.9/32"); strings.Count(out, "svc-") != 3 {
 		t.Error(out)
 	}
 }

@@ -61,7 +61,7 @@ func TestBesideService(t *testing.T) {
 	_ = c.Wait() // it was killed
 	run(exitUnavailable, socket, "pool list")
 	c = start()
-	if out := run(exitOK, socket, "address show 10.1.0.100"); !strings.Contains(out, "beside") {
+	if out := run(exitOK, socket, "show 10.1.0.100"); !strings.Contains(out, "beside") {
 		t.Error(out)
 	}
 	if err := c.Process.Kill(); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,9 +32,15 @@ func (a *app) within(ctx context.Context, db store.Store, m mode) (store.Store, 
 	return in, err
 }
 
+// noName is the word of --space and of lists for the space without a name.
+const noName = "."
+
+// spaceText is a space in --space and in lists.
+func spaceText(name string) string { return cmp.Or(name, noName) }
+
 // eachSpace calls f with the engine of the space that --space names, or else of the space without a name and of every other.
 func (a *app) eachSpace(ctx context.Context, e *ipset.Engine, f func(e *ipset.Engine) error) error {
-	if err := f(e); err != nil || a.space != "" {
+	if err := f(e); err != nil || a.spaceGiven {
 		return err
 	}
 	for name, err := range e.Operator().Spaces(ctx) {
@@ -71,10 +78,11 @@ func (a *app) listSpaces(ctx context.Context, e *ipset.Engine, l *listing, f fun
 	mark := func() {
 		for ; several && marked < len(l.rows); marked++ {
 			r := &l.rows[marked]
-			r.cells, r.item = append([]string{of}, r.cells...), inSpace{of, r.item}
+			r.cells, r.item = append([]string{spaceText(of)}, r.cells...), inSpace{of, r.item}
 		}
 	}
-	if l.long {
+	if l.long && a.sort == "" { // as it comes; a sorted list is held as a whole
+		l.most = a.rows
 		l.flush = func() error {
 			mark()
 			err := a.printRows(l)
@@ -115,12 +123,13 @@ func (a *app) spaceCommand() *cobra.Command {
 	c := &cobra.Command{Use: "space", Short: "Show and remove named spaces, whose pools may overlap",
 		Long: "A space is a store in the store: its pools, handles and everything else are its own. Every command works on the space that\n" +
 			"--space names, which must exist except for pool add, config set, import, restore and copy. Without it, check, repair and the lists go\n" +
-			"through all spaces, and every other command works on the space without a name."}
+			"through all spaces; show, explain and commands that name a pool find the space that has it; every other command works on the space\n" +
+			"without a name, which the name . stands for."}
 	c.AddCommand(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the spaces with the number of their pools",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.space != "" {
+			if a.spaceGiven {
 				return fail(exitUsage, "--space: the spaces are those of the whole store")
 			}
 			return a.read(cmd.Context(), a.printSpaces)
@@ -129,7 +138,7 @@ func (a *app) spaceCommand() *cobra.Command {
 		Use: "remove NAME", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1),
 		Short: "Remove what is left of a space without pools and addresses",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.space != "" {
+			if a.spaceGiven {
 				return fail(exitUsage, "--space: name the space to remove as the argument alone")
 			}
 			if err := a.confirm(cmd.Context(), "remove the space "+args[0], args[0]); err != nil {

@@ -38,7 +38,7 @@ func TestHostLocalHasOneHolder(t *testing.T) {
 	}
 	run(exitOK, "assign --host x --handle gone 10.1.0.100")
 	run(exitOK, "release --handle gone --yes")
-	if out := run(exitOK, "address show 10.1.0.100"); !strings.Contains(out, "cooling") {
+	if out := run(exitOK, "show 10.1.0.100"); !strings.Contains(out, "cooling") {
 		t.Fatal(out)
 	}
 	run(exitOK, "export --format host-local --to "+dir+"/net")
@@ -80,7 +80,7 @@ func TestHistoryByHolder(t *testing.T) {
 		return out
 	}
 	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,one,host:x,3,\n"))
-	run("record " + file + " -n 1")
+	run("watch --to " + file + " --count 1")
 	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,two,host:y,3,\n"))
 	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,three,host:z,3,\n"))
 	run("release 10.1.0.101 --if-handle two")

@@ -69,6 +69,12 @@ func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, 
 	return nil
 }
 
+func (a *app) storeCommand() *cobra.Command {
+	c := &cobra.Command{Use: "store", Short: "Back up, restore, copy, mend and measure a store"}
+	c.AddCommand(a.storeStatusCommand(), a.backupCommand(), a.restoreCommand(), a.copyCommand(), a.compactCommand(), a.salvageCommand(), a.adoptCommand())
+	return c
+}
+
 func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "backup FILE", Args: cobra.ExactArgs(1),

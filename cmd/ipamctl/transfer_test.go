@@ -39,8 +39,6 @@ func TestImport(t *testing.T) {
 	var lines []string
 	for _, c := range []struct{ before, source, flags, diff string }{
 		{"", f + "calico.yaml", "--format calico", "--format calico --in 192.168.0.0/16"},
-		{"", f + "whereabouts.yaml", "--format whereabouts --host virtual:whereabouts", "--format whereabouts --in 10.7.0.0/24"},
-		{"", f + "go-ipam.json", "--format go-ipam --host virtual:go-ipam", "--format go-ipam --in 10.6.1.0/24"},
 		{"pool add node4 10.244.0.0/16 --block-bits 24;pool add node6 fd00:10:244::/56 --block-bits 64", f + "nodes.json", "--format nodes", "--format nodes --in 10.244.0.0/16"},
 		{"pool add bridge 10.5.0.0/24", f + "host-local", "--format host-local --host worker-1", "--format host-local --in 10.5.0.0/24"},
 	} {
@@ -51,8 +49,8 @@ func TestImport(t *testing.T) {
 		}
 		lines = append(lines, "import "+c.source+" "+c.flags+" --dry-run", "import "+c.source+" "+c.flags, "import "+c.source+" "+c.flags, "diff "+c.source+" "+c.diff)
 	}
-	lines = append(lines, "check", "pool list", "address list", "block list", "import testdata/foreign/go-ipam.json", "import testdata/foreign/nodes.json --format calico",
-		"import testdata/foreign/whereabouts.yaml --format whereabouts --store bolt://"+dir+"/other.db", "import testdata/foreign/none --format csv", "import x --format xml",
+	lines = append(lines, "check", "pool list", "address list", "block list", "import testdata/foreign/nodes.json --format calico",
+		"import testdata/foreign/none --format csv", "import x --format xml",
 		"pool add p 10.0.0.0/24 --store bolt://"+dir+"/one.db", "import "+dir+"/pools.json --store bolt://"+dir+"/one.db",
 		"import "+dir+"/damaged.yaml --format calico --store bolt://"+dir+"/one.db")
 	transcript(t, "import.txt", env, lines...)
@@ -216,23 +214,23 @@ func testBackup(t *testing.T, from, to string) {
 			t.Fatalf("%v: status %d, want %d\n%s%s", args, status, want, out, stderr)
 		}
 	}
-	run(from, exitOK, "backup", file)
-	run(from, exitConflict, "backup", file)
+	run(from, exitOK, "store", "backup", file)
+	run(from, exitConflict, "store", "backup", file)
 	if contents(t, "bolt://"+file) != want {
 		t.Error("the backup is not what the store is")
 	}
-	run(to, exitRefused, "restore", file)
-	run(to, exitOK, "restore", file, "--dry-run")
-	run(to, exitOK, "restore", file, "--yes")
-	run(to, exitOK, "restore", file, "--yes") // nothing is left to do
+	run(to, exitRefused, "store", "restore", file)
+	run(to, exitOK, "store", "restore", file, "--dry-run")
+	run(to, exitOK, "store", "restore", file, "--yes")
+	run(to, exitOK, "store", "restore", file, "--yes") // nothing is left to do
 	run(to, exitOK, "check")
 	run(to, exitOK, "diff", from)
-	run(from, exitOK, "copy", "bolt://"+dir+"/copy.db")
+	run(from, exitOK, "store", "copy", "bolt://"+dir+"/copy.db")
 	if contents(t, to) != want || contents(t, "bolt://"+dir+"/copy.db") != want {
 		t.Error("what was restored is not what the store is")
 	}
 	run(to, exitOK, "assign", "--host", "z", "--handle", "later")
-	run(to, exitConflict, "restore", file, "--yes")
+	run(to, exitConflict, "store", "restore", file, "--yes")
 	run(to, exitFindings, "diff", from)
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
@@ -271,7 +269,7 @@ func TestStoppedCopy(t *testing.T) {
 			t.Errorf("%s: status %d: %s", line, status, stderr)
 		}
 	}
-	for _, line := range []string{"copy bolt://" + path + " --dry-run", "copy bolt://" + path, "diff bolt://" + path} {
+	for _, line := range []string{"store copy bolt://" + path + " --dry-run", "store copy bolt://" + path, "diff bolt://" + path} {
 		if status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": from}, strings.Fields(line)...); status != exitOK {
 			t.Errorf("%s: status %d: %s%s", line, status, out, stderr)
 		}

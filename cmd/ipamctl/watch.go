@@ -24,24 +24,39 @@ type changeView struct {
 }
 
 func (a *app) watchCommand() *cobra.Command {
-	var limit int
+	var r recording
 	c := &cobra.Command{
 		Use: "watch", Args: cobra.NoArgs,
 		Short: "Print changes of pools, blocks and addresses as they come",
 		Long: "watch prints a line for every change: pools and settings, blocks claimed, orphaned and returned, addresses assigned, released,\n" +
 			"cooling and cooled, leases, hosts and attributes. Only the owner of a bbolt file sees its changes: name the socket at which\n" +
-			"the service serves it. With -o json it prints an object on each line. It ends with Ctrl-C.",
+			"the service serves it. With -o json it prints an object on each line. It ends with Ctrl-C.\n\n" +
+			"watch --to FILE appends the state that it finds, and then a line for every change, and syncs the file at the end of a commit. Started\n" +
+			"again, it continues after the last revision in the file; if the store no longer has the commits since, a line says that changes\n" +
+			"are missing. It costs the engines nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.limit(cmd.Context())
 			defer cancel()
-			err := a.watch(ctx, limit)
-			if errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
+			db, e, err := a.delivering(ctx)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if r.app = a; r.file != "" {
+				err = r.run(ctx, e)
+			} else {
+				err = a.watch(ctx, e, r.left)
+			}
+			if errors.Is(err, errEnough) || errors.Is(err, context.DeadlineExceeded) && a.timeout > 0 {
 				return nil // --timeout is how long to watch
 			}
 			return err
 		},
 	}
-	c.Flags().IntVarP(&limit, "count", "n", 0, "end after this many changes; 0 does not")
+	c.Flags().StringVar(&r.file, "to", "", "append the changes to this `FILE`, which history reads, instead of printing them")
+	c.Flags().IntVar(&r.left, "count", 0, "end after this many changes; 0 does not")
+	c.Flags().Int64Var(&r.size, "size", 64<<20, "begin a new file at this many `BYTES`")
+	c.Flags().IntVar(&r.keep, "keep", 10, "the `NUMBER` of old files that are kept")
 	return c
 }
 
@@ -62,12 +77,7 @@ func (a *app) delivering(ctx context.Context) (*source, *ipset.Engine, error) {
 }
 
 // watch prints the changes that the store delivers.
-func (a *app) watch(ctx context.Context, limit int) error {
-	db, e, err := a.delivering(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+func (a *app) watch(ctx context.Context, e *ipset.Engine, limit int) error {
 	n, blocks, addresses := 0, 0, 0
 	for c, err := range e.Changes(ctx, 0) {
 		if err != nil {
