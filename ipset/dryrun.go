@@ -31,11 +31,16 @@ import (
 // Safe for concurrent use, also while e is used. A dry engine need not be closed; it takes the memory of an engine and of the
 // changes of its calls.
 func (e *Engine) DryRun() *Engine {
-	d, err := New(store.NewOverlay(e.spaces.db), e.spaces.options)
+	return e.onto(store.NewOverlay(e.spaces.db), e.core.Import)
+}
+
+// onto returns an engine on a store that shows the records of e's, which imports or not.
+func (e *Engine) onto(db store.Store, imports bool) *Engine {
+	d, err := New(db, e.spaces.options)
 	if err != nil {
 		panic(err) // the options made e
 	}
-	d.spaces.of = e.spaces
+	d.spaces.of, d.spaces.imports, d.core.Import = e.spaces, imports, imports
 	d.standFor(e.spaces.root)
 	if e.space == "" {
 		return d
@@ -52,5 +57,7 @@ func (e *Engine) standFor(real *Engine) {
 	e.core.DB = txn.Settled(e.core.DB, real.core.Run)
 	e.core.Start()
 	e.core.Hints.CopyFrom(&real.core.Hints)
-	e.core.Decoded.Store(real.core.Decoded.Load())
+	if e.core.Import == real.core.Import {
+		e.core.Decoded.Store(real.core.Decoded.Load())
+	}
 }

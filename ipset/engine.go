@@ -206,7 +206,8 @@ type spaces struct {
 	db      store.Store
 	options Options
 	root    *Engine // of the space without a name
-	of      *spaces // for dry engines, those that they stand for
+	of      *spaces // for dry and importing engines, those that they stand for
+	imports bool    // closed pools serve its engines
 	mu      sync.Mutex
 	engines map[string]*Engine
 }

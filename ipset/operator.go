@@ -17,8 +17,8 @@ import (
 // of every minute. [Engine.Operator] returns it. Safe for concurrent use, as the engine is.
 //
 //	every minute  Sweep for leases and cooldowns that have ended; a Collector for leaks
-//	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, Reindex
-//	blocks        Blocks, BlockOf, ImportBlock, Borrowings
+//	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, OpenPool, Reindex
+//	blocks        Blocks, BlockOf, Importer, ImportBlock, Borrowings
 //	in doubt      Check, Repair
 //	spaces        Spaces, RemoveSpace
 type Operator struct{ e *Engine }
@@ -58,6 +58,16 @@ func (o Operator) Drain(ctx context.Context, name string) (held []alloc.Allocati
 	held, err = o.e.admin.Drain(ctx, name)
 	return held, cause.Op("drain", err)
 }
+
+// OpenPool ends the closure of a pool; see [alloc.Pool].Closed. A pool that lies in another closed one stays out of use until that is
+// opened too. It returns [ipalloc.ErrNotFound] if there is no such pool.
+func (o Operator) OpenPool(ctx context.Context, name string) error {
+	return cause.Op("open pool", o.e.admin.OpenPool(ctx, name))
+}
+
+// Importer returns an engine on the same store whose calls work in closed pools too. Give it only to a program that brings in what
+// another system holds. Everything else, its spaces and dry runs included, is as for the engine itself. It has a cache of its own.
+func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, true) }
 
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings, named after it and their order: a-0, a-1 and so
 // on. Blocks stay where they are; nothing but the catalog is written. MergePools of the parts is the inverse. The same addresses

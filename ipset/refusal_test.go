@@ -112,6 +112,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Operator.ImportBlock", "no pool", ipalloc.ErrNotFound, "", o.ImportBlock(bg, b))
 	add("Operator.ImportBlock", "a block to import", nil, "", err)
 	add("Operator.MergePools", "no parts", invalid, "parts", o.MergePools(bg, "x"))
+	add("Operator.OpenPool", "unknown", ipalloc.ErrNotFound, "", o.OpenPool(bg, "x"))
 	add("Operator.Reindex", "unknown", ipalloc.ErrNotFound, "", second(o.Reindex(bg, "x")))
 	add("Operator.RemoveSpace", "no name", invalid, "name", o.RemoveSpace(bg, ""))
 	add("Operator.SetConfig", "contradiction", invalid, "MaxBlocksPerHost", o.SetConfig(bg, alloc.Config{MaxBlocksPerHost: -1}))

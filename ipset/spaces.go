@@ -47,7 +47,7 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.space, in.spaces = name, s
+	in.space, in.spaces, in.core.Import = name, s, s.imports
 	if s.of != nil {
 		real, err := s.of.root.InSpace(name)
 		if err != nil {

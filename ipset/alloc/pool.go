@@ -32,6 +32,10 @@ type Pool struct {
 	Uses Use `json:"uses,omitempty"`
 	// Disabled stops assignment from the pool. Addresses that are held stay held.
 	Disabled bool `json:"disabled,omitempty"`
+	// Closed stops every call that assigns, answers with or renews an address of the pool or of a pool in it, or claims a block there:
+	// by name and address too, Existing and request keys included. Releases work. An import adds its pools closed, so nothing is
+	// served before it is complete. A change of a pool can close it and never opens it: [ipset.Operator.OpenPool] does.
+	Closed bool `json:"closed,omitempty"`
 	// Manual restricts the pool to calls that name it.
 	Manual bool `json:"manual,omitempty"`
 	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at

@@ -243,6 +243,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	}
 	p.Seed, p.BlockBits = cmp.Or(p.Seed, c.Pools[i].Seed), cmp.Or(p.BlockBits, c.Pools[i].BlockBits)
 	next := seeded(p, seed)
+	next.Closed = p.Closed || c.Pools[i].Closed
 	next.Draining = nil // adopt notes those that blocks still have
 	next.Drain(c.Pools[i].BlockBits)
 	c.Pools[i] = next
@@ -257,6 +258,18 @@ func (e *Admin) RemovePool(ctx context.Context, name string) error {
 			return cause.Wrap(ipalloc.Error{Op: "remove", Name: name, Err: cause.UnknownPool})
 		}
 		c.Pools = slices.Delete(c.Pools, i, i+1)
+		return nil
+	})
+}
+
+// OpenPool carries out the call of that name.
+func (e *Admin) OpenPool(ctx context.Context, name string) error {
+	return e.Change(ctx, "open", func(_ *txn.Txn, c *pool.Catalog) error {
+		i := c.ByName(name)
+		if i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "open", Name: name, Err: cause.UnknownPool})
+		}
+		c.Pools[i].Closed = false
 		return nil
 	})
 }
@@ -324,6 +337,7 @@ func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) er
 			if n == 0 {
 				merged = p.Clone()
 			}
+			merged.Closed = merged.Closed || p.Closed
 			merged.Drain(append(p.Draining, p.BlockBits)...)
 			all = append(all, p)
 			c.Pools = slices.Delete(c.Pools, i, i+1)

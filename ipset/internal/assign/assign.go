@@ -247,6 +247,9 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := p.cat.CheckOpen(held...); err != nil {
+		return false, err
+	}
 	p.answer(held)
 	if asked := p.asked(); len(p.result.V4) == asked[0] && len(p.result.V6) == asked[1] {
 		return true, nil

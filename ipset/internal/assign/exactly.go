@@ -22,6 +22,9 @@ func (p *AssignPlan) onlyPool(c *pool.Choice) error {
 
 // pickExactly picks the wish, or fails. If the handle has it already, it goes into the result.
 func (p *AssignPlan) pickExactly(t *txn.Txn, s *Search) error {
+	if i := p.cat.Containing(p.Wish); p.cat.Closed(i) {
+		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: p.Wish, Err: cause.Closed})
+	}
 	be, err := t.Locate(p.cat, p.Wish)
 	if err != nil {
 		return err

@@ -111,6 +111,9 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	if i < 0 {
 		return cause.Outside
 	}
+	if p.cat.Closed(i) {
+		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: a, Err: cause.Closed})
+	}
 	be, err := t.Locate(p.cat, a)
 	if err != nil {
 		return err

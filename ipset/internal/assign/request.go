@@ -38,6 +38,9 @@ func (p *AssignPlan) existing(t *txn.Txn) (bool, error) {
 	if len(p.Pools) > 0 {
 		held = slices.DeleteFunc(held, func(h txn.Place) bool { return !p.names(cat.Containing(h.Be.At.Addr())) })
 	}
+	if err := cat.CheckOpen(held...); err != nil {
+		return false, err
+	}
 	if p.mode == offered {
 		short := slices.DeleteFunc(slices.Clone(held), func(h txn.Place) bool {
 			return h.Until == 0 || h.Until >= block.LeaseEnd(t.Now, p.TTL)

@@ -35,6 +35,7 @@ var (
 // Causes of an assignment, a claim or a release.
 var (
 	NoPool     error = &cause{"no pool qualifies", ipalloc.ErrNotFound}
+	Closed     error = &cause{"the pool is closed until an operator opens it", ipalloc.ErrReserved}
 	Outside    error = &cause{"no pool has the address", ipalloc.ErrNotFound}
 	KeptBack   error = &cause{"reserved, or outside of the ranges of its pool", ipalloc.ErrReserved}
 	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}

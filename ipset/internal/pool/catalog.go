@@ -19,7 +19,7 @@ import (
 
 // Clone returns a catalog that shares nothing that can change.
 func (c *Catalog) Clone() *Catalog {
-	d := &Catalog{Version: c.Version, Generation: c.Generation, Config: c.Config, Reserved: slices.Clone(c.Reserved)}
+	d := &Catalog{Version: c.Version, Generation: c.Generation, Config: c.Config, Import: c.Import, Reserved: slices.Clone(c.Reserved)}
 	for _, p := range c.Pools {
 		d.Pools = append(d.Pools, p.Clone())
 	}
@@ -54,6 +54,7 @@ type Catalog struct {
 	Config     alloc.Config
 	Pools      []Pool // by priority, then name
 	Reserved   []netipx.IPRange
+	Import     bool // the catalog of an engine that imports, for which no pool is closed
 
 	names   []int // pools by name
 	Places  []int // pools in address order, of two that begin together the larger first

@@ -29,7 +29,7 @@ const (
 	None        Obstacle = iota
 	Family               // it has addresses of the other family
 	Unnamed              // other pools are asked for, or it is manual and none is
-	Disabled             // it is disabled
+	Disabled             // it is disabled or closed
 	Use                  // it is for other uses
 	SmallBlocks          // its blocks are not larger than what is reserved of them
 	Nodes                // it does not select the host
@@ -52,7 +52,7 @@ func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 		return Family
 	case !asked && (len(q.Names) > 0 || p.Manual):
 		return Unnamed
-	case p.Disabled:
+	case p.Disabled || c.Closed(i):
 		return Disabled
 	case p.Uses&q.Use == 0:
 		return Use
@@ -67,6 +67,9 @@ func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 	}
 	return None
 }
+
+// Closed reports whether pool i serves no call at all, because it or a pool around it is closed. -1 is no pool, which is not closed.
+func (c *Catalog) Closed(i int) bool { return i >= 0 && c.Pools[i].shut && !c.Import }
 
 // tooSmall reports whether nothing is left of a block when ends addresses are reserved.
 func (p *Pool) tooSmall(ends uint64) bool {

@@ -43,7 +43,7 @@ func codePool(w *wire.Coder, p *Pool) {
 	wire.Byte(w, &p.BlockBits)
 	priority, most, cooldown, ranges := p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0
 	draining, nodes, namespaces, index, seed := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0, p.Seed != 0
-	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index, &seed)
+	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index, &seed, &p.Closed)
 	wire.Byte(w, &p.Uses)
 	wire.Byte(w, &p.Order)
 	if priority {

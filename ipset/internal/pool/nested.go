@@ -27,8 +27,10 @@ func (c *Catalog) nest() error {
 		for around >= 0 && !c.Pools[around].Prefix.Overlaps(p.Prefix) {
 			around = c.Pools[around].Outer
 		}
+		p.shut = p.Closed
 		if p.Outer = around; around >= 0 {
 			o := &c.Pools[around]
+			p.shut = p.shut || o.shut
 			if o.Prefix == p.Prefix {
 				return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Prefix: p.Prefix, Holder: o.Name, Err: cause.Overlap})
 			}

@@ -53,6 +53,7 @@ type Pool struct {
 	Outer         int               // the index of the pool that it lies in, -1 for none
 	Inner         AddrRanges        // what the pools in it serve
 	Avoid         AddrRanges        // what automatic assignment may not take, nil for nothing
+	shut          bool              // it is closed, or lies in a closed pool
 	nodes, spaces *selector.Matcher // the selectors, compiled; nil for an empty one
 }
 
@@ -128,9 +129,10 @@ func (p *Pool) checkFields() error {
 }
 
 // Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
-// what the engine notes. Nor does a seed or a block size that q has not named.
+// what the engine notes. Nor does a seed or a block size that q has not named, or a Closed that q leaves out, which stays.
 func (p Pool) Differs(q Pool) string {
 	q.Seed, q.BlockBits = cmp.Or(q.Seed, p.Seed), cmp.Or(q.BlockBits, p.BlockBits)
+	q.Closed = q.Closed || p.Closed
 	a, b := reflect.ValueOf(p.Pool), reflect.ValueOf(q.Pool)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)

@@ -46,7 +46,7 @@ func (e *Releaser) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Ow
 			continue
 		}
 		any = true
-		if pool.Disabled {
+		if pool.Disabled || cat.Closed(i) {
 			failed = append(failed, alloc.ClaimFailure{Block: part, Err: cause.Wrap(ipalloc.Error{Op: "claim", Name: pool.Name, Err: cause.NoPool})})
 			continue
 		}
@@ -96,7 +96,7 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 	if i < 0 || cat.Pools[i].BlockBits != p.block.Bits() {
 		return cause.UnknownPool
 	}
-	if cat.Pools[i].Disabled {
+	if cat.Pools[i].Disabled || cat.Closed(i) {
 		return cause.NoPool
 	}
 	be, err := t.Block(cat, p.block)

@@ -65,6 +65,9 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 		p.done = n
 		held, err := t.HeldAt(cat, p.ids[:n], nil, p.handle)
 		if err == nil {
+			err = cat.CheckOpen(held...)
+		}
+		if err == nil {
 			p.renewed = t.Extend(held, block.LeaseEnd(t.Now, p.ttl))
 		}
 		return err
@@ -81,6 +84,13 @@ func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl
 		_, was := h.Be.Look(h.X)
 		if renewed = was.AllocationOf(a, h.Be.At.Bits(), h.Holder); h.Until == 0 {
 			return nil
+		}
+		cat, err := t.Catalog()
+		if err == nil {
+			err = cat.CheckOpen(h)
+		}
+		if err != nil {
+			return err
 		}
 		renewed = t.Extend([]txn.Place{h}, block.LeaseEnd(t.Now, ttl))[0]
 		return nil

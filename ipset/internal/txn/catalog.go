@@ -89,8 +89,11 @@ func (e *Engine) DecodeCatalog(ctx context.Context, root store.Record) (*pool.Ca
 // decodePools decodes a catalog and keeps it.
 func (e *Engine) decodePools(root, pools store.Record) (*pool.Catalog, error) {
 	c, err := pool.DecodeRooted(root, pools)
-	if err != nil || root.Rev == 0 {
+	if err != nil {
 		return c, err
+	}
+	if c.Import = e.Import; root.Rev == 0 {
+		return c, nil
 	}
 	e.Decoded.Store(&DecodedCatalog{root.Rev, c})
 	return c, nil

@@ -28,6 +28,7 @@ type Engine struct {
 	Keep   int // how many records of each kind are cached
 	Tries  int // how often a commit that meets conflicts is made
 	Retry  occ.Retry
+	Import bool // closed pools serve this engine
 
 	Store   store.Store                    // DB for what reads outside of a plan
 	Decoded atomic.Pointer[DecodedCatalog] // the last one that was decoded

@@ -14,6 +14,16 @@ import (
 // What a handle holds is asked before an answer is repeated, a lease renewed or an address released. The index names the places,
 // but only the block says who holds them now; therefore every question goes through the block, and the commit rests on it.
 
+// CheckOpen returns an error if a pool of an address that is held is closed.
+func (ce *CatalogEntry) CheckOpen(held ...Place) error {
+	for _, h := range held {
+		if at := h.Be.Addr(h.X); ce.Closed(ce.Containing(at)) {
+			return cause.Wrap(ipalloc.Error{Op: "find", Addr: at, Err: cause.Closed})
+		}
+	}
+	return nil
+}
+
 // Extend moves the ends of those of some addresses that are held under a lease, and returns these.
 func (t *Txn) Extend(held []Place, until int64) []alloc.Allocation {
 	var extended []alloc.Allocation
