@@ -243,7 +243,7 @@ func blockRecords(t testing.TB) []store.Record {
 	}
 	for i := range 4 {
 		if err == nil {
-			a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}}
+			a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Handle: fmt.Sprint("p", i), TTL: time.Duration(i%2) * time.Hour}
 			_, err = e.AutoAssign(context.Background(), a)
 		}
 	}

@@ -150,15 +150,14 @@ func (r *ipamReplay) step(op int, e *ipset.Engine, tr *model.Trace) {
 		}
 		a.Handle = fmt.Sprint("p", tr.Below(6))
 		a.Share = r.share(tr)
-		r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
+		r.autoAssign(e, a, netip.Addr{}, tr.Below(4) == 0, tr.Below(4) == 0)
 	case 4:
 		host, a, share := r.host(tr), r.address(tr), r.share(tr)
 		if share.Max > 0 {
 			a = r.shared(a, share)
 		}
 		for n, first := 0, int(tr.Below(6)); n <= share.Max; n++ { // one more than may join
-			claim := alloc.Claim{Handle: fmt.Sprint("p", (first+n)%6), Share: share}
-			r.assignIP(e, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: claim})
+			r.assignIP(e, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Handle: fmt.Sprint("p", (first+n)%6), Share: share})
 		}
 	case 5, 6:
 		a, g := r.address(tr), alloc.Guard{}
@@ -220,24 +219,27 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 16, 17:
 		a := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num4: int(tr.Below(4)), Num6: int(tr.Below(3))}
 		a.Handle, a.Sticky, a.Partial = fmt.Sprint("p", tr.Below(6)), tr.Below(2) == 0, tr.Below(4) != 0
-		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
-		if a.MaxBlocks == 1 && !a.Partial {
-			a.Contiguous, a.Aligned = true, a.Num4 != 3 && a.Head == 0
-			a.MaxBlocks, a.Sticky = 0, false
-		}
-		if r.steps%3 == 0 && !a.Contiguous {
-			def := r.defs[r.steps/3%len(r.defs)]
-			a.From = netip.MustParsePrefix(def.prefix).Addr()
-			for range r.steps * 5 % 18 {
-				a.From = a.From.Next()
+		a.Blocks.Head, a.Blocks.Tail, a.Blocks.Max = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
+		var from netip.Addr
+		if a.Blocks.Max == 1 && !a.Partial {
+			if a.Choose = alloc.Contiguous(); a.Num4 != 3 && a.Blocks.Head == 0 {
+				a.Choose = alloc.Aligned()
 			}
+			a.Blocks.Max, a.Sticky = 0, false
+		} else if r.steps%3 == 0 {
+			def := r.defs[r.steps/3%len(r.defs)]
+			from = netip.MustParsePrefix(def.prefix).Addr()
+			for range r.steps * 5 % 18 {
+				from = from.Next()
+			}
+			a.Choose = alloc.From(from)
 		}
 		if n := tr.Below(9); n < 3 {
 			r.asked++
 			a.Also = []store.Op{{Kind: store.Put, Key: fmt.Sprint("Row/", n), Value: fmt.Sprint(r.asked), Expect: store.AnyRevision}}
 		}
 		if a.Num4+a.Num6 > 0 {
-			r.autoAssign(e, a, tr.Below(4) == 0, tr.Below(4) == 0)
+			r.autoAssign(e, a, from, tr.Below(4) == 0, tr.Below(4) == 0)
 		}
 	case 18:
 		host := r.host(tr)
@@ -265,8 +267,8 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 			r.t.Fatalf("move %s to %s: %v, want %v", a, to, err, ok)
 		}
 	case 23:
-		a := alloc.AssignIPArgs{Address: r.address(tr), Owner: alloc.HostOwner(r.host(tr)), Claim: alloc.Claim{Handle: fmt.Sprint("p", tr.Below(6))}}
-		a.Head, a.Tail, a.MaxBlocks = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
+		a := alloc.AssignIPArgs{Address: r.address(tr), Owner: alloc.HostOwner(r.host(tr)), Handle: fmt.Sprint("p", tr.Below(6))}
+		a.Blocks.Head, a.Blocks.Tail, a.Blocks.Max = tr.Below(6)/4, tr.Below(6)/5, int(tr.Below(6)/3)
 		if tr.Below(2) == 0 {
 			a.TTL = 40 * time.Second
 		}
@@ -335,20 +337,29 @@ func (r *ipamReplay) address(tr *model.Trace) netip.Addr {
 	return a
 }
 
-// wanted returns what the twin is asked for, and the time to live put into the engine's claim.
-func (r *ipamReplay) wanted(owner alloc.Owner, c *alloc.Claim, lease bool) model.IPSetWant {
-	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: c.Handle, Host: owner.String(), Since: r.m.Now, Most: c.Share.Max, Key: c.Share.Key}}
-	if lease {
-		c.TTL, w.Hold.Until = 40*time.Second, r.m.Now.Add(40*time.Second)
+// wanted returns what the twin is asked for.
+func (r *ipamReplay) wanted(owner alloc.Owner, handle string, s alloc.Share, ttl time.Duration) model.IPSetWant {
+	w := model.IPSetWant{Owner: owner.String(), Hold: model.IPSetHold{Handle: handle, Host: owner.String(), Since: r.m.Now, Most: s.Max, Key: s.Key}}
+	if ttl > 0 {
+		w.Hold.Until = r.m.Now.Add(ttl)
 	}
 	return w
 }
 
-func (r *ipamReplay) autoAssign(e *ipset.Engine, a alloc.AssignArgs, lease, repeat bool) {
-	a.Use = alloc.Workload
-	w := r.wanted(a.Owner, &a.Claim, lease)
-	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Head), int(a.Tail), a.MaxBlocks
-	w.Row, w.Aligned, w.From = a.Contiguous, a.Aligned, a.From
+// ttl returns the time to live of what is leased.
+func ttl(lease bool) time.Duration {
+	if lease {
+		return 40 * time.Second
+	}
+	return 0
+}
+
+func (r *ipamReplay) autoAssign(e *ipset.Engine, a alloc.AssignArgs, from netip.Addr, lease, repeat bool) {
+	a.Use, a.TTL = alloc.Workload, ttl(lease)
+	w := r.wanted(a.Owner, a.Handle, a.Share, a.TTL)
+	w.N, w.Sticky, w.All, w.Head, w.Tail, w.Most = [2]int{a.Num4, a.Num6}, a.Sticky, !a.Partial, int(a.Blocks.Head), int(a.Blocks.Tail), a.Blocks.Max
+	w.Aligned, w.From = a.Choose == alloc.Aligned(), from
+	w.Row = w.Aligned || a.Choose == alloc.Contiguous()
 	if repeat {
 		r.asked++
 		a.Request = fmt.Sprint("request ", r.asked)
@@ -432,8 +443,8 @@ func (r *ipamReplay) fresh(al alloc.Allocation) {
 }
 
 func (r *ipamReplay) assignIP(e *ipset.Engine, a alloc.AssignIPArgs) {
-	w := r.wanted(a.Owner, &a.Claim, a.TTL > 0)
-	w.Head, w.Tail, w.Most = int(a.Head), int(a.Tail), a.MaxBlocks
+	w := r.wanted(a.Owner, a.Handle, a.Share, a.TTL)
+	w.Head, w.Tail, w.Most = int(a.Blocks.Head), int(a.Blocks.Tail), a.Blocks.Max
 	had := r.m.Has(a.Address, a.Handle)
 	al, err := e.AssignIP(context.Background(), a)
 	why := "ends"

@@ -53,10 +53,10 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		if handle == "" {
 			return
 		}
-		args := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Claim: alloc.Claim{Handle: handle, TTL: 40 * time.Second}}
+		args := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Handle: handle, TTL: 40 * time.Second}
 		if !r.m.Offer(handle, 40*time.Second) {
 			r.offering, args.Sticky = true, true
-			r.autoAssign(e, args, true, false)
+			r.autoAssign(e, args, netip.Addr{}, true, false)
 			r.offering = false
 			return
 		}
@@ -74,25 +74,25 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 
 // both asks for named addresses, a few IPv4 ones in a row, and automatic IPv6 ones.
 func (r *ipamReplay) both(e *ipset.Engine, a netip.Addr, handle string, tr *model.Trace) {
-	args := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Addresses: []netip.Addr{a}, Claim: alloc.Claim{Handle: handle}}
+	args, named := alloc.AssignArgs{Owner: alloc.HostOwner(r.host(tr)), Num6: int(tr.Below(3)), Handle: handle}, []netip.Addr{a}
 	if tr.Below(2) == 0 {
-		args.Addresses = append(args.Addresses, a.Next())
+		named = append(named, a.Next())
 	}
-	w := r.wanted(args.Owner, &args.Claim, false)
+	w := r.wanted(args.Owner, args.Handle, args.Share, 0)
 	w.N, w.All = [2]int{0, args.Num6}, true
-	got, err := e.AutoAssign(context.Background(), args)
+	got, err := e.AssignIPs(context.Background(), args, named...)
 	r.m.Choose = chooseOf(append(slices.Clone(got.V4), got.V6...))
-	want, why := r.m.AssignBoth(args.Addresses, w)
+	want, why := r.m.AssignBoth(named, w)
 	if why == "short" {
 		why = onlyReason(got.Short)
 	}
 	if !ipamRefusals[why].is(err) {
-		r.t.Fatalf("assign %+v: %v, want %q", args, err, why)
+		r.t.Fatalf("assign %v and %+v: %v, want %q", named, args, err, why)
 	}
 	all := append(got.V4, got.V6...)
 	slices.SortStableFunc(all, func(x, y alloc.Allocation) int { return x.Address.Compare(y.Address) })
 	slices.SortFunc(want, netip.Addr.Compare)
 	if !slices.EqualFunc(all, want, func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }) {
-		r.t.Fatalf("assign %+v: %v, want %v", args, all, want)
+		r.t.Fatalf("assign %v and %+v: %v, want %v", named, args, all, want)
 	}
 }

@@ -151,7 +151,7 @@ var nestedOps = []func(r *ipamReplay, e *ipset.Engine){
 func (r *ipamReplay) assignSome(e *ipset.Engine, host string, n int) {
 	a := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Partial: true}
 	a.Handle = "p-" + host
-	r.autoAssign(e, a, false, false)
+	r.autoAssign(e, a, netip.Addr{}, false, false)
 }
 
 // assignNamed assigns the first address of a pool by name.

@@ -31,7 +31,7 @@ func TestAddressesOfAStaleBlock(t *testing.T) {
 			w.releaseHandle("p")
 		}
 		if change == "given to another" {
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Handle: "r"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -77,7 +77,7 @@ func (a *ageing) start(n4, n6 int) {
 	}
 	a.pods++
 	p := agedPod{name: fmt.Sprint("p", a.pods), host: host}
-	got, err := a.e.AutoAssign(bg, alloc.AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Claim: alloc.Claim{Handle: p.name}})
+	got, err := a.e.AutoAssign(bg, alloc.AssignArgs{Owner: a.owner(host), Num4: n4, Num6: n6, Handle: p.name})
 	if err != nil {
 		a.t.Fatal(err)
 	}

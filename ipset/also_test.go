@@ -41,7 +41,7 @@ func remove(name string) store.Op {
 
 // with are arguments of an assignment of one address and of a row with it.
 func with(handle string, ops ...store.Op) alloc.AssignArgs {
-	return alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Also: ops}
+	return alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: handle, Also: ops}
 }
 
 // The calls that write records of the caller, with the same operations.
@@ -52,7 +52,7 @@ var alsoCalls = map[string]func(e *Engine, handle string, ops ...store.Op) error
 	},
 	"AssignIP": func(e *Engine, handle string, ops ...store.Op) error {
 		at := map[string]string{"vm": "10.0.0.77", "vm2": "10.0.0.78"}[handle]
-		_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip(at), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle}, Also: ops})
+		_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip(at), Owner: alloc.HostOwner("h"), Handle: handle, Also: ops})
 		return err
 	},
 	"Release": func(e *Engine, handle string, ops ...store.Op) error {
@@ -67,7 +67,7 @@ func TestAlsoBothOrNeither(t *testing.T) {
 	for name, call := range alsoCalls {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		w.assign(want("g", 3, "vm"))
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "nine"}}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Handle: "nine"}); err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Fatal(err)
 		}
 		before := w.revision()
@@ -217,7 +217,7 @@ func TestAlsoOfRequests(t *testing.T) {
 			return got.V4[0], nil
 		},
 		"AssignIP": func(e *Engine, key string, ops ...store.Op) (alloc.Allocation, error) {
-			return e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.7"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Request: key, Also: ops})
+			return e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.7"), Owner: alloc.HostOwner("h"), Handle: "vm", Request: key, Also: ops})
 		},
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
@@ -266,7 +266,7 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 	if again := w.assign(a).V4[0]; again != first {
 		t.Errorf("%+v", again)
 	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("1", "x")}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Handle: "vm", Also: []store.Op{insert("1", "x")}}); err != nil {
 		t.Error(err)
 	}
 	w.assign(want("h", 4, "rest"))
@@ -285,7 +285,7 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 func TestReleaseAllOrNone(t *testing.T) {
 	p := poolOf("a", "10.0.0.0/24", 30)
 	w := newWorld(t, alloc.Config{}, p, poolOf("six", "fd00::/120", 126))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Claim: alloc.Claim{Handle: "vm"}, Also: []store.Op{insert("vm", "x")}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Handle: "vm", Also: []store.Op{insert("vm", "x")}}
 	got := w.assign(a)
 	other := w.assign(want("h", 1, "other")).V4[0].Address
 	state, _ := w.store.MarshalBinary()

@@ -29,7 +29,7 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 //
 // Blocks of a former size of their pool come last: the host's own; then a new one of the size of the smallest in the place of a
 // block of the present size, if that is at most 64 times smaller; then those of others and without owner. A block that other pools
-// serve a part of is left out, and a Wish, a Sticky handle and EnsureBlock pass all of them over.
+// serve a part of is left out, and a preferred address, a Sticky handle and EnsureBlock pass all of them over.
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //
@@ -48,12 +48,23 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 	return got, cause.Of("auto assign", a.Handle, err)
 }
 
-// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
-// ranges, because the caller names the address, and selectors unless Selectors is set; with Automatic it obeys all of them, as AutoAssign
-// does. If the handle already holds the address,
-// AssignIP returns the allocation as it is.
+// AssignIPs gives the named addresses, and beside them those that the arguments ask for, in one commit: for example a static IPv4
+// address with an automatic IPv6 one. Each named address is assigned as by [Engine.AssignIP]: reservations and ranges do not
+// apply, selectors apply only with Selectors, and an address that the handle already holds is returned again. If one cannot be
+// assigned, the call fails, even with Partial. They come first in the result. At most 64 may be named. Choose must be neither
+// [alloc.From] nor a row.
 //
-// With Claim.Share, a held address that its first holder shares under the same key gets one more holder, even in another
+// Errors as for AssignIP and AutoAssign.
+func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...netip.Addr) (alloc.Assigned, error) {
+	got, err := e.assign.AssignIPs(ctx, a, named)
+	return got, cause.Of("assign IPs", a.Handle, err)
+}
+
+// AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
+// ranges, because the caller names the address, and selectors unless Selectors is set; with WithinRules it obeys all of them, as
+// AutoAssign does. If the handle already holds the address, AssignIP returns the allocation as it is.
+//
+// With Share, a held address that its first holder shares under the same key gets one more holder, even in another
 // owner's block under strict affinity. The first holder's limit applies. Adding or removing a holder is one commit.
 //
 // Errors, nothing assigned: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner that does not
@@ -61,7 +72,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // namespace; [ipalloc.ErrOccupied] with the holder if the address is held, if its block is another owner's and affinity is
 // strict, and if a block of another size is in the way; [ipalloc.ErrCooling] with the time, unless the handle is the one that
 // released it; [ipalloc.ErrMismatch] with the first holder if the address is shared under another key; [ipalloc.ErrReserved] for
-// one of the Head or Tail of its block, and with Automatic for one that automatic assignment leaves out; [ipalloc.ErrLimit] if
+// one of the Head or Tail of its block, and with WithinRules for one that automatic assignment leaves out; [ipalloc.ErrLimit] if
 // the block would have to be claimed but a limit or the configuration forbids that, if a shared address has its largest number of
 // holders, and if its record would exceed 256 KiB or the store's limit; [ipalloc.ErrConflict], [ipalloc.ErrUnknownOutcome] and
 // other errors of the store as for AutoAssign.
@@ -93,8 +104,8 @@ func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []
 }
 
 // Explain returns, for every pool in the order in which pools are tried, what AutoAssign with these arguments would do if that
-// pool were the only one: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request,
-// Addresses and Also are ignored, and a Wish counts only for the pool that contains it. Nothing is written. The pools are examined
+// pool were the only one: the addresses that it would give, or why it gives too few. Existing, Sticky, Partial, Request
+// and Also are ignored, and a preferred address counts only for the pool that contains it. Nothing is written. The pools are examined
 // one after the other, so the result is no consistent snapshot.
 //
 // Errors: [ipalloc.ErrInvalid] for impossible arguments; [ipalloc.ErrNotFound] for an owner or a pool that does not exist; the

@@ -183,7 +183,7 @@ func TestSubnetPools(t *testing.T) {
 func TestPoolGrows(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.0.64/26", 29))
 	w.assign(want("h", 64, "p"))
-	w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "q"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.70"), Owner: alloc.HostOwner("g"), Handle: "q"})
 	p := poolOf("a", "10.0.0.0/24", 28)
 	if err := w.UpdatePool(bg, p); err != nil { // over another pool
 		t.Fatal(err)
@@ -305,10 +305,10 @@ func TestEndsThatOverflow(t *testing.T) {
 		w := newWorld(t, alloc.Config{Strict: strict}, poolOf("p", "10.0.0.0/24", 28))
 		for _, ends := range [][2]uint64{{1 << 63, 1 << 63}, {1<<64 - 1, 1}, {1<<64 - 1, 1<<64 - 1}} {
 			a := want("h", 1, "p")
-			a.Head, a.Tail = ends[0], ends[1]
+			a.Blocks.Head, a.Blocks.Tail = ends[0], ends[1]
 			_, err1 := w.AutoAssign(bg, a)
 			_, err2 := w.EnsureBlock(bg, a)
-			_, err3 := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: a.Head, Tail: a.Tail})
+			_, err3 := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Blocks: a.Blocks})
 			for _, err := range []error{err1, err2, err3} {
 				if !errors.Is(err, ipalloc.ErrInvalid) {
 					t.Errorf("strict %v, %d + %d: %v", strict, ends[0], ends[1], err)
@@ -324,20 +324,20 @@ func TestEndsOfSmallBlocks(t *testing.T) {
 	w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/24", 31))
 	refused := func(err error) bool {
 		e := (*ipalloc.Error)(nil)
-		return errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &e) && e.Field == "Head"
+		return errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &e) && e.Field == "Blocks.Head"
 	}
-	a := alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Head: 1, Tail: 1}
+	a := alloc.AssignIPArgs{Address: ip("10.0.0.20"), Owner: alloc.HostOwner("h"), Blocks: alloc.BlockArgs{Head: 1, Tail: 1}}
 	if _, err := w.AssignIP(bg, a); !refused(err) {
 		t.Error(err)
 	}
-	if _, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: a.Owner, Addresses: []netip.Addr{ip("10.0.0.30"), a.Address}, Head: 1, Tail: 1}); !refused(err) {
+	if _, err := w.AssignIPs(bg, alloc.AssignArgs{Owner: a.Owner, Blocks: alloc.BlockArgs{Head: 1, Tail: 1}}, ip("10.0.0.30"), a.Address); !refused(err) {
 		t.Error(err)
 	}
-	a.Head = 0
+	a.Blocks.Head = 0
 	if al, err := w.AssignIP(bg, a); err != nil || al.Address != a.Address {
 		t.Error(al, err)
 	}
-	a.Address, a.Head = ip("10.0.0.21"), 1
+	a.Address, a.Blocks.Head = ip("10.0.0.21"), 1
 	if _, err := w.AssignIP(bg, a); !errors.Is(err, ipalloc.ErrReserved) {
 		t.Error("the end of a block that exists:", err)
 	}

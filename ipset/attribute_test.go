@@ -70,9 +70,7 @@ func TestIPsByAttribute(t *testing.T) {
 	}
 	take := func(a, handle string, pairs ...string) {
 		t.Helper()
-		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{
-			Handle: handle, Attributes: attributes(t, pairs...), Share: alloc.Share{Max: 3},
-		}})
+		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Handle: handle, Attributes: attributes(t, pairs...), Share: alloc.Share{Max: 3}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +123,7 @@ func TestIndexRefuses(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1024)
 	at := attributes(t, "a", long, "b", long+"x", "c", "y\x00z", "d", "y")
-	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "1", Attributes: at}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: "1", Attributes: at}); err != nil {
 		t.Fatal(err)
 	}
 	findsHandles(t, e, "a", long, "1")
@@ -149,7 +147,7 @@ func TestReindex(t *testing.T) {
 	for i := range 70 {
 		handle := fmt.Sprintf("%02d", i)
 		all = append(all, handle)
-		_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")}})
+		_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +155,7 @@ func TestReindex(t *testing.T) {
 	inner := alloc.Pool{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.192/26")} // its address is not the business of pool a
 	err = e.AddPool(ctx, inner)
 	if err == nil {
-		_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.200"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "inner", Attributes: attributes(t, "user", "anna")}})
+		_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.200"), Owner: alloc.HostOwner("h"), Handle: "inner", Attributes: attributes(t, "user", "anna")})
 	}
 	if inner.Index = []string{"user"}; err == nil {
 		err = e.UpdatePool(ctx, inner)
@@ -193,7 +191,7 @@ func TestReindexFillsCommits(t *testing.T) {
 	for limit, want := range map[int]int{12: 2, 22: 1, 32: 1} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 		for i := range 8 {
-			w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")}})
+			w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")})
 		}
 		pool := poolOf("a", "10.0.0.0/24", 26)
 		pool.Index = []string{"user"}
@@ -272,10 +270,10 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			claim := alloc.Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
 			switch r.IntN(8) {
 			case 0, 1:
-				_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Claim: claim})
+				_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL})
 			case 2:
 				claim.Share = alloc.Share{Max: 2}
-				_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: owner, Claim: claim})
+				_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: owner, Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL})
 			case 3:
 				active := some()
 				err = e.Update(ctx, alloc.UpdateArgs{Address: at, Active: &active, Swap: r.IntN(2) == 0})

@@ -46,8 +46,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return err
 		},
 		"named": func(ctx context.Context, e *Engine, at []netip.Addr) error {
-			a := alloc.AssignArgs{Owner: alloc.HostOwner("wide"), Claim: alloc.Claim{Handle: "wide"}, Addresses: at[:n/4]}
-			_, err := e.AutoAssign(ctx, a)
+			_, err := e.AssignIPs(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("wide"), Handle: "wide"}, at[:n/4]...)
 			return err
 		},
 		"Renew": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
@@ -105,7 +104,7 @@ func wideWorld(t *testing.T, n int, leases bool) (w *world, at []netip.Addr) {
 			claims = append(claims, alloc.Claim{Handle: "leased", TTL: time.Hour})
 		}
 		for _, c := range claims {
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("wide"), Claim: c}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("wide"), Handle: c.Handle, TTL: c.TTL}); err != nil {
 				t.Fatal(err)
 			}
 			a = a.Next()

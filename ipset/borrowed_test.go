@@ -30,7 +30,7 @@ func TestBorrowings(t *testing.T) {
 	}
 	var want []alloc.Borrowing
 	for _, host := range []string{"a", "b", "c"} {
-		got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 2, Num6: 2, Claim: alloc.Claim{Handle: host}})
+		got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 2, Num6: 2, Handle: host})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func BenchmarkPools(b *testing.B) {
 		})
 		run("look up", func() error { _, err := w.Lookup(bg, at); return err })
 		run("start", func() error {
-			_, err := w.engine(w.store).AutoAssign(bg, alloc.AssignArgs{Owner: a.Owner, Num4: 1, Claim: alloc.Claim{Handle: "p"}, Existing: true})
+			_, err := w.engine(w.store).AutoAssign(bg, alloc.AssignArgs{Owner: a.Owner, Num4: 1, Handle: "p", Existing: true})
 			return err
 		})
 		cat, err := w.core.ReadCatalog(bg)

@@ -58,7 +58,7 @@ func TestRequestKeyGivesTheFirstAnswer(t *testing.T) {
 	w.releaseHandle("q")
 	w.AddPool(bg, poolOf("c", "10.0.2.0/28", 28))
 	// AssignIP: the address is taken, by the first call itself.
-	c := alloc.AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "r"}, Request: "r3"}
+	c := alloc.AssignIPArgs{Address: ip("10.0.0.0"), Owner: alloc.HostOwner("h"), Handle: "r", Request: "r3"}
 	al, err := w.AssignIP(bg, c)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestLeasesAndSticky(t *testing.T) {
 		t.Errorf("not the addresses it had: %+v, had %+v", got.V4, first.V4)
 	}
 	w.releaseHandle("vm")
-	w.AssignIP(bg, alloc.AssignIPArgs{Address: first.V4[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: first.V4[0].Address, Owner: alloc.HostOwner("h"), Handle: "thief"})
 	got := w.assign(a)
 	if len(got.V4) != 2 || got.V4[0].Address != first.V4[1].Address {
 		t.Errorf("one was taken: %+v", got.V4)

@@ -103,7 +103,7 @@ func TestChangesBeginWithTheState(t *testing.T) {
 			break
 		}
 	}
-	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2500, Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2500, Handle: "p"}); err != nil {
 		t.Fatal(err)
 	}
 	parts, held, last := 0, 0, alloc.PoolAdded
@@ -293,7 +293,7 @@ func TestChangesOfASpace(t *testing.T) {
 			}
 		}
 	}
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "p"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Handle: "p"}
 	if _, err := e.AutoAssign(ctx, a); err != nil {
 		t.Fatal(err)
 	}

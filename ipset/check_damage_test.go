@@ -391,7 +391,7 @@ func TestCoolingInALostBlock(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Cooldown: time.Hour})
 	w.assign(want("gone", 1, "cools"))
 	b := w.blocksOf("gone")[0]
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr().Next().Next(), Owner: alloc.HostOwner("stays"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr().Next().Next(), Owner: alloc.HostOwner("stays"), Handle: "p"}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("cools")

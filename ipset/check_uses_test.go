@@ -245,7 +245,7 @@ func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
 		},
 		"again": func(w *world, al alloc.Allocation) error {
 			w.releaseHandle("p")
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Handle: "p"})
 			return err
 		},
 	} {

@@ -29,11 +29,11 @@ func TestClosedPoolServesNoCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range []netip.Addr{at, in} {
-		if _, err := bring.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: host, Claim: alloc.Claim{Handle: "held", TTL: time.Hour}}); err != nil {
+		if _, err := bring.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: host, Handle: "held", TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := bring.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "asked"}, Request: "key"}); err != nil {
+	if _, err := bring.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "asked", Request: "key"}); err != nil {
 		t.Fatal(err)
 	}
 	free := netip.MustParseAddr("10.0.0.40")
@@ -43,27 +43,27 @@ func TestClosedPoolServesNoCall(t *testing.T) {
 		"nested":   func(e *ipset.Engine) error { _, err := e.Assign(ctx, host, "new", "inner"); return err },
 		"existing": func(e *ipset.Engine) error { _, err := e.Assign(ctx, host, "held"); return err },
 		"request": func(e *ipset.Engine) error {
-			_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "asked"}, Request: "key"})
+			_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "asked", Request: "key"})
 			return err
 		},
 		"wish": func(e *ipset.Engine) error {
-			_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "new"}, Wish: free})
+			_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "new", Choose: alloc.Prefer(free)})
 			return err
 		},
 		"AssignIP": func(e *ipset.Engine) error {
-			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: free, Owner: host, Claim: alloc.Claim{Handle: "new"}})
+			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: free, Owner: host, Handle: "new"})
 			return err
 		},
 		"AssignIP of the holder": func(e *ipset.Engine) error {
-			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: host, Claim: alloc.Claim{Handle: "held"}})
+			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: host, Handle: "held"})
 			return err
 		},
 		"AssignIP with Automatic": func(e *ipset.Engine) error {
-			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: host, Claim: alloc.Claim{Handle: "held"}, Automatic: true})
+			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: host, Handle: "held", WithinRules: true})
 			return err
 		},
 		"Offer": func(e *ipset.Engine) error {
-			_, err := e.Offer(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "held", TTL: time.Hour}})
+			_, err := e.Offer(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "held", TTL: time.Hour})
 			return err
 		},
 		"Renew": func(e *ipset.Engine) error { _, err := e.Renew(ctx, "held", 2*time.Hour); return err },

@@ -23,7 +23,7 @@ func TestHoldersHaveLeases(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, p)
 	share := alloc.Share{Max: 4, Key: "web"}
 	for h, ttl := range map[string]time.Duration{"p": 10 * time.Second, "q": 20 * time.Second, "r": 30 * time.Second} {
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Claim: alloc.Claim{Handle: h, TTL: ttl, Share: share}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Handle: h, TTL: ttl, Share: share}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestAddressOnTwoHosts(t *testing.T) {
 		a := want("source", 1, "pod-1")
 		a.Share, a.Attributes = share, attrs("launcher-1")
 		al := w.assign(a).V4[0]
-		to, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("target"), Claim: alloc.Claim{Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share}})
+		to, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("target"), Handle: "pod-2", Attributes: attrs("launcher-2"), Share: share})
 		if err != nil || to.Host != alloc.HostOwner("target") || to.Seq == al.Seq || to.Share() != share {
 			t.Fatalf("strict %v: %+v, %v", strict, to, err)
 		}
@@ -146,7 +146,7 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			w.Engine = w.engine(faults.NewLimited(w.store, store.Limits{Ops: 40}))
 			for k, handle := range []string{"p", "q", "s"} {
 				claim := alloc.Claim{Handle: handle, Attributes: attrs(handle), Share: alloc.Share{Max: 3}, TTL: time.Duration(k+1) * time.Hour}
-				if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: claim}); err != nil {
+				if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL, Share: claim.Share}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,7 +201,7 @@ func TestRecordOfASharedAddressIsBounded(t *testing.T) {
 		held := 0
 		for i := range 12 {
 			c := alloc.Claim{Handle: fmt.Sprint("p", i), Attributes: attrs(30_000), Share: alloc.Share{Max: 256}}
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("h"), Claim: c})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("h"), Handle: c.Handle, Attributes: c.Attributes, Share: c.Share})
 			if err == nil {
 				held++
 			} else if !errors.Is(err, ipalloc.ErrLimit) {

@@ -26,13 +26,13 @@ var hostsOf = map[string]string{"p": "a", "q": "b", "r": "a", "s": "c"}
 
 // join gives the shared address to a handle: as the first one or as one more.
 func join(e *Engine, handle string, s alloc.Share) error {
-	_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Claim: alloc.Claim{Handle: handle, Share: s}})
+	_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[handle]), Handle: handle, Share: s})
 	return err
 }
 
 // joinNamed is join by the call that gives automatic addresses as well.
 func joinNamed(e *Engine, handle string, s alloc.Share) error {
-	got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(hostsOf[handle]), Addresses: []netip.Addr{vip}, Claim: alloc.Claim{Handle: handle, Share: s}})
+	got, err := e.AssignIPs(bg, alloc.AssignArgs{Owner: alloc.HostOwner(hostsOf[handle]), Handle: handle, Share: s}, vip)
 	if err == nil && (len(got.V4) != 1 || got.V4[0].Handle != handle) {
 		return fmt.Errorf("%s was given %+v", handle, got)
 	}
@@ -192,7 +192,7 @@ func joinRefusals(t *testing.T, join func(*Engine, string, alloc.Share) error) {
 			t.Errorf("%s: %v, want %v: %s", name, err, want, text)
 		}
 	}
-	_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Share: share}})
+	_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner("a"), Share: share})
 	refuse("no handle", err, ipalloc.ErrInvalid, `assign IP 10.0.0.5 for "host:a": Share: a holder of a shared address needs a handle`)
 	refuse("one holder", join(w.Engine, "p", alloc.Share{Max: 1}), ipalloc.ErrInvalid, "")
 	refuse("too many", join(w.Engine, "p", alloc.Share{Max: 257}), ipalloc.ErrInvalid, "")
@@ -220,9 +220,9 @@ func TestJoinBesideAutomatic(t *testing.T) {
 	six, share := ip("fd00::9"), alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"p", "q"} {
 		rev := w.revision()
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{
-			Owner: alloc.HostOwner(hostsOf[handle]), Num4: 1, Addresses: []netip.Addr{vip, six}, Claim: alloc.Claim{Handle: handle, Share: share}, Request: handle,
-		})
+		got, err := w.AssignIPs(bg, alloc.AssignArgs{
+			Owner: alloc.HostOwner(hostsOf[handle]), Num4: 1, Handle: handle, Share: share, Request: handle,
+		}, vip, six)
 		if err != nil || len(got.V4) != 2 || got.V4[0].Address != vip || len(got.V6) != 1 || got.V6[0].Address != six || w.revision() != rev+1 {
 			t.Fatalf("%s: %+v, %v in %d commits", handle, got, err, w.revision()-rev)
 		}
@@ -276,7 +276,7 @@ func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
 				at = at.Next()
 			}
 			c := alloc.Claim{Handle: fmt.Sprint("p", i), Share: alloc.Share{Max: 4, Key: "web"}}
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: c}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Handle: c.Handle, Share: c.Share}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -450,7 +450,7 @@ func TestIPsByShare(t *testing.T) {
 		w.Engine = w.engine(limited(w.store, ops))
 		take := func(a, handle, host string, s alloc.Share, ttl time.Duration) {
 			t.Helper()
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle, Share: s, TTL: ttl}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Handle: handle, Share: s, TTL: ttl})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -514,7 +514,7 @@ func TestSharedAddressesLeaveTogether(t *testing.T) {
 	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
 		for _, handle := range []string{"x", "y"} {
 			claim := alloc.Claim{Handle: handle, Share: alloc.Share{Max: 2}}
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner("h"), Claim: claim}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner("h"), Handle: claim.Handle, Share: claim.Share}); err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, alloc.Release{Address: ip(a), Guard: alloc.Guard{Handle: handle}})

@@ -57,7 +57,7 @@ func TestLostClaimRaceIsRetried(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.10"), Owner: alloc.HostOwner("slow"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.10"), Owner: alloc.HostOwner("slow"), Handle: "p"}); err != nil {
 		t.Errorf("the one who lost: %v", err)
 	}
 	b, _ := w.Operator().BlockOf(bg, ip("10.0.0.10"))

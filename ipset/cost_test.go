@@ -313,7 +313,7 @@ func TestDefaultCache(t *testing.T) {
 func TestOwnerOfManyBlocks(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/20", 30), poolOf("b", "10.1.0.0/24", 30))
 	const n = 1024
-	all := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Claim: alloc.Claim{Handle: "p"}}).V4
+	all := w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 4 * n, Partial: true, Pools: []string{"a"}, Handle: "p"}).V4
 	if len(all) != 4*n || len(w.blocksOf("h")) != n {
 		t.Fatalf("%d addresses, %d blocks", len(all), len(w.blocksOf("h")))
 	}

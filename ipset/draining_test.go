@@ -30,7 +30,7 @@ func TestDrainingIsToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, alloc.Config{}, c.was)
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "first"}}); err != nil {
+			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Handle: "first"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.UpdatePool(bg, c.is); err != nil {
@@ -47,7 +47,7 @@ func TestDrainingIsToldApart(t *testing.T) {
 					t.Errorf("%v used, %v reserved, %v draining, %v available of %v, want %d draining and %d available", u.Used, u.Reserved, u.Draining, u.Available, u.Capacity, draining, available)
 				}
 			}
-			all := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 128, Partial: true, Claim: alloc.Claim{Handle: "rest"}}
+			all := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 128, Partial: true, Handle: "rest"}
 			assign := func(want uint64) []alloc.Shortage {
 				t.Helper()
 				got, err := w.AutoAssign(bg, all)
@@ -60,7 +60,7 @@ func TestDrainingIsToldApart(t *testing.T) {
 			count(c.available, c.drained)
 			why := assign(c.available)
 			more := all
-			more.Claim.Handle, more.Num4, more.Partial = "more", 1, false
+			more.Handle, more.Num4, more.Partial = "more", 1, false
 			_, err := w.AutoAssign(bg, more)
 			rows, _ := w.Explain(bg, more)
 			reason, in := alloc.ReasonFull, netip.Prefix{}
@@ -162,7 +162,7 @@ func TestEmptyBlocksOfAnEarlierSizeGo(t *testing.T) {
 func TestNumbersDoNotComeAgainBesideFormerSizes(t *testing.T) {
 	held := func(w *world, handle, address string) {
 		t.Helper()
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner(handle), Handle: handle}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestNumbersDoNotComeAgainBesideFormerSizes(t *testing.T) {
 		for _, end := range []string{"nothing", "small", c.last} {
 			w.releaseHandle(end)
 			for range 4 {
-				for _, al := range w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 64, Partial: true, Pools: []string{"p"}, Claim: alloc.Claim{Handle: "rest"}}).V4 {
+				for _, al := range w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 64, Partial: true, Pools: []string{"p"}, Handle: "rest"}).V4 {
 					r := alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}}
 					if was := in[r]; was.IsValid() {
 						t.Fatalf("%s: %s has number %d in %s, and had it in %s", name, r.Address, r.Seq, al.Block, was)
@@ -219,7 +219,7 @@ func TestNumbersDoNotComeAgainBesideFormerSizes(t *testing.T) {
 // the other part.
 func TestPoolOfAPartOfAPlaceKeepsItsSizes(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 30))
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "first"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("a"), Handle: "first"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.UpdatePool(bg, poolOf("p", "10.0.0.0/26", 26)); err != nil {
@@ -229,7 +229,7 @@ func TestPoolOfAPartOfAPlaceKeepsItsSizes(t *testing.T) {
 	s.Script(func(_ context.Context, c faults.Call) faults.Outcome {
 		if c.Kind == faults.Commit && c.Nth == 1 {
 			a := want("b", 1, "beside")
-			a.From = ip("10.0.0.16")
+			a.Choose = alloc.From(ip("10.0.0.16"))
 			w.assign(a)
 		}
 		return faults.Outcome{}

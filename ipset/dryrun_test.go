@@ -114,7 +114,7 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := alloc.HostOwner("h")
-	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: 600, Claim: alloc.Claim{Handle: "many"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: 600, Handle: "many"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2000 {
@@ -125,7 +125,7 @@ func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
 		}}
 		if n := w.r.IntN(7); n > 0 {
 			c = dryCall{"assign", func(ctx context.Context, e *ipset.Engine) string {
-				res, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: n, Claim: alloc.Claim{Handle: handle}})
+				res, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: n, Handle: handle})
 				return answer(err, res)
 			}}
 		}
@@ -159,7 +159,7 @@ func TestDryRunCost(t *testing.T) {
 	}
 	var first [2]int
 	for i := range 1000 {
-		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 50, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num4: 50, Handle: fmt.Sprint("p", i)}
 		if _, err := e.AutoAssign(ctx, a); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestDryRunFails(t *testing.T) {
 	}
 	calls := func(ctx context.Context, e *ipset.Engine) (n int, err error) {
 		for i := range 3 {
-			if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 12, Num6: 3, Claim: alloc.Claim{Handle: fmt.Sprint("p", i)}}); err != nil {
+			if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 12, Num6: 3, Handle: fmt.Sprint("p", i)}); err != nil {
 				return n, err
 			}
 			n++
@@ -329,7 +329,7 @@ func TestDryRunsAtOnce(t *testing.T) {
 	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 28}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h0"), Num4: 100, Claim: alloc.Claim{Handle: "stays"}}); err != nil {
+	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h0"), Num4: 100, Handle: "stays"}); err != nil {
 		t.Fatal(err)
 	}
 	stays, err := e.IPsByHandle(ctx, "stays")
@@ -407,7 +407,7 @@ func TestRequestMeetsAChangedBlock(t *testing.T) {
 	}
 	assign := func(e *ipset.Engine, handle, request string) {
 		t.Helper()
-		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Sticky: true, Request: request}); err != nil {
+		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: handle, Sticky: true, Request: request}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -97,7 +97,8 @@ func (w *dryWorld) assign() dryCall {
 			return answer(err, al)
 		}}
 	case 1:
-		a := alloc.AssignIPArgs{Address: w.address(), Owner: w.host(), Claim: w.claim(), MaxBlocks: w.r.IntN(6) / 2}
+		c := w.claim()
+		a := alloc.AssignIPArgs{Address: w.address(), Owner: w.host(), Handle: c.Handle, Attributes: c.Attributes, TTL: c.TTL, Blocks: alloc.BlockArgs{Max: w.r.IntN(6) / 2}}
 		if w.flip(3) {
 			a.Request = fmt.Sprint("r", w.r.IntN(6))
 		}
@@ -109,15 +110,19 @@ func (w *dryWorld) assign() dryCall {
 			return answer(err, al)
 		}}
 	}
-	a := alloc.AssignArgs{Owner: w.host(), Num4: w.r.IntN(4), Num6: w.r.IntN(6) / 4, Claim: w.claim(), Partial: !w.flip(3), Existing: w.flip(6), Sticky: w.flip(4), MaxBlocks: w.r.IntN(8) / 7 * 2}
+	c := w.claim()
+	a := alloc.AssignArgs{Owner: w.host(), Num4: w.r.IntN(4), Num6: w.r.IntN(6) / 4, Handle: c.Handle, Attributes: c.Attributes, TTL: c.TTL, Partial: !w.flip(3), Existing: w.flip(6), Sticky: w.flip(4), Blocks: alloc.BlockArgs{Max: w.r.IntN(8) / 7 * 2}}
 	if w.flip(4) && !a.Existing {
 		a.Request = fmt.Sprint("r", w.r.IntN(6))
 	}
 	if w.flip(8) {
-		a.Head, a.Tail, a.Pools = uint64(w.r.IntN(2)), uint64(w.r.IntN(2)), []string{"a", "none"}[:1+w.r.IntN(2)]
+		a.Blocks.Head, a.Blocks.Tail, a.Pools = uint64(w.r.IntN(2)), uint64(w.r.IntN(2)), []string{"a", "none"}[:1+w.r.IntN(2)]
 	}
 	if w.flip(6) {
-		a.Contiguous, a.Aligned, a.Partial, a.Sticky = true, w.flip(2), false, false
+		a.Choose, a.Partial, a.Sticky = alloc.Contiguous(), false, false
+		if w.flip(2) {
+			a.Choose = alloc.Aligned()
+		}
 	}
 	if w.flip(8) {
 		a.Also = []store.Op{{Kind: store.Put, Key: "Mine" + fmt.Sprint(w.r.IntN(2)), Value: "x", Expect: []uint64{store.AnyRevision, 0}[w.r.IntN(2)]}}
@@ -176,8 +181,8 @@ func (w *dryWorld) lease() dryCall {
 	}
 	switch w.r.IntN(3) {
 	case 0:
-		args := alloc.AssignArgs{Owner: w.host(), Num4: 1, Claim: w.claim()}
-		args.TTL = 30 * time.Second
+		c := w.claim()
+		args := alloc.AssignArgs{Owner: w.host(), Num4: 1, Handle: c.Handle, Attributes: c.Attributes, TTL: 30 * time.Second}
 		return dryCall{"Offer", func(ctx context.Context, e *ipset.Engine) string {
 			got, err := e.Offer(ctx, args)
 			return answer(err, got)

@@ -70,13 +70,13 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			return answered(e.Offer(ctx, ttl(want("a", 1, "p5"), time.Minute)))
 		},
 		"in a row": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, Aligned: true, Claim: alloc.Claim{Handle: "x"}}))
+			return answered(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 4, Choose: alloc.Aligned(), Handle: "x"}))
 		},
 		"AssignIP": func(ctx context.Context, e *Engine) string {
-			return answered(e.AssignIP(ctx, alloc.AssignIPArgs{Address: last, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "y"}}))
+			return answered(e.AssignIP(ctx, alloc.AssignIPArgs{Address: last, Owner: alloc.HostOwner("a"), Handle: "y"}))
 		},
 		"named": func(ctx context.Context, e *Engine) string {
-			return answered(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{last, at}, Claim: alloc.Claim{Handle: "y"}}))
+			return answered(e.AssignIPs(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Handle: "y"}, last, at))
 		},
 		"Renew": func(ctx context.Context, e *Engine) string { return answered(e.Renew(ctx, "p61", time.Minute)) },
 		"RenewIP": func(ctx context.Context, e *Engine) string {
@@ -133,7 +133,7 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 					w := &world{t: t, store: m, clock: &clock{t: made.clock.now()}}
 					db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 					w.Engine = w.engine(db)
-					full := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 65, Claim: alloc.Claim{Handle: "nobody"}}
+					full := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 65, Handle: "nobody"}
 					if _, err := w.AutoAssign(bg, full); !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrCooling) {
 						t.Fatal(err)
 					}
@@ -266,7 +266,7 @@ func TestNothingDueIsAnAnswer(t *testing.T) {
 // that is short writes the end, which deletes it, also where it assigns nothing.
 func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 	w := newWorld(t, alloc.Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
-	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: "leased", TTL: 10 * time.Second}})
+	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Handle: "leased", TTL: 10 * time.Second})
 	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
 		t.Fatal(err)
 	}
@@ -302,24 +302,23 @@ func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
 // an offer; and beside a call of the same commit that named a held address there.
 func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
 	b := alloc.HostOwner("b")
-	claim := alloc.Claim{Handle: "x", TTL: time.Hour}
 	for name, call := range map[string]func(e *Engine) (alloc.Assigned, error){
 		"plain": func(e *Engine) (alloc.Assigned, error) {
-			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Hour})
 		},
 		"wish": func(e *Engine) (alloc.Assigned, error) {
-			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim, Wish: ip("10.0.0.2")})
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Hour, Choose: alloc.Prefer(ip("10.0.0.2"))})
 		},
 		"sticky": func(e *Engine) (alloc.Assigned, error) {
-			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim, Sticky: true})
+			return e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Hour, Sticky: true})
 		},
 		"offer": func(e *Engine) (alloc.Assigned, error) {
-			return e.Offer(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
+			return e.Offer(bg, alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Hour})
 		},
 		"beside": func(e *Engine) (got alloc.Assigned, err error) {
 			done := make(chan error)
 			go func() { _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.2"), Owner: b}); done <- err }()
-			got, err = e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Claim: claim})
+			got, err = e.AutoAssign(bg, alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Hour})
 			if err := <-done; !errors.Is(err, ipalloc.ErrOccupied) {
 				return got, fmt.Errorf("a held address: %v", err)
 			}
@@ -327,11 +326,11 @@ func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
 		},
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/30", 30))
-		a := alloc.AssignArgs{Owner: b, Num4: 1, Claim: alloc.Claim{Handle: "x", TTL: time.Second}, Sticky: true}
+		a := alloc.AssignArgs{Owner: b, Num4: 1, Handle: "x", TTL: time.Second, Sticky: true}
 		w.assign(a)
 		w.releaseHandle("x")
 		for i := range 4 {
-			a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Claim: alloc.Claim{Handle: fmt.Sprint("p", i), TTL: 24 * time.Hour}}
+			a := alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Handle: fmt.Sprint("p", i), TTL: 24 * time.Hour}
 			if i == 3 {
 				a.TTL = time.Second
 			}
@@ -396,7 +395,7 @@ func TestEndedByAnotherCatalog(t *testing.T) {
 func TestDueElsewhereIsListedOnce(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("four", "10.0.0.0/26", 30), poolOf("six", "fd00::/120", 126))
 	for i := range 20 {
-		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num6: 1, Claim: alloc.Claim{Handle: "six", TTL: time.Minute}}
+		a := alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("h", i)), Num6: 1, Handle: "six", TTL: time.Minute}
 		if _, err := w.AutoAssign(bg, a); err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func poolOf(name, prefix string, bits int) alloc.Pool {
 
 // want are arguments of an assignment of n IPv4 addresses, or of as many as there are.
 func want(host string, n int, handle string) alloc.AssignArgs {
-	return alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Use: alloc.Workload, Partial: true, Claim: alloc.Claim{Handle: handle}}
+	return alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Use: alloc.Workload, Partial: true, Handle: handle}
 }
 
 // assign assigns and fails the test on an error.
@@ -177,7 +177,7 @@ func TestAutoAssignErrors(t *testing.T) {
 	}{
 		"no owner":     {alloc.AssignArgs{Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
 		"empty name":   {alloc.AssignArgs{Owner: alloc.HostOwner(""), Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"NUL":          {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "a\x00b"}}, ipalloc.ErrInvalid},
+		"NUL":          {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Handle: "a\x00b"}, ipalloc.ErrInvalid},
 		"none":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Use: alloc.Workload}, ipalloc.ErrInvalid},
 		"negative":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: -1, Num6: 2, Use: alloc.Workload}, ipalloc.ErrInvalid},
 		"two uses":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload | alloc.Tunnel}, badField("Use")},
@@ -186,7 +186,7 @@ func TestAutoAssignErrors(t *testing.T) {
 		"no pool":      {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1, Use: alloc.Workload}, cause.NoPool},
 		"use of none":  {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.LoadBalancer}, cause.NoPool},
 		"unknown pool": {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Pools: []string{"b"}}, cause.UnknownPool},
-		"ends":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1}, badField("Head")},
+		"ends":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}}, badField("Blocks.Head")},
 		"sticky":       {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Sticky: true}, ipalloc.ErrInvalid},
 	} {
 		before, _ := w.store.MarshalBinary()

@@ -31,7 +31,7 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 		t.Errorf("%v, %v", blocks, err)
 	}
 	a := want("h2", 1, "")
-	a.MaxBlocks = 1
+	a.Blocks.Max = 1
 	w.releaseHandle("q")
 	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("g"), OnlyEmpty: true}); err != nil {
 		t.Fatal(err)
@@ -194,11 +194,11 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 
 // TestLeftCallerMayReuseWhatItPassed: the plan of a caller that leaves in the middle of it goes on with the arguments as they were.
 func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
-	for name, change := range map[string]func(*alloc.AssignArgs){
-		"Pools":     func(a *alloc.AssignArgs) { a.Pools[0] = "b" },
-		"Namespace": func(a *alloc.AssignArgs) { a.Namespace["team"] = "y" },
-		"Addresses": func(a *alloc.AssignArgs) { a.Addresses[0] = ip("10.0.0.99") },
-		"Also":      func(a *alloc.AssignArgs) { a.Also[0].Value = "changed" },
+	for name, change := range map[string]func(*alloc.AssignArgs, []netip.Addr){
+		"Pools":     func(a *alloc.AssignArgs, _ []netip.Addr) { a.Pools[0] = "b" },
+		"Namespace": func(a *alloc.AssignArgs, _ []netip.Addr) { a.Namespace["team"] = "y" },
+		"named":     func(_ *alloc.AssignArgs, named []netip.Addr) { named[0] = ip("10.0.0.99") },
+		"Also":      func(a *alloc.AssignArgs, _ []netip.Addr) { a.Also[0].Value = "changed" },
 	} {
 		w, g, e := newGated(t)
 		pools, err := w.Pools(bg)
@@ -213,10 +213,11 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := with("second", insert("1", "x"))
-		a.Owner, a.Use, a.Namespace, a.Pools, a.PoolsAndSelectors = alloc.HostOwner("h2"), alloc.Workload, map[string]string{"team": "x"}, []string{"a"}, true
+		a.Owner, a.Use, a.Namespace, a.Pools, a.Selectors = alloc.HostOwner("h2"), alloc.Workload, map[string]string{"team": "x"}, []string{"a"}, true
 		a.Existing = true // what the handle holds is looked up before all else
-		if name == "Addresses" {
-			a.Num4, a.Addresses = 0, []netip.Addr{ip("10.0.0.7")}
+		var named []netip.Addr
+		if name == "named" {
+			a.Num4, named = 0, []netip.Addr{ip("10.0.0.7")}
 		}
 		errs := make(chan error, 2)
 		go func() {
@@ -226,7 +227,7 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		<-g.arrived
 		ctx, cancel := context.WithCancel(bg)
 		left := make(chan error)
-		go func() { _, err := e.AutoAssign(ctx, a); left <- err }()
+		go func() { _, err := e.AssignIPs(ctx, a, named...); left <- err }()
 		waitFor(e, 1)
 		go func() { // keeps the batch alive
 			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Pools: []string{"b"}})
@@ -247,7 +248,7 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		if err := <-left; !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 			t.Errorf("%s: left with %v", name, err)
 		}
-		change(&a)
+		change(&a, named)
 		close(goOn)
 		for range 2 {
 			if err := <-errs; err != nil {
@@ -258,7 +259,7 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		if err != nil || len(als) != 1 || !pools[0].Prefix.Contains(als[0].Address) || w.row("1").Value != "x" {
 			t.Errorf("%s: holds %v, %v, with the row %q", name, als, err, w.row("1").Value)
 		}
-		if name == "Addresses" && len(als) == 1 && als[0].Address != ip("10.0.0.7") {
+		if name == "named" && len(als) == 1 && als[0].Address != ip("10.0.0.7") {
 			t.Errorf("holds %v, not what was named", als)
 		}
 		w.check()

@@ -32,7 +32,7 @@ func TestExactly(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(address, handle string) (alloc.Allocation, error) {
-		return w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner("h"), Automatic: true, Claim: alloc.Claim{Handle: handle}})
+		return w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner("h"), WithinRules: true, Handle: handle})
 	}
 	first, err := ask("10.0.0.70", "c1")
 	if err != nil || first.Address != ip("10.0.0.70") {
@@ -67,8 +67,8 @@ func TestExactly(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", tt.address, al, err, tt.want)
 		}
 	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Automatic: true,
-		Claim: alloc.Claim{Handle: "c4", Share: alloc.Share{Max: 2}}}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), WithinRules: true,
+		Handle: "c4", Share: alloc.Share{Max: 2}}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("shared: %v", err)
 	}
 	if w.rev() != before {
@@ -81,7 +81,7 @@ func TestExactly(t *testing.T) {
 func TestExactlyUnderStrictAffinity(t *testing.T) {
 	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 26})
 	ask := func(address, host string) error {
-		_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner(host), Automatic: true, Claim: alloc.Claim{Handle: host}})
+		_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(address), Owner: alloc.HostOwner(host), WithinRules: true, Handle: host})
 		return err
 	}
 	for _, tt := range []struct {

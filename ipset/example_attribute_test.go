@@ -27,7 +27,7 @@ func ExampleEngine_IPsByAttribute() {
 			panic(err)
 		}
 		_, err = engine.AutoAssign(ctx, alloc.AssignArgs{
-			Owner: alloc.HostOwner("gateway"), Num4: 1, Claim: alloc.Claim{Handle: m.machine, Attributes: attributes},
+			Owner: alloc.HostOwner("gateway"), Num4: 1, Handle: m.machine, Attributes: attributes,
 		})
 		if err != nil {
 			panic(err)

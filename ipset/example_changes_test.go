@@ -68,7 +68,7 @@ func ExampleEngine_Changes() {
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	must(err)
 	second := read()
-	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Claim: alloc.Claim{Handle: "pod-2"}})
+	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Handle: "pod-2"})
 	must(err)
 	third := read()
 	for _, rev := range []uint64{first, second, third} {

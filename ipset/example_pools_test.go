@@ -67,18 +67,18 @@ func ExamplePool_order() {
 }
 
 // Aligned gives a prefix out of a block, such as a /29 to a virtual machine with containers of its own.
-func ExampleAssignArgs_aligned() {
+func ExampleAligned() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 8, Aligned: true, Claim: alloc.Claim{Handle: "vm-1"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 8, Choose: alloc.Aligned(), Handle: "vm-1"}
 	got, err := e.AutoAssign(ctx, a)
 	must(err)
 	fmt.Println(netip.PrefixFrom(got.V4[0].Address, 29), "of", got.V4[0].Block)
 	released, err := e.ReleaseByHandle(ctx, "vm-1")
 	fmt.Println(len(released), "released", err)
-	a.Num4, a.Aligned, a.Contiguous = 65, false, true
+	a.Num4, a.Choose = 65, alloc.Contiguous()
 	_, err = e.AutoAssign(ctx, a)
 	fmt.Println(errors.Is(err, ipalloc.ErrFull), err)
 	// Output:

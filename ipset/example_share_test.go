@@ -23,7 +23,7 @@ func ExampleShare() {
 	assign := func(service, key string) {
 		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{
 			Address: vip, Owner: alloc.VirtualOwner("lb"), Use: alloc.LoadBalancer,
-			Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2, Key: key}},
+			Handle: service, Share: alloc.Share{Max: 2, Key: key},
 		})
 		fmt.Println(service, err)
 	}

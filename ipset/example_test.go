@@ -63,7 +63,7 @@ func Example() {
 func ExampleEngine_AutoAssign_full() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 31)
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 5, Partial: true, Claim: alloc.Claim{Handle: "pod-1"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 5, Partial: true, Handle: "pod-1"}
 	got, err := e.AutoAssign(ctx, a)
 	fmt.Println(len(got.V4), "of 5,", err)
 	for _, s := range got.Short {
@@ -83,7 +83,7 @@ func ExampleEngine_AutoAssign_request() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	a := alloc.AssignArgs{
-		Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}, Request: "uid-of-pod-1",
+		Owner: alloc.HostOwner("node-a"), Num4: 1, Handle: "pod-1", Request: "uid-of-pod-1",
 	}
 	first, err := e.AutoAssign(ctx, a)
 	must(err)
@@ -98,7 +98,7 @@ func ExampleEngine_ReleaseIPs() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/24", 26)
 	addr := netip.MustParseAddr("10.0.0.7")
-	old, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "old"}})
+	old, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Handle: "old"})
 	must(err)
 	late := alloc.Release{Address: addr, Guard: alloc.Guard{Seq: old.Seq}}
 	for range 2 {
@@ -106,7 +106,7 @@ func ExampleEngine_ReleaseIPs() {
 		must(err)
 		fmt.Println(res[0].Outcome)
 	}
-	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Claim: alloc.Claim{Handle: "new"}})
+	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr, Owner: alloc.HostOwner("node-a"), Handle: "new"})
 	must(err)
 	res, err := e.ReleaseIPs(ctx, late)
 	must(err)
@@ -124,7 +124,7 @@ func ExampleOperator_Check() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}})
+	_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Handle: "pod-1"})
 	must(err)
 	// Somebody deletes the record that lists the blocks of the host.
 	_, err = db.Commit(ctx, []store.Op{{Kind: store.Delete, Key: "o1node-a\x00", Expect: store.AnyRevision}})
@@ -152,7 +152,7 @@ func ExampleRestoreMemory() {
 	e, err := ipset.New(db, ipset.Options{})
 	must(err)
 	must(e.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")}))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Claim: alloc.Claim{Handle: "pod-1"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num4: 1, Handle: "pod-1"}
 	_, err = e.AutoAssign(ctx, a)
 	must(err)
 	data, err := db.MarshalBinary()
@@ -244,7 +244,7 @@ func ExampleEngine_Offer() {
 	})
 	must(err)
 	client := alloc.Guard{Handle: "aa:bb:cc"}
-	got, err := engine.Offer(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: client.Handle, TTL: 30 * time.Second}})
+	got, err := engine.Offer(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Handle: client.Handle, TTL: 30 * time.Second})
 	must(err)
 	offered := got.V4[0]
 	fmt.Println(offered.Address, offered.Until.Format(time.TimeOnly))
@@ -271,7 +271,7 @@ func ExampleEngine_Release() {
 	must(err)
 	must(engine.AddPool(ctx, alloc.Pool{Name: "vpn", Prefix: netip.MustParsePrefix("100.64.0.0/24"), BlockBits: 28}))
 	machine := alloc.AssignArgs{
-		Owner: alloc.HostOwner("vpn"), Num4: 1, Claim: alloc.Claim{Handle: "laptop"},
+		Owner: alloc.HostOwner("vpn"), Num4: 1, Handle: "laptop",
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/laptop", Value: "key of the laptop"}}, // Expect 0: it must be new
 	}
 	got, err := engine.AutoAssign(ctx, machine)
@@ -311,20 +311,17 @@ func ExampleEngine_Hosts() {
 }
 
 // A static IPv4 address and an automatic IPv6 one, both or neither.
-func ExampleAssignArgs_addresses() {
+func ExampleEngine_AssignIPs() {
 	ctx, engine := context.Background(), newEngine("10.0.0.0/24", 28)
 	must(engine.AddPool(ctx, alloc.Pool{Name: "six", Prefix: netip.MustParsePrefix("fd00::/120"), BlockBits: 120}))
-	args := alloc.AssignArgs{
-		Owner: alloc.HostOwner("node-a"), Num6: 1, Claim: alloc.Claim{Handle: "vm-1"},
-		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")},
-	}
-	got, err := engine.AutoAssign(ctx, args)
+	args, static := alloc.AssignArgs{Owner: alloc.HostOwner("node-a"), Num6: 1, Handle: "vm-1"}, netip.MustParseAddr("10.0.0.9")
+	got, err := engine.AssignIPs(ctx, args, static)
 	must(err)
 	fmt.Println(got.V4[0].Address, got.V6[0].Address)
 	args.Handle = "vm-2"
-	_, err = engine.AutoAssign(ctx, args)
+	_, err = engine.AssignIPs(ctx, args, static)
 	fmt.Println(err)
 	// Output:
 	// 10.0.0.9 fd00::
-	// ipset: auto assign 10.0.0.9 handle "vm-2" for "host:node-a": occupied, held by "vm-1"
+	// ipset: assign IPs 10.0.0.9 handle "vm-2" for "host:node-a": occupied, held by "vm-1"
 }

@@ -52,7 +52,7 @@ func TestExplainSaysWhy(t *testing.T) {
 	w := scarce(t)
 	before, _ := w.store.MarshalBinary()
 	a := want("h", 1, "x")
-	a.Head, a.Tail, a.Partial = 1, 1, false
+	a.Blocks, a.Partial = alloc.BlockArgs{Head: 1, Tail: 1}, false
 	found, err := w.Explain(bg, a)
 	if err != nil {
 		t.Fatal(err)
@@ -185,9 +185,10 @@ func TestMoreThanACommitTakes(t *testing.T) {
 // A wish counts in the row of its pool, as it does for the call.
 func TestExplainWish(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28), poolOf("b", "10.0.1.0/28", 28))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Wish: netip.MustParseAddr("10.0.1.7")}
+	wish := netip.MustParseAddr("10.0.1.7")
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Choose: alloc.Prefer(wish)}
 	rows, err := w.Explain(bg, a)
-	if err != nil || len(rows) != 2 || rows[0].Gives[0] != netip.MustParseAddr("10.0.0.0") || rows[1].Gives[0] != a.Wish {
+	if err != nil || len(rows) != 2 || rows[0].Gives[0] != netip.MustParseAddr("10.0.0.0") || rows[1].Gives[0] != wish {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
@@ -198,7 +199,7 @@ func TestReservedIsNotFragmented(t *testing.T) {
 	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.15")}}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Contiguous: true})
+	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Choose: alloc.Contiguous()})
 	if err == nil || len(got.Short) != 1 || got.Short[0].Reason != alloc.ReasonReservedLeft {
 		t.Errorf("%+v, %v", got.Short, err)
 	}

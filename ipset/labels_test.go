@@ -113,7 +113,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		"namespace is none": {"in", nil, true, false},
 		"other namespace":   {"in", map[string]string{"team": "y"}, true, false},
 	} {
-		a := alloc.AssignIPArgs{Owner: alloc.HostOwner(tt.owner), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
+		a := alloc.AssignIPArgs{Owner: alloc.HostOwner(tt.owner), Address: ip("10.0.0.7"), Handle: "h", Selectors: tt.selectors, Namespace: maps.Clone(tt.namespace)}
 		before, _ := w.store.MarshalBinary()
 		_, err := w.AssignIP(bg, a)
 		if !tt.ok {
@@ -136,7 +136,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		}
 		w.releaseHandle("h")
 	}
-	a := alloc.AssignIPArgs{Owner: alloc.HostOwner("in"), Address: ip("10.0.0.7"), Claim: alloc.Claim{Handle: "h"}, Selectors: true, Namespace: x, Request: "r"}
+	a := alloc.AssignIPArgs{Owner: alloc.HostOwner("in"), Address: ip("10.0.0.7"), Handle: "h", Selectors: true, Namespace: x, Request: "r"}
 	if _, err := w.AssignIP(bg, a); err != nil {
 		t.Fatal(err)
 	}

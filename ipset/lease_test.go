@@ -27,7 +27,7 @@ func lan(t *testing.T) *world {
 
 // offer are the arguments of an offer of half a minute.
 func offer(handle string) alloc.AssignArgs {
-	return alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: 30 * time.Second}}
+	return alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Handle: handle, TTL: 30 * time.Second}
 }
 
 // mustOffer offers an address.
@@ -104,7 +104,7 @@ func TestLeaseRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, static, cooling := w.mustOffer("c1").Address, ip("192.168.1.9"), w.mustOffer("c2").Address
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: static, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "printer"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: static, Owner: alloc.HostOwner("dhcp"), Handle: "printer"}); err != nil {
 		t.Fatalf("outside of the dynamic range: %v", err)
 	}
 	w.releaseHandle("c2")
@@ -172,7 +172,7 @@ func TestDeclined(t *testing.T) {
 	end := w.clock.now().Add(10 * time.Minute)
 	for name, f := range map[string]func() error{
 		"named by the client": func() error {
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Claim: alloc.Claim{Handle: "c1"}})
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Handle: "c1"})
 			return err
 		},
 		"named without handle": func() error {
@@ -329,7 +329,7 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		}
 		vip := ip("10.0.0.250")
 		for handle, ttl := range map[string]time.Duration{"soon": time.Hour, "late": 3 * time.Hour, "never": 0} {
-			al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(handle), Claim: alloc.Claim{Handle: handle, TTL: ttl, Share: alloc.Share{Max: 3}}})
+			al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(handle), Handle: handle, TTL: ttl, Share: alloc.Share{Max: 3}})
 			if err != nil {
 				t.Fatal(err)
 			}

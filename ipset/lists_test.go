@@ -35,7 +35,7 @@ func TestListsOfManyRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := w.blocksOf(fmt.Sprint("h", i))[0]
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr(), Owner: guest, Claim: alloc.Claim{Handle: "g"}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: b.Addr(), Owner: guest, Handle: "g"}); err != nil {
 			t.Fatal(err)
 		}
 	}

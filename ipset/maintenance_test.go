@@ -132,7 +132,7 @@ func TestCollector(t *testing.T) {
 		t.Errorf("half of a handle went: %v", err)
 	}
 	// An address that got another owner under the same handle starts anew.
-	w.AssignIP(bg, alloc.AssignIPArgs{Address: leaked[0].Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "leaked"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: leaked[0].Address, Owner: alloc.HostOwner("h"), Handle: "leaked"})
 	if hs := collect(); slices.Contains(hs, "leaked") {
 		t.Errorf("the successor went: %v", hs)
 	}
@@ -369,7 +369,7 @@ func TestImportBlock(t *testing.T) {
 func TestEnsureBlock(t *testing.T) {
 	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/28", 29), poolOf("b", "2001:db8::/124", 125))
 	a := want("h", 1, "")
-	a.Num6, a.Head, a.Tail = 1, 3, 1
+	a.Num6, a.Blocks.Head, a.Blocks.Tail = 1, 3, 1
 	blocks, err := w.EnsureBlock(bg, a)
 	if err != nil || len(blocks) != 2 || w.records(record.KindHandle) != 0 {
 		t.Fatalf("%v, %v", blocks, err)

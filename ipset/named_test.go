@@ -21,13 +21,29 @@ func dual(t *testing.T) *world {
 	return newWorld(t, alloc.Config{}, four, poolOf("six", "fd00::/120", 124))
 }
 
+// namedArgs are arguments for named addresses and automatic ones.
+type namedArgs struct {
+	alloc.AssignArgs
+	named []netip.Addr
+}
+
 // named are arguments for named addresses and n automatic IPv6 ones.
-func named(handle string, n int, as ...string) alloc.AssignArgs {
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: n, Claim: alloc.Claim{Handle: handle}}
+func named(handle string, n int, as ...string) namedArgs {
+	a := namedArgs{AssignArgs: alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: n, Handle: handle}}
 	for _, s := range as {
-		a.Addresses = append(a.Addresses, ip(s))
+		a.named = append(a.named, ip(s))
 	}
 	return a
+}
+
+// assignNamed carries out such a call, which must succeed.
+func (w *world) assignNamed(a namedArgs) alloc.Assigned {
+	w.t.Helper()
+	got, err := w.AssignIPs(bg, a.AssignArgs, a.named...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
 }
 
 // A static IPv4 address and an automatic IPv6 one are one commit, outside of the ranges of a manual pool too; a repetition of the
@@ -37,26 +53,26 @@ func TestNamedBesideAutomatic(t *testing.T) {
 	rev := w.revision()
 	a := named("vm", 1, "10.0.0.9")
 	a.Request = "r"
-	got := w.assign(a)
+	got := w.assignNamed(a)
 	if len(got.V4) != 1 || got.V4[0].Address != ip("10.0.0.9") || len(got.V6) != 1 || w.revision() != rev+1 {
 		t.Fatalf("%+v, %d commits", got, w.revision()-rev)
 	}
-	again, err := w.engine(w.store).AutoAssign(bg, a)
+	again, err := w.engine(w.store).AssignIPs(bg, a.AssignArgs, a.named...)
 	if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
 		t.Errorf("repeated: %+v, %v", again, err)
 	}
 	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V6[0].Address}); err != nil {
 		t.Fatal(err)
 	}
-	again, err = w.AutoAssign(bg, a)
+	again, err = w.AssignIPs(bg, a.AssignArgs, a.named...)
 	if err != nil || !slices.Equal(again.V4, got.V4) || len(again.V6) != 1 || again.V6[0].Seq == got.V6[0].Seq {
 		t.Errorf("repeated after a release: %+v, %v", again, err)
 	}
-	a.Addresses[0] = ip("10.0.0.10")
-	if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
+	a.named[0] = ip("10.0.0.10")
+	if _, err := w.AssignIPs(bg, a.AssignArgs, a.named...); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("the key for another address: %v", err)
 	}
-	more := w.assign(named("vm", 2, "10.0.0.9", "10.0.0.11", "fd00::77", "fd00::78"))
+	more := w.assignNamed(named("vm", 2, "10.0.0.9", "10.0.0.11", "fd00::77", "fd00::78"))
 	if len(more.V4) != 2 || more.V4[0] != got.V4[0] || more.V4[1].Address != ip("10.0.0.11") || len(more.V6) != 4 || more.V6[0].Address != ip("fd00::77") {
 		t.Errorf("%+v", more)
 	}
@@ -66,8 +82,8 @@ func TestNamedBesideAutomatic(t *testing.T) {
 // If one address cannot be given, none is: neither the named nor the automatic ones, with Partial too.
 func TestNamedAllOrNothing(t *testing.T) {
 	w := dual(t)
-	w.assign(named("other", 0, "10.0.0.7"))
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.8"), Owner: alloc.HostOwner("g"), Claim: alloc.Claim{Handle: "c"}}); err != nil {
+	w.assignNamed(named("other", 0, "10.0.0.7"))
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.8"), Owner: alloc.HostOwner("g"), Handle: "c"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Decline(bg, alloc.DeclineArgs{Address: ip("10.0.0.8"), For: time.Hour}); err != nil {
@@ -79,14 +95,14 @@ func TestNamedAllOrNothing(t *testing.T) {
 		many[i] = netip.AddrFrom4([4]byte{10, 0, 0, byte(64 + i)}).String()
 	}
 	twice, contiguous := named("vm", 1, "10.0.0.9", "10.0.0.9"), named("vm", 2, "10.0.0.9")
-	contiguous.Contiguous = true
+	contiguous.Choose = alloc.Contiguous()
 	none := named("vm", 1)
-	none.Addresses = []netip.Addr{{}}
+	none.named = []netip.Addr{{}}
 	selected := named("vm", 0, "10.0.0.9")
 	selected.Use = alloc.LoadBalancer
 	full := named("vm", 300, "10.0.0.9")
 	for name, tt := range map[string]struct {
-		a    alloc.AssignArgs
+		a    namedArgs
 		want error
 	}{
 		"held":              {named("vm", 1, "10.0.0.9", "10.0.0.7"), ipalloc.ErrOccupied},
@@ -100,14 +116,14 @@ func TestNamedAllOrNothing(t *testing.T) {
 		"beside contiguous": {contiguous, ipalloc.ErrInvalid},
 	} {
 		tt.a.Partial = tt.a.Partial || tt.want == ipalloc.ErrOccupied
-		if got, err := w.AutoAssign(bg, tt.a); !errors.Is(err, tt.want) || len(got.V4)+len(got.V6) != 0 {
+		if got, err := w.AssignIPs(bg, tt.a.AssignArgs, tt.a.named...); !errors.Is(err, tt.want) || len(got.V4)+len(got.V6) != 0 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if after, _ := w.store.MarshalBinary(); string(after) != string(state) {
 			t.Fatalf("%s changed the store", name)
 		}
 	}
-	w.assign(named("vm", 0, many[:64]...))
+	w.assignNamed(named("vm", 0, many[:64]...))
 	w.check()
 }
 
@@ -118,8 +134,7 @@ func TestNamedAndSticky(t *testing.T) {
 	a.Sticky = true
 	first := w.assign(a).V4
 	w.releaseHandle("vm")
-	a.Addresses = []netip.Addr{first[0].Address}
-	got := w.assign(a)
+	got := w.assignNamed(namedArgs{a, []netip.Addr{first[0].Address}})
 	if len(got.V4) != 3 || got.V4[0].Address != first[0].Address || got.V4[1].Address != first[1].Address {
 		t.Errorf("%+v, had %+v", got.V4, first)
 	}
@@ -141,11 +156,11 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 		t.Errorf("automatic: %+v", got)
 	}
 	at := record.LastAddr(old)
-	al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "third"}})
+	al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Handle: "third"})
 	if err != nil || al.Block != old {
 		t.Errorf("AssignIP: %+v, %v", al, err)
 	}
-	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Addresses: []netip.Addr{at.Prev()}, Claim: alloc.Claim{Handle: "fourth"}})
+	got, err := w.AssignIPs(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Handle: "fourth"}, at.Prev())
 	if err != nil || got.V4[0].Block != old {
 		t.Errorf("named: %+v, %v", got, err)
 	}
@@ -165,11 +180,11 @@ func TestAnAdoptedBlockGivesTheRest(t *testing.T) {
 	if first.Contains(later) {
 		later = ip("10.0.0.8")
 	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: later, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "has"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: later, Owner: alloc.HostOwner("h"), Handle: "has"}); err != nil {
 		t.Fatal(err)
 	}
 	named := first.Addr().Next().Next().Next()
-	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Addresses: []netip.Addr{named}, Claim: alloc.Claim{Handle: "x"}})
+	got, err := w.AssignIPs(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: "x"}, named)
 	if err != nil || len(got.V4) != 2 || !first.Contains(got.V4[1].Address) != later.Less(first.Addr()) {
 		t.Errorf("%v, %v: %v named of %v, beside %v", got.V4, err, named, first, later)
 	}

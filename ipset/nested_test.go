@@ -137,7 +137,7 @@ func TestNestedDraining(t *testing.T) {
 	}
 	w.releaseHandle("p")
 	w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h"), OnlyEmpty: true})
-	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("g"), Num4: 64, Claim: alloc.Claim{Handle: "q"}, Pools: []string{"in"}})
+	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("g"), Num4: 64, Handle: "q", Pools: []string{"in"}})
 	// The outer pool had blocks of the nested one's size once; those that there are now are not its own.
 	for _, bits := range []int{28, 26} {
 		if err := w.UpdatePool(bg, poolOf("out", "10.0.0.0/24", bits)); err != nil {

@@ -18,12 +18,12 @@ import (
 func TestFromOnAFailingStore(t *testing.T) {
 	for k := 1; ; k++ {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
-		w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, From: ip("10.0.0.0")})
+		w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1, Choose: alloc.From(ip("10.0.0.0"))})
 		if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 25)); err != nil {
 			t.Fatal(err)
 		}
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
-		got, err := w.engine(f).AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, From: ip("10.0.0.0")})
+		got, err := w.engine(f).AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Choose: alloc.From(ip("10.0.0.0"))})
 		if w.check(); f.Counts().Calls() < k {
 			if k < 5 || err != nil || got.V4[0].Address != ip("10.0.0.128") {
 				t.Errorf("%v, %v, %d calls", got, err, k-1)
@@ -40,7 +40,7 @@ func TestFromOnAFailingStore(t *testing.T) {
 func TestFromKeepsAffinityAndLimits(t *testing.T) {
 	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, poolOf("p", "10.0.0.0/28", 30))
 	one := func(host, from string) (alloc.Assigned, error) {
-		return w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1, From: ip(from)})
+		return w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1, Choose: alloc.From(ip(from))})
 	}
 	for _, c := range []struct{ host, from, want string }{{"a", "10.0.0.1", "10.0.0.1"}, {"b", "10.0.0.0", "10.0.0.4"}, {"b", "10.0.0.0", "10.0.0.5"}} {
 		if got, err := one(c.host, c.from); err != nil || got.V4[0].Address != ip(c.want) {
@@ -88,7 +88,7 @@ func TestLowestOfAWholePoolThatGrows(t *testing.T) {
 			at, lowest = at+1, lowest.Next()
 		}
 		owner := alloc.HostOwner([]string{"a", "b"}[i%2])
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: owner, Num4: 1, From: ip("10.0.0.0"), Pools: []string{"p"}})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: owner, Num4: 1, Choose: alloc.From(ip("10.0.0.0")), Pools: []string{"p"}})
 		if err != nil || got.V4[0].Address != lowest {
 			t.Fatalf("call %d: %v, %v, want %v", i, got.V4, err, lowest)
 		}
@@ -121,7 +121,7 @@ func TestFromUnderStrictAffinitySaysWhatIsLeft(t *testing.T) {
 			}
 		}
 		a := want("h", 1, "x")
-		a.From = ip(c.from)
+		a.Choose = alloc.From(ip(c.from))
 		if got, err := w.AutoAssign(bg, a); len(got.Short) != 1 || got.Short[0].Reason != c.why {
 			t.Errorf("%s: %v, %v, want %s", name, got.Short, err, c.why)
 		}

@@ -234,7 +234,7 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 		"assign": func(e *Engine) error { _, err := e.AutoAssign(bg, want("h", 70, "p")); return err },
 		"assign onward": func(e *Engine) error {
 			a := want("h", 70, "p")
-			a.From = first.Addr()
+			a.Choose = alloc.From(first.Addr())
 			_, err := e.AutoAssign(bg, a)
 			return err
 		},

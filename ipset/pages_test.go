@@ -85,7 +85,7 @@ func TestSequenceNumbersOutliveTheirPages(t *testing.T) {
 		most := []int{2, 10, 127}[i/1000]
 		if len(hosts) < most && (len(hosts) == 0 || r.IntN(10) > 0) || r.IntN(2) == 0 && len(hosts) < 127 {
 			h := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(h), Num4: 1 + r.IntN(2), Claim: alloc.Claim{Handle: h}})
+			got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(h), Num4: 1 + r.IntN(2), Handle: h})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -80,7 +80,7 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 		sizes  []int // one call for each
 	}{{"10.0.0.0/26", []int{30}}, {"10.0.0.0/27", []int{30}}, {"10.0.0.0/26", []int{30, 30}}, {"10.0.0.0/26", []int{30, 28}}} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
-		held, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "first"}})
+		held, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.5"), Owner: alloc.HostOwner("h"), Handle: "first"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestChangePoolsMakesAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err = w.AssignIP(bg, alloc.AssignIPArgs{Address: held.Address, Owner: alloc.HostOwner("i"), Claim: alloc.Claim{Handle: "second"}})
+		_, err = w.AssignIP(bg, alloc.AssignIPArgs{Address: held.Address, Owner: alloc.HostOwner("i"), Handle: "second"})
 		if !errors.Is(err, ipalloc.ErrOccupied) {
 			t.Errorf("%v: second holder: %v, want occupied", anew, err)
 		}

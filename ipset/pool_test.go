@@ -121,7 +121,7 @@ func TestResizedPoolDoesNotGiveTwice(t *testing.T) {
 func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 	w := newWorld(t, alloc.Config{Strict: true}, poolOf("a", "10.0.0.0/30", 30), poolOf("b", "10.0.1.0/31", 31), poolOf("c", "10.0.2.0/32", 32), poolOf("d", "10.0.3.0/24", 29))
 	a := want("h", 2, "p")
-	a.Head, a.Tail = 3, 1
+	a.Blocks.Head, a.Blocks.Tail = 3, 1
 	got := w.assign(a)
 	for _, al := range got.V4 {
 		if !netip.MustParsePrefix("10.0.3.0/24").Contains(al.Address) {
@@ -154,7 +154,7 @@ func TestClaimDoesNotLeaveThePool(t *testing.T) {
 
 func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Claim: alloc.Claim{Handle: "p"}, Pools: []string{"a"}}
+	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Handle: "p", Pools: []string{"a"}}
 	for range 5 {
 		if got := w.assign(a); len(got.V6) != 3 || got.V6[0].Prefix().Bits() != 64 {
 			t.Fatalf("%+v", got)
@@ -270,7 +270,7 @@ func TestSplitAndMergeAreInverse(t *testing.T) {
 	} {
 		p.Name, p.Prefix, p.BlockBits = "p", netip.MustParsePrefix("10.0.0.0/24"), 28
 		w := newWorld(t, alloc.Config{}, p)
-		w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "x"}})
+		w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h"), Handle: "x"})
 		look := func() (given, named, counts string) {
 			var us []alloc.Count
 			for from := ip("10.0.0.0"); p.Prefix.Contains(from); from = from.Next() {
@@ -280,11 +280,11 @@ func TestSplitAndMergeAreInverse(t *testing.T) {
 				for _, p := range pools {
 					names = append(names, p.Name)
 				}
-				got, err := dry.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, From: from, Pools: names})
+				got, err := dry.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Choose: alloc.From(from), Pools: names})
 				if err == nil {
 					given += fmt.Sprint(got.V4[0].Address, " ")
 				}
-				_, err = w.DryRun().AssignIP(bg, alloc.AssignIPArgs{Address: from, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "y"}})
+				_, err = w.DryRun().AssignIP(bg, alloc.AssignIPArgs{Address: from, Owner: alloc.HostOwner("h"), Handle: "y"})
 				named += fmt.Sprint(err == nil, " ")
 			}
 			use, err := w.Utilization(bg)

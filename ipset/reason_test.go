@@ -25,7 +25,7 @@ func TestEveryReason(t *testing.T) {
 		return p
 	}
 	plain := pool(func(*alloc.Pool) {})
-	one := alloc.AssignArgs{Owner: host("h"), Num4: 1, Claim: alloc.Claim{Handle: "x"}}
+	one := alloc.AssignArgs{Owner: host("h"), Num4: 1, Handle: "x"}
 	asks := func(change func(*alloc.AssignArgs)) alloc.AssignArgs {
 		a := one
 		change(&a)
@@ -33,7 +33,7 @@ func TestEveryReason(t *testing.T) {
 	}
 	hold := func(w *world, o alloc.Owner, n int) {
 		for range n {
-			if got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: "held"}}); err != nil || len(got.V4) != 1 {
+			if got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: o, Num4: 1, Handle: "held"}); err != nil || len(got.V4) != 1 {
 				w.t.Fatal(err)
 			}
 		}
@@ -76,15 +76,15 @@ func TestEveryReason(t *testing.T) {
 					w.t.Fatal(err)
 				}
 			}
-		}, asks(func(a *alloc.AssignArgs) { a.Num4, a.Aligned = 4, true }), ipalloc.ErrFull, 12},
-		alloc.ReasonTooSmall: {false, plain, func(*world) {}, asks(func(a *alloc.AssignArgs) { a.Num4, a.Contiguous = 5, true }), ipalloc.ErrFull, 16},
+		}, asks(func(a *alloc.AssignArgs) { a.Num4, a.Choose = 4, alloc.Aligned() }), ipalloc.ErrFull, 12},
+		alloc.ReasonTooSmall: {false, plain, func(*world) {}, asks(func(a *alloc.AssignArgs) { a.Num4, a.Choose = 5, alloc.Contiguous() }), ipalloc.ErrFull, 16},
 		alloc.ReasonOutsideLeft: {false, pool(func(p *alloc.Pool) { p.Ranges = []netipx.IPRange{netipx.MustParseIPRange("10.0.0.4-10.0.0.7")} }),
 			func(w *world) { hold(w, host("h"), 4) }, one, ipalloc.ErrFull, 0},
 		alloc.ReasonBelowFrom: {false, pool(func(p *alloc.Pool) { p.Order = alloc.Lowest }), func(w *world) {
 			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.15"), Owner: host("h")}); err != nil {
 				w.t.Fatal(err)
 			}
-		}, asks(func(a *alloc.AssignArgs) { a.From = ip("10.0.0.15") }), ipalloc.ErrFull, 15},
+		}, asks(func(a *alloc.AssignArgs) { a.Choose = alloc.From(ip("10.0.0.15")) }), ipalloc.ErrFull, 15},
 		alloc.ReasonCommitFull: {false, pool(func(p *alloc.Pool) { p.BlockBits = 32 }), func(w *world) {
 			w.Engine = w.engine(faults.NewLimited(w.store, store.Limits{Ops: 48}))
 		}, asks(func(a *alloc.AssignArgs) { a.Num4 = 16 }), ipalloc.ErrLimit, 16},
@@ -92,7 +92,7 @@ func TestEveryReason(t *testing.T) {
 		alloc.ReasonNotNamed:       {false, pool(func(p *alloc.Pool) { p.Manual = true }), func(*world) {}, one, ipalloc.ErrNotFound, 16},
 		alloc.ReasonDisabled:       {false, pool(func(p *alloc.Pool) { p.Disabled = true }), func(*world) {}, one, ipalloc.ErrNotFound, 16},
 		alloc.ReasonOtherUse:       {false, pool(func(p *alloc.Pool) { p.Uses = alloc.Tunnel }), func(*world) {}, one, ipalloc.ErrNotFound, 16},
-		alloc.ReasonEndsTooLarge:   {true, plain, func(*world) {}, asks(func(a *alloc.AssignArgs) { a.Head, a.Tail = 2, 2 }), ipalloc.ErrNotFound, 16},
+		alloc.ReasonEndsTooLarge:   {true, plain, func(*world) {}, asks(func(a *alloc.AssignArgs) { a.Blocks.Head, a.Blocks.Tail = 2, 2 }), ipalloc.ErrNotFound, 16},
 		alloc.ReasonNotOfHost:      {false, pool(func(p *alloc.Pool) { p.Nodes = zone }), func(*world) {}, one, ipalloc.ErrNotFound, 16},
 		alloc.ReasonNotOfNamespace: {false, pool(func(p *alloc.Pool) { p.Namespaces = zone }), func(*world) {}, one, ipalloc.ErrNotFound, 16},
 	}
@@ -133,17 +133,19 @@ func TestEveryReason(t *testing.T) {
 // A reason rests on what blocks of others have now, whatever an engine has cached, and on what automatic assignment may take of it.
 func TestReasonsOfForeignRoom(t *testing.T) {
 	one := want("b", 1, "x")
-	one.Aligned, one.Partial = true, false
+	one.Partial = false
 	for name, strict := range map[string]bool{"foreign": true, "fragmented": false} {
 		p := poolOf("p", "10.0.0.0/29", 29)
 		p.Subnet = true
 		w := newWorld(t, alloc.Config{Strict: strict}, p)
 		ask := one
-		ask.Aligned = !strict
+		if !strict {
+			ask.Choose = alloc.Aligned()
+		}
 		w.assign(want("a", 5, "first"))
 		behind := w.engine(w.store)
 		got, err := behind.AutoAssign(bg, ask)
-		if strict || ask.Aligned {
+		if strict || ask.Choose == alloc.Aligned() {
 			if !errors.Is(err, ipalloc.ErrFull) || got.Short[0].Reason.String() != name {
 				t.Errorf("%s: %+v, %v", name, got, err)
 			}

@@ -51,17 +51,16 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.Assign", "no handle", invalid, "handle", second(e.Assign(bg, alloc.HostOwner("h"), "")))
 	add("Engine.Assign", "no host", invalid, "Owner", second(e.Assign(bg, zero, "x")))
 	for field, a := range map[string]alloc.AssignArgs{
-		"Addresses": {Addresses: []netip.Addr{ip("10.0.0.9"), ip("10.0.0.9")}},
-		"Wish":      {Num4: 1, Wish: ip("fe80::1%eth0")},
-		"From":      {Num4: 1, From: ip("fe80::1%eth0")},
-		"Also":      {Num4: 1, Also: []store.Op{{Key: "A"}, {Key: "A"}}},
-		"Handle":    {Num4: 1, Existing: true},
-		"Request":   {Num4: 1, Claim: alloc.Claim{Handle: "x"}, Request: "a\x00b"},
+		"Choose":  {Num4: 1, Choose: alloc.From(ip("fe80::1%eth0"))},
+		"Also":    {Num4: 1, Also: []store.Op{{Key: "A"}, {Key: "A"}}},
+		"Handle":  {Num4: 1, Existing: true},
+		"Request": {Num4: 1, Handle: "x", Request: "a\x00b"},
 	} {
 		a.Owner = host
 		add("Engine.AutoAssign", "a bad "+field, invalid, field, second(e.AutoAssign(bg, a)))
 	}
-	add("Engine.Offer", "a request key", invalid, "Request", second(e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Request: "r", Claim: alloc.Claim{Handle: "x", TTL: 1}})))
+	add("Engine.AutoAssign", "a bad preference", invalid, "Choose", second(e.AutoAssign(bg, alloc.AssignArgs{Owner: host, Num4: 1, Choose: alloc.Prefer(ip("fe80::1%eth0"))})))
+	add("Engine.Offer", "a request key", invalid, "Request", second(e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Request: "r", Handle: "x", TTL: 1})))
 	add("Engine.AddPool", "no name in Index", invalid, "Index", e.AddPool(bg, alloc.Pool{Name: "x", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Index: []string{""}}))
 	add("Engine.Update", "no host", invalid, "Host", e.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.9"), Host: &zero}))
 	add("Operator.ChangePools", "no range", invalid, "Reserve", o.ChangePools(bg, alloc.PoolChanges{Reserve: make([]netipx.IPRange, 1)}))
@@ -120,7 +119,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Operator.Sweep", "a negative number", invalid, "Keep", second(o.Sweep(bg, alloc.SweepArgs{Keep: -1})))
 	add("Collector.Collect", "no function", invalid, "live", second(o.NewCollector(0).Collect(bg, nil)))
 	add("Engine.Release", "nothing", invalid, "Handle", second(e.Release(bg, alloc.ReleaseArgs{})))
-	add("Engine.AutoAssign", "an address twice", invalid, "Addresses", second(e.AutoAssign(bg, alloc.AssignArgs{Owner: host, Addresses: slices.Repeat([]netip.Addr{netip.MustParseAddr("10.0.0.1")}, 2)})))
+	add("Engine.AssignIPs", "an address twice", invalid, "named", second(e.AssignIPs(bg, alloc.AssignArgs{Owner: host}, slices.Repeat([]netip.Addr{netip.MustParseAddr("10.0.0.1")}, 2)...)))
 	add("Operator.SplitPool", "no bits", invalid, "bits", o.SplitPool(bg, "pods", 0))
 }
 

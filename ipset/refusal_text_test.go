@@ -36,7 +36,7 @@ func TestRefusalTexts(t *testing.T) {
 		return err
 	}
 	offer := func() error {
-		_, err := e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{Handle: "x"}})
+		_, err := e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "x"})
 		return err
 	}
 	renew := func() error { _, err := e.Renew(bg, "x", -1); return err }
@@ -45,7 +45,7 @@ func TestRefusalTexts(t *testing.T) {
 		_, err := e.Decline(bg, alloc.DeclineArgs{Address: netip.MustParseAddr("10.0.0.1")})
 		return err
 	}
-	row := func() error { return assign(alloc.AssignArgs{Owner: host, Num4: 3, Aligned: true}) }
+	row := func() error { return assign(alloc.AssignArgs{Owner: host, Num4: 3, Choose: alloc.Aligned()}) }
 	for _, c := range []struct {
 		err         error
 		is          error
@@ -64,8 +64,8 @@ func TestRefusalTexts(t *testing.T) {
 		{assign(alloc.AssignArgs{Num4: 1}), ipalloc.ErrInvalid, "Owner", "zero value; name a host"},
 		{assign(alloc.AssignArgs{Owner: alloc.Owner{Kind: 7, Name: "a"}, Num4: 1}), ipalloc.ErrInvalid, "Owner", "unknown kind 7"},
 		{assign(alloc.AssignArgs{Owner: host}), ipalloc.ErrInvalid, "Num4", "0 IPv4 and 0 IPv6 addresses asked for, want 1 to 4096"},
-		{assign(alloc.AssignArgs{Owner: host, Num4: 1, Claim: alloc.Claim{TTL: -1}}), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
-		{row(), ipalloc.ErrInvalid, "Aligned", "3 IPv4 and 0 IPv6 addresses: each number must be 0 or a power of two"},
+		{assign(alloc.AssignArgs{Owner: host, Num4: 1, TTL: -1}), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
+		{row(), ipalloc.ErrInvalid, "Choose", "aligned 3 IPv4 and 0 IPv6 addresses: each number must be 0 or a power of two"},
 		{assignIP("10.9.0.1"), ipalloc.ErrNotFound, "", "no pool has the address"},
 		{offer(), ipalloc.ErrInvalid, "TTL", "0s is not above 0"},
 		{renew(), ipalloc.ErrInvalid, "ttl", "-1ns is negative"},

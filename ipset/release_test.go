@@ -33,7 +33,7 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	r := newRacing(w.store)
 	e := w.engine(r)
 	r.before = func([]store.Op) { w.assign(want("h", 1, "other")) }
-	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "p"}}); err != nil {
+	if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.9"), Owner: alloc.HostOwner("h"), Handle: "p"}); err != nil {
 		t.Fatal(err)
 	}
 	w.check()
@@ -91,7 +91,7 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 			t.Errorf("release %d: %v, %v", i, res, err)
 		}
 	}
-	w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "q"}})
+	w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Handle: "q"})
 	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != alloc.OwnerChanged {
 		t.Errorf("after it got another owner: %v, %v", res, err)
 	}

@@ -29,7 +29,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 		"use":        func(a *alloc.AssignArgs) { a.Use = alloc.Tunnel },
 		"namespace":  func(a *alloc.AssignArgs) { a.Namespace = map[string]string{"k": "w"} },
 		"pools":      func(a *alloc.AssignArgs) { a.Pools = nil },
-		"limit":      func(a *alloc.AssignArgs) { a.MaxBlocks = 4 },
+		"limit":      func(a *alloc.AssignArgs) { a.Blocks.Max = 4 },
 		"all":        func(a *alloc.AssignArgs) { a.Partial = false },
 	} {
 		a := first
@@ -40,7 +40,7 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Claim: alloc.Claim{Handle: "q"}, Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: got.V4[0].Address, Owner: first.Owner, Handle: "q", Request: "r"}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("another verb: %v", err)
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
@@ -77,7 +77,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.releaseHandle("other")
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "thief"}}); err != nil {
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Handle: "thief"}); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.add(time.Minute)
@@ -93,7 +93,7 @@ func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
 		t.Errorf("holds %v", als)
 	}
 	// A named address the same.
-	named := alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "pod"}, Request: "named"}
+	named := alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Handle: "pod", Request: "named"}
 	if _, err := w.AssignIP(bg, named); !errors.Is(err, ipalloc.ErrOccupied) {
 		t.Error(err)
 	}

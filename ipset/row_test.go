@@ -16,7 +16,9 @@ import (
 // row returns arguments of an assignment of n neighbours.
 func row(host string, n int, aligned bool, handle string) alloc.AssignArgs {
 	a := want(host, n, handle)
-	a.Partial, a.Contiguous, a.Aligned = false, true, aligned
+	if a.Partial, a.Choose = false, alloc.Contiguous(); aligned {
+		a.Choose = alloc.Aligned()
+	}
 	return a
 }
 
@@ -113,7 +115,7 @@ func TestRowOfANewHostIsFragmented(t *testing.T) {
 		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Owner: alloc.HostOwner("one"), Address: netip.MustParseAddr("10.0.0.17")}); err != nil {
 			t.Fatal(err)
 		}
-		a := alloc.AssignArgs{Num4: 16, Aligned: true}
+		a := alloc.AssignArgs{Num4: 16, Choose: alloc.Aligned()}
 		for i := range c.given {
 			a.Owner = alloc.HostOwner(fmt.Sprint("n", i))
 			if _, err := w.AutoAssign(bg, a); err != nil {
@@ -121,7 +123,7 @@ func TestRowOfANewHostIsFragmented(t *testing.T) {
 			}
 		}
 		for _, limit := range []int{0, 1} {
-			a.Owner, a.MaxBlocks = alloc.HostOwner("last"), limit
+			a.Owner, a.Blocks.Max = alloc.HostOwner("last"), limit
 			if limit > 0 {
 				a.Owner = alloc.HostOwner("one") // its block is all that it may have, and it is in pieces
 			}
@@ -139,7 +141,7 @@ func TestRowOfANewHostIsFragmented(t *testing.T) {
 		if err != nil || uint64(len(rest.V4)) != c.available {
 			t.Errorf("%s: %d one by one, %v", c.name, len(rest.V4), err)
 		}
-		a = alloc.AssignArgs{Owner: alloc.HostOwner("last"), Num4: 16, Aligned: true}
+		a = alloc.AssignArgs{Owner: alloc.HostOwner("last"), Num4: 16, Choose: alloc.Aligned()}
 		why := map[string]alloc.Reason{"plain": alloc.ReasonFull, "subnet": alloc.ReasonOutsideLeft, "reserved": alloc.ReasonReservedLeft}[c.name]
 		if got, err := w.AutoAssign(bg, a); err == nil || got.Short[0].Reason != why || strings.Contains(err.Error(), "range") {
 			t.Errorf("%s, nothing left: %v, want %v", c.name, err, why)

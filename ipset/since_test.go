@@ -23,7 +23,7 @@ func TestSince(t *testing.T) {
 	}
 	look := func(a string) alloc.Allocation { al, _ := w.Lookup(bg, ip(a)); return al }
 	w.clock.add(1500 * time.Millisecond)
-	lease := alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: "lease", TTL: time.Minute}}
+	lease := alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("h"), Handle: "lease", TTL: time.Minute}
 	al, err := w.AssignIP(bg, lease)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestSince(t *testing.T) {
 	}
 	web := alloc.Share{Max: 2, Key: "web"}
 	for i, handle := range []string{"one", "two"} { // at 21 and 31 seconds
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.2"), Owner: alloc.HostOwner("h"), Claim: alloc.Claim{Handle: handle, Share: web}}); err != nil {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.2"), Owner: alloc.HostOwner("h"), Handle: handle, Share: web}); err != nil {
 			t.Fatal(err)
 		}
 		held, _ := w.IPsByHandle(bg, handle)
@@ -75,18 +75,19 @@ func TestSince(t *testing.T) {
 // An address that is brought from elsewhere is held since when it was there, and since now if that is to come or before 1970.
 func TestSinceOfAnImport(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/28", 28))
-	now := w.clock.now().Truncate(time.Second)
+	now, named := w.clock.now().Truncate(time.Second), ip("10.0.0.0")
 	for at, want := range map[time.Time]time.Time{
 		now.Add(-time.Hour): now.Add(-time.Hour), now.Add(time.Hour): now, time.Unix(-5, 0): now, {}: now,
 		time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC): now,
 	} {
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Since: at}})
-		if err != nil || !got.V4[0].Since.Equal(want) {
-			t.Errorf("since %v: %v, %v", at, got.V4, err)
+		named = named.Next()
+		got, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: named, Owner: alloc.HostOwner("h"), Since: at})
+		if err != nil || !got.Since.Equal(want) {
+			t.Errorf("since %v: %v, %v", at, got, err)
 			continue
 		}
-		if al, err := w.Lookup(bg, got.V4[0].Address); err != nil || al != got.V4[0] {
-			t.Errorf("since %v: %+v, %v, and the call returned %+v", at, al, err, got.V4[0])
+		if al, err := w.Lookup(bg, named); err != nil || al != got {
+			t.Errorf("since %v: %+v, %v, and the call returned %+v", at, al, err, got)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if _, err := e.AutoAssign(bg, a); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h2"), Claim: alloc.Claim{Handle: fmt.Sprint("of ", name), TTL: time.Hour}}); err != nil {
+		if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: alloc.HostOwner("h2"), Handle: fmt.Sprint("of ", name), TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if after := keysOutside(t, w.store, name); !slices.Equal(before, after) {

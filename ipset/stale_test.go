@@ -225,7 +225,7 @@ func TestStaleOwnBlocksCostWhatOneCosts(t *testing.T) {
 	for _, n := range []int{2, 16, 60} {
 		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/16", 30))
 		lease := func(e *Engine, handle string, k int) error {
-			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: k, Claim: alloc.Claim{Handle: handle, TTL: time.Minute}})
+			_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: k, Handle: handle, TTL: time.Minute})
 			return err
 		}
 		for i := range n {

@@ -57,7 +57,7 @@ func TestJSONLosesNothing(t *testing.T) {
 		o := alloc.Owner{Kind: alloc.OwnerKind(1 + r.IntN(2)), Name: someText(r)}
 		roundTrip(t, o)
 		roundTrip(t, alloc.Use(r.IntN(8)))
-		a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Claim: alloc.Claim{Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}}
+		a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i / 100), byte(i)}), Owner: o, Handle: fmt.Sprint(someText(r), i), Attributes: attributes()}
 		a.TTL = time.Duration(r.IntN(2)) * time.Hour
 		a.Share.Max = 3 * r.IntN(2)
 		al, err := w.AssignIP(bg, a)

@@ -111,7 +111,7 @@ func newWaiters(t *testing.T) *waiters {
 	w.space = in("space")
 	errs[5] = w.engine.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28})
 	errs[4] = w.engine.AddPool(ctx, alloc.Pool{Name: "empty", Prefix: netip.MustParsePrefix("10.8.0.0/24")})
-	_, errs[6] = w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.9"), Owner: alloc.HostOwner("a"), Claim: alloc.Claim{Handle: "a"}})
+	_, errs[6] = w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.9"), Owner: alloc.HostOwner("a"), Handle: "a"})
 	errs[7] = w.prefixes.AddPool(ctx, prefixes.Pool{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Sizes: prefixes.Sizes{Shortest: 20, Longest: 28}})
 	_, errs[8] = w.prefixes.Occupy(ctx, netip.MustParsePrefix("10.1.2.0/24"), prefixes.Request{Pool: netip.MustParsePrefix("10.1.0.0/16"), Owner: "a"})
 	_, errs[9] = w.hostlocal.Add(ctx, hostlocal.Attachment{Container: "a", Interface: "i"})
@@ -141,7 +141,7 @@ var waitArgs = map[reflect.Type]any{}
 
 func init() {
 	for _, v := range []any{"a", 26, uint32(7), time.Minute, held.Address, netip.MustParsePrefix("10.1.2.0/24"), alloc.HostOwner("a"), guard, held, alloc.ReleaseArgs{Handle: "a"},
-		alloc.AssignArgs{Owner: alloc.HostOwner("a"), Claim: claim, Num4: 1}, alloc.AssignIPArgs{Address: addr("10.0.0.10"), Owner: alloc.HostOwner("a"), Claim: claim},
+		alloc.AssignArgs{Owner: alloc.HostOwner("a"), Handle: claim.Handle, TTL: claim.TTL, Num4: 1}, alloc.AssignIPArgs{Address: addr("10.0.0.10"), Owner: alloc.HostOwner("a"), Handle: claim.Handle, TTL: claim.TTL},
 		alloc.DeclineArgs{Address: held.Address, Guard: guard, For: time.Hour}, alloc.DisownArgs{Owner: alloc.HostOwner("a")},
 		alloc.UpdateArgs{Address: held.Address, Guard: guard, Active: &alloc.Attributes{}}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28, Priority: 1},
 		alloc.PoolChanges{Set: []alloc.Pool{{Name: "b", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}, Remove: []string{"empty"}, IfEmpty: true}, alloc.SweepArgs{IdleAfter: 1}, func(alloc.Allocation) alloc.Liveness { return alloc.Gone },

@@ -23,7 +23,7 @@ func TestWish(t *testing.T) {
 	}
 	ask := func(host, handle, wish string, n int) []alloc.Allocation {
 		t.Helper()
-		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}, Wish: ip(wish)})
+		got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Handle: handle, Choose: alloc.Prefer(ip(wish))})
 		if err != nil || len(got.V4) != n {
 			t.Fatalf("%s for %s: %v, %v", wish, handle, got, err)
 		}
@@ -63,7 +63,7 @@ func TestWish(t *testing.T) {
 	if got := ask("g", "other", "10.0.0.38", 1)[0].Address; got == ip("10.0.0.38") {
 		t.Error("the address cools")
 	}
-	for _, a := range []alloc.AssignArgs{{Wish: netip.MustParseAddr("::ffff:10.0.0.1")}, {Wish: ip("10.0.0.9"), Contiguous: true}} {
+	for _, a := range []alloc.AssignArgs{{Choose: alloc.Prefer(netip.MustParseAddr("::ffff:10.0.0.1"))}, {Choose: alloc.From(netip.MustParseAddr("::ffff:10.0.0.1"))}} {
 		a.Owner, a.Num4 = alloc.HostOwner("h"), 1
 		if _, err := w.AutoAssign(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 			t.Errorf("%+v: %v", a, err)
@@ -86,7 +86,7 @@ func TestWishWhoseStoreFails(t *testing.T) {
 		}
 		f := scripted(w.store, faults.At(k, faults.Fail(errDown)))
 		got, err := w.engine(f).AutoAssign(bg, alloc.AssignArgs{
-			Owner: alloc.HostOwner("h"), Num4: 1, Wish: wish, Claim: alloc.Claim{Handle: "c"}, Partial: true,
+			Owner: alloc.HostOwner("h"), Num4: 1, Choose: alloc.Prefer(wish), Handle: "c", Partial: true,
 		})
 		held, lookErr := w.IPsByHandle(bg, "c")
 		if lookErr != nil {
@@ -120,9 +120,10 @@ func TestStrictWishInABlockThatMayBecomeOwn(t *testing.T) {
 			w.assign(want("a", 1, "x"))
 			leave(w)
 			a := want("b", n, "y")
-			a.Wish = ip("10.0.0.7")
+			wish := ip("10.0.0.7")
+			a.Choose = alloc.Prefer(wish)
 			got := w.assign(a)
-			if len(got.V4) == 0 || got.V4[0].Address != a.Wish || len(w.blocksOf("b")) != 1 || len(w.blocksOf("a")) != 0 {
+			if len(got.V4) == 0 || got.V4[0].Address != wish || len(w.blocksOf("b")) != 1 || len(w.blocksOf("a")) != 0 {
 				t.Errorf("%s, %d: %+v", name, n, got)
 			}
 			w.check()
@@ -139,7 +140,7 @@ func TestStrictWishInABlockThatMayBecomeOwn(t *testing.T) {
 		for range n {
 			a = a.Next()
 		}
-		_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: host}})
+		_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner(host), Handle: host})
 		return err
 	}
 	w.assign(want("full", 1, "z"))

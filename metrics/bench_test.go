@@ -23,7 +23,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	for i := range 100_000 {
 		if _, err := e.AutoAssign(b.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 10,
-			Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}); err != nil {
+			Handle: fmt.Sprint("handle", i)}); err != nil {
 			b.Fatal(err)
 		}
 	}

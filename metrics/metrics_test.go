@@ -242,7 +242,7 @@ func TestEngine(t *testing.T) {
 	e, db := newEngine(t, store.NewMemory(), "10.0.0.0/24")
 	ctx := t.Context()
 	assign := func(host string, n int, handle string) alloc.Assigned {
-		return must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Claim: alloc.Claim{Handle: handle}}))(t)
+		return must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: n, Handle: handle}))(t)
 	}
 	assign("a", 64, "full")
 	assign("b", 2, "some")
@@ -263,7 +263,7 @@ func TestEngine(t *testing.T) {
 	sums(t, got)
 
 	must(e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("a")}))(t)
-	res := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Claim: alloc.Claim{Handle: "many"}}))(t)
+	res := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 400, Partial: true, Handle: "many"}))(t)
 	res.Short = append(res.Short, alloc.Shortage{Family: 6, Pool: "pods", Reason: alloc.ReasonFull})
 	c.Observe(res, nil)
 	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("b"), Num4: 1}) // one is left, and cools
@@ -313,7 +313,7 @@ func TestSpaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(red.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Claim: alloc.Claim{Handle: "h"}}))(t)
+	must(red.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 3, Handle: "h"}))(t)
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(metrics.NewEngine("pods", e, metrics.EngineOptions{}), metrics.NewEngine("pods", red, metrics.EngineOptions{}),
 		metrics.NewSet("pods", must(cidrset.New(prefix("10.0.0.0/16"), 24))(t)))
@@ -337,7 +337,7 @@ func TestBorrowed(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"a", "b"} { // a gets the three blocks, so b borrows
-		must(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 30, Num6: 3, Claim: alloc.Claim{Handle: host}}))(t)
+		must(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 30, Num6: 3, Handle: host}))(t)
 		if host == "a" {
 			must2claim(t)(e.ClaimAffinity(t.Context(), prefix("10.0.0.0/26"), alloc.HostOwner("a")))
 		}
@@ -561,7 +561,7 @@ func TestScrapeAllocations(t *testing.T) {
 		e, _ := newEngine(t, store.NewMemory(), "10.0.0.0/16")
 		for i := range n {
 			must(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: held,
-				Claim: alloc.Claim{Handle: fmt.Sprint("handle", i)}}))(t)
+				Handle: fmt.Sprint("handle", i)}))(t)
 		}
 		c := metrics.NewEngine("pods", e, metrics.EngineOptions{Hosts: 10})
 		collect := func() {

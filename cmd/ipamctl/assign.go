@@ -69,7 +69,6 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if err != nil {
 		return err
 	}
-	claim := alloc.Claim{Handle: f.handle, Attributes: attributes, TTL: f.ttl}
 	l := &listing{columns: allocationColumns}
 	if len(args) > 0 {
 		if f.num4+f.num6 > 0 || len(f.pools) > 0 || f.existing || f.sticky || f.partial || f.request != "" && len(args) > 1 {
@@ -81,7 +80,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 			if err != nil {
 				return err
 			}
-			al, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim, Use: use, Request: f.request})
+			al, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Handle: f.handle, Attributes: attributes, TTL: f.ttl, Use: use, Request: f.request})
 			if err != nil {
 				return a.after(ctx, e, l, als, err)
 			}
@@ -98,7 +97,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 		}
 	}
 	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: owner, Num4: f.num4, Num6: f.num6, Claim: claim, Use: use, Pools: f.pools,
+		Owner: owner, Num4: f.num4, Num6: f.num6, Handle: f.handle, Attributes: attributes, TTL: f.ttl, Use: use, Pools: f.pools,
 		Partial: f.partial, Existing: f.existing, Sticky: f.sticky, Request: f.request,
 	})
 	if err != nil {

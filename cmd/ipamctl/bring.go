@@ -369,20 +369,20 @@ func (i *importing) address(ctx context.Context, entry addressEntry) error {
 			return err
 		}
 	}
-	claim := alloc.Claim{Handle: entry.Handle, TTL: ttl}
+	args := alloc.AssignIPArgs{Address: ip, Owner: owner, Handle: entry.Handle, TTL: ttl}
 	if entry.Since != "" {
-		if claim.Since, err = time.Parse(time.RFC3339Nano, entry.Since); err != nil {
+		if args.Since, err = time.Parse(time.RFC3339Nano, entry.Since); err != nil {
 			return fail(exitUsage, "since %q: %v", entry.Since, err)
 		}
 	}
-	if claim.Attributes, err = alloc.NewAttributes(entry.Attributes); err != nil {
+	if args.Attributes, err = alloc.NewAttributes(entry.Attributes); err != nil {
 		return err
 	}
 	if entry.Share != nil {
-		claim.Share = alloc.Share{Max: entry.Share.Max, Key: entry.Share.Key}
+		args.Share = alloc.Share{Max: entry.Share.Max, Key: entry.Share.Key}
 	}
 	// A handle that has the address already gets it again, so an interrupted import goes on here.
-	if _, err = i.e.AssignIP(ctx, alloc.AssignIPArgs{Address: ip, Owner: owner, Claim: claim}); err != nil && !i.half(ctx, ip, entry) {
+	if _, err = i.e.AssignIP(ctx, args); err != nil && !i.half(ctx, ip, entry) {
 		return err
 	}
 	if i.count(&i.done.Addresses); entry.Cooling {

@@ -55,7 +55,7 @@ func TestPoolListAsksLittle(t *testing.T) {
 		e := newEngine(t, db)
 		cluster(t)(e)
 		for range held / 16 {
-			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 16, Claim: alloc.Claim{Handle: "h"}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 16, Handle: "h"}))
 		}
 		l := &listed{Store: db}
 		if _, err := pools(t.Context(), newEngine(t, l)); err != nil {

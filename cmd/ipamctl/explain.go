@@ -83,7 +83,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use all
 	}
 	l := &listing{columns: []string{"HOST", "POOL", "GIVES", "REASON", "SELECTS", "STATE", "USES", "BLOCKS", "LIMIT", "AVAILABLE", "COOLING", "RESERVED"},
 		empty: "there is no pool, or no host has a block of it"}
-	args := alloc.AssignArgs{Num4: 1, Num6: 1, Use: use, Claim: alloc.Claim{Handle: "ipamctl explain"}, PoolsAndSelectors: true}
+	args := alloc.AssignArgs{Num4: 1, Num6: 1, Use: use, Handle: "ipamctl explain", Selectors: true}
 	for _, p := range all {
 		args.Pools = append(args.Pools, p.Name)
 	}

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 		}
 		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.43.0.0/24", "10.1.0.16/28")))
 		for pool, n := range map[string]int{"limited": 8, "ranged": 1} {
-			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Claim: alloc.Claim{Handle: pool}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Handle: pool}))
 		}
 	})
 	labels := t.TempDir() + "/labels"

@@ -95,10 +95,10 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 			n4, n6, most int
 		}{{"a", "web-0", 1, 1, 0}, {"a", "batch", 18, 0, 0}, {"b", "db-0", 1, 0, 0}, {"b", "old", 1, 0, 0}, {"c", "first", 13, 0, 1}} {
 			attrs := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"namespace": "default"}))
-			assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(c.host), Num4: c.n4, Num6: c.n6, MaxBlocks: c.most,
-				Claim: alloc.Claim{Handle: c.handle, Attributes: attrs}}))
+			assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(c.host), Num4: c.n4, Num6: c.n6, Blocks: alloc.BlockArgs{Max: c.most},
+				Handle: c.handle, Attributes: attrs}))
 		}
-		assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 4, MaxBlocks: 1, Claim: alloc.Claim{Handle: "guest"}}))
+		assign(e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("c"), Num4: 4, Blocks: alloc.BlockArgs{Max: 1}, Handle: "guest"}))
 		must[[]netip.Addr](t)(e.ReleaseByHandle(ctx, "old"))
 	}
 }

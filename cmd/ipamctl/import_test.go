@@ -53,7 +53,7 @@ func TestInterruptedImport(t *testing.T) {
 		if stopped = bring(db) != nil; stopped {
 			db.Script(nil)
 			e := newEngine(t, db)
-			if got, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h1"), Num4: 1, Claim: alloc.Claim{Handle: "meanwhile"}}); err == nil {
+			if got, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("h1"), Num4: 1, Handle: "meanwhile"}); err == nil {
 				t.Fatalf("commit %d: meanwhile %+v", k, got)
 			}
 			if err := bring(db); err != nil {

@@ -35,7 +35,7 @@ func TestLongList(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range []int{mostHeld - 500, n - mostHeld + 500} {
-			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Claim: alloc.Claim{Handle: "h"}}))
+			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Handle: "h"}))
 		}
 	}
 	env := map[string]string{"IPAMCTL_STORE": "bolt://" + path}
@@ -97,9 +97,9 @@ func TestLongListOfDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{mostHeld, 1000} {
-		must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Claim: alloc.Claim{Handle: "h"}}))
+		must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Handle: "h"}))
 	}
-	must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.255.255"), Owner: alloc.HostOwner("z"), Claim: alloc.Claim{Handle: "last-0"}}))
+	must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.255.255"), Owner: alloc.HostOwner("z"), Handle: "last-0"}))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestBesideTheOwner(t *testing.T) {
 	stop, done := make(chan struct{}), make(chan error)
 	go func() {
 		for {
-			_, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("d"), Num6: 1, Claim: alloc.Claim{Handle: "writer"}})
+			_, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("d"), Num6: 1, Handle: "writer"})
 			select {
 			case <-stop:
 				done <- err

@@ -32,7 +32,7 @@ func newPage(t *testing.T) http.Handler {
 		t.Fatal(err)
 	}
 	team := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"team": "red"}))
-	must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Pools: []string{"tagged"}, Claim: alloc.Claim{Handle: "tagged-0", Attributes: team}}))
+	must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Pools: []string{"tagged"}, Handle: "tagged-0", Attributes: team}))
 	p := &page{app: &app{now: func() time.Time { return noon }}, told: make(chan struct{}), e: newEngine(t, readOnly{&unwritten{db, t}})}
 	p.tell(nil, changeView{Change: "assigned", What: "10.1.0.1"})
 	return p.handler("/key/")

@@ -153,7 +153,7 @@ func TestHoldersAreShown(t *testing.T) {
 	}
 	at := netip.MustParseAddr("10.0.0.5")
 	for _, service := range []string{"http", "https"} {
-		a := alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner(service), Claim: alloc.Claim{Handle: service, Share: alloc.Share{Max: 2}}}
+		a := alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner(service), Handle: service, Share: alloc.Share{Max: 2}}
 		if _, err := e.AssignIP(ctx, a); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestEveryHolderCounts(t *testing.T) {
 		cluster(t)(e)
 		for i, host := range []string{"x", "x", "y"} {
 			claim := alloc.Claim{Handle: fmt.Sprint("svc-", i), Share: alloc.Share{Max: 3}}
-			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("192.0.2.9"), Owner: alloc.HostOwner(host), Claim: claim}))
+			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: netip.MustParseAddr("192.0.2.9"), Owner: alloc.HostOwner(host), Handle: claim.Handle, Share: claim.Share}))
 		}
 	})}
 	for line, want := range map[string]string{"host list -o csv": "host:x,1,2,0,1\n", "show x -o csv": "host:x,192.0.2.8/29,2,0,1\n", "show y -o csv": "host:y,,1,1,0\n"} {

@@ -156,10 +156,10 @@ func TestCSVCarriesEveryHolder(t *testing.T) {
 			if i == 3 {
 				claim.Share = alloc.Share{Max: 3, Key: "=k"}
 			}
-			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("=h"), Claim: claim}))
+			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("=h"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL}))
 			if i == 3 {
 				claim.Handle, claim.TTL = "@second", 0
-				must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h2"), Claim: claim}))
+				must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h2"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL}))
 			}
 		}
 	})}

@@ -123,7 +123,7 @@ func (n *network) run(ctx context.Context, nodes []node, pods []pod) error {
 // add gives a pod an address of each family, or none at all.
 func (n *network) add(ctx context.Context, host, pod string) error {
 	owner := alloc.HostOwner(host)
-	got, err := n.engine.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: pod}})
+	got, err := n.engine.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1, Num6: 1, Handle: pod})
 	if err != nil {
 		return fmt.Errorf("pod %q on node %q: %w", pod, host, err)
 	}

@@ -11,55 +11,47 @@ import (
 type AssignArgs struct {
 	// Owner is the host (or virtual owner) that the addresses are for.
 	Owner Owner
+	// Handle is the caller's key. An address without one is released by address or with its host.
+	Handle     string
+	Attributes Attributes
+	// TTL is the time the addresses are held for; 0 is until they are released.
+	TTL time.Duration
+	// Share, if it is not zero, lets each address have further holders after the first. It needs a Handle. Each holder has its
+	// own host, attributes and lease. The address is free when the last holder has released it.
+	Share Share
+
+	// How many.
+
 	// Num4 and Num6 are how many addresses of each family.
 	Num4, Num6 int
-	// Addresses are assigned in addition, in the same commit: for example a static IPv4 address with an automatic IPv6 one. Each
-	// is assigned as by Engine.AssignIP: reservations and ranges do not apply, selectors apply only with PoolsAndSelectors, and an
-	// address that the handle already holds is returned again. If one cannot be assigned, the call fails, even with Partial. They
-	// come first in the result. At most 64.
-	Addresses []netip.Addr
-	// Claim is the handle, the attributes and the time to live.
-	Claim
+	// Partial accepts fewer addresses than asked, also if one commit cannot hold them all; Assigned.Short says why. Without it a
+	// shortage in any family is an error and nothing is assigned.
+	Partial bool
+
+	// Which.
+
 	// Use is one of Workload, Tunnel and LoadBalancer; Workload by default.
 	Use Use
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
-	// Pools narrows the choice to the named pools; their selectors then apply only with PoolsAndSelectors.
-	Pools             []string
-	PoolsAndSelectors bool
-	// MaxBlocks narrows the limit of blocks per host if it is above 0.
-	MaxBlocks int
-	// Head and Tail are the addresses to reserve for the host at the ends of blocks made for it; they need strict affinity.
-	Head, Tail uint64
-	// Partial accepts fewer addresses than asked, also if one commit cannot hold them all; Assigned.Short says why. Without it a
-	// shortage in any family is an error and nothing is assigned.
-	Partial bool
-	// Contiguous asks for consecutive addresses: those of a family come from one block, in a row, all or none. The block is one of
-	// the owner's, or one that the owner claims or takes over; nothing is borrowed. In any Order of the pool the lowest run that
-	// fits is taken. Contiguous excludes Partial and Sticky. Repeating a Request fails with [ipalloc.ErrMismatch] if some of its
-	// addresses have been released. Cost: O(spans log spans) of the free queue for each block examined.
-	Contiguous bool
-	// Aligned is Contiguous with addresses that make up a prefix, such as a /29 of a block of /26: their number is a power of two,
-	// and the first is a multiple of it.
-	Aligned bool
+	// Pools narrows the choice to the named pools; their selectors then apply only with Selectors.
+	Pools     []string
+	Selectors bool
+	// Choose is one of [Prefer], [From], [Contiguous] and [Aligned]; by default the order of the pools decides.
+	Choose Choice
+	// Sticky prefers the addresses that the handle had last from a call with Sticky, named by the caller or not, if they are
+	// free. It costs one round trip more.
+	Sticky bool
+	// Blocks restricts the blocks that the call makes for the owner.
+	Blocks BlockArgs
+
+	// Once.
+
 	// Existing returns the addresses that the handle holds, in Pools if these are named, in place of assigning more. Num4 and Num6
 	// are then ignored: a handle with addresses of one family gets none of the other. Concurrent calls with Existing for one
 	// handle assign addresses once, even on several engines. Leases keep their end, even if TTL is 0; Renew moves it. Existing
 	// costs one round trip more and excludes Request.
 	Existing bool
-	// Wish is an address that a client asks for, as in option 50 of DHCP. It is assigned if automatic assignment could choose it,
-	// so ranges, reservations, selectors and limits apply, in a block of the pool's size; otherwise another address is assigned. It
-	// takes precedence over the last addresses of a Sticky handle.
-	Wish netip.Addr
-	// From asks for the next free addresses at or after an address, for a server that assigns in sequence. It takes the lowest of
-	// the family that automatic assignment may choose, from blocks of any owner, and none below From. Pools of one priority are
-	// searched in address order, then their blocks of former sizes. The last addresses of a Sticky handle come first. From excludes
-	// Addresses, Wish and Contiguous.
-	// Cost: three round trips, and one more for each 64 blocks with room that are passed over.
-	From netip.Addr
-	// Sticky prefers the addresses that the handle had last from a call with Sticky, named by the caller or not, if they are
-	// free. It costs one round trip more.
-	Sticky bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
 	// holds, and assigns the rest. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
@@ -70,31 +62,43 @@ type AssignArgs struct {
 	Also []store.Op
 }
 
-// AssignIPArgs are the arguments of Engine.AssignIP.
+// BlockArgs restricts the blocks that a call makes for its owner. They depend on the owner, not on the pool: a Windows host
+// reserves three addresses and one of each block, a Linux host of the same pool none.
+type BlockArgs struct {
+	// Max narrows the limit of blocks per host if it is above 0.
+	Max int
+	// Head and Tail are the addresses to reserve for the host at the ends of each block; they need strict affinity.
+	Head, Tail uint64
+}
+
+// AssignIPArgs are the arguments of Engine.AssignIP. Fields that [AssignArgs] has too mean the same.
 type AssignIPArgs struct {
 	Address netip.Addr
 	// Owner is the host that the address is for.
-	Owner Owner
-	Claim
+	Owner      Owner
+	Handle     string
+	Attributes Attributes
+	TTL        time.Duration
+	Share      Share
+	// Since is when the holder got an address that is imported. Zero and future times mean now.
+	Since time.Time
 	// Use, if not 0, must be one that the pool allows.
 	Use Use
+	// Namespace has the labels of the namespace.
+	Namespace map[string]string
 	// Selectors applies the selectors of the pool that has the address: its Nodes to the labels of the owner, its Namespaces to
 	// Namespace. If it is false, no selector is applied. Pool.Manual is ignored in either case, because the address names the pool.
 	Selectors bool
-	// Automatic assigns the address only if automatic assignment could choose it for the owner; otherwise the call fails. The pool's
+	// WithinRules assigns the address only if automatic assignment could choose it for the owner; otherwise the call fails. The pool's
 	// selectors, Ranges and Subnet, the reservations and affinity apply. Use it for a client that needs the address it asks for or a
 	// refusal, such as a DHCP client after a restart. The address names its pool, so a Manual pool gives it too: what a client must
-	// not get belongs into a pool with Nodes or Namespaces, or into another space. Use is then Workload by default. Automatic
+	// not get belongs into a pool with Nodes or Namespaces, or into another space. Use is then Workload by default. WithinRules
 	// excludes Share.
-	Automatic bool
-	// Namespace has the labels of the namespace.
-	Namespace map[string]string
-	// MaxBlocks narrows the limit of blocks per host if it is above 0.
-	MaxBlocks int
-	// Head and Tail are the addresses to reserve for the host at the ends of a block made for it; they need strict affinity.
-	Head, Tail uint64
+	WithinRules bool
 	// Sticky remembers the address for calls with [AssignArgs].Sticky. Without it nothing is remembered.
 	Sticky bool
+	// Blocks restricts the block that the call makes for the owner.
+	Blocks BlockArgs
 	// Request, if not empty, names this request: a repetition returns the allocation if the handle still holds it, and
 	// otherwise assigns the address again. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string

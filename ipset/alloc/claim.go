@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Claim describes the holder of an address.
+// Claim describes the holder of an address to package block. The calls of an engine have these fields among their own.
 type Claim struct {
 	// Handle is the caller's key. An address without one is released by address or with its host.
 	Handle     string

@@ -3,7 +3,7 @@
 // share them.
 //
 //	alloc.HostOwner("node-a")               the host that an address is for, or the owner of a block
-//	alloc.Claim{Handle: "pod-1"}            what a caller asks for, with attributes, lease and sharing
+//	alloc.AssignArgs{Handle: "pod-1"}       what a caller asks for: for whom, how many, which, and once
 //	alloc.Guard{Handle: "pod-1", Seq: 17}   the condition of a release
 //	alloc.Allocation                        what calls return
 //	alloc.Count                             a number of addresses, up to all of IPv6

@@ -41,7 +41,7 @@ type Pool struct {
 	// Order says which address of a block is handed out next: the one that was released first by default, the lowest, or one at
 	// random. The block is chosen first: the owner's blocks in address order, then a free one, searched from a place that the
 	// owner's name fixes (with Lowest: the first free block of the pool). So Lowest and Random apply to the whole pool only if it is
-	// one block. In a pool of several blocks, [AssignArgs].From with the first address of Prefix asks for the lowest of the whole
+	// one block. In a pool of several blocks, [From] with the first address of Prefix asks for the lowest of the whole
 	// pool. Such a pool can also be resized. One that is to stay a single block needs another block size then, and its block drains.
 	// Cost: see ipset.Engine.
 	Order Order `json:"order,omitempty"`

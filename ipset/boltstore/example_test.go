@@ -31,7 +31,7 @@ func Example() {
 		if err := engine.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/16"), BlockBits: 26}); err != nil {
 			fmt.Println(err)
 		}
-		got, _ := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod"}})
+		got, _ := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Handle: "pod"})
 		fmt.Println(len(got.V4), s.Close())
 	}
 	// Output:

@@ -36,7 +36,7 @@ func manyBlocks(tb testing.TB, path string, n int) {
 			var err error
 			for i := w; i < n/20 && err == nil; i += workers {
 				_, err = e.AutoAssign(context.Background(), alloc.AssignArgs{
-					Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 19*64 + 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)},
+					Owner: alloc.HostOwner(fmt.Sprint("host", i)), Num4: 19*64 + 1, Use: alloc.Workload, Handle: fmt.Sprint("pod", i),
 				})
 			}
 			done <- err
@@ -64,7 +64,7 @@ func firstAllocation(tb testing.TB, path string, opts boltstore.Options) (calls,
 		tb.Fatal(err)
 	}
 	f.Reset()
-	got, err := e.AutoAssign(context.Background(), alloc.AssignArgs{Owner: alloc.HostOwner("host0"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "new"}})
+	got, err := e.AutoAssign(context.Background(), alloc.AssignArgs{Owner: alloc.HostOwner("host0"), Num4: 1, Use: alloc.Workload, Handle: "new"})
 	if err != nil || len(got.V4) != 1 {
 		tb.Fatalf("%v, %v", got, err)
 	}

@@ -84,7 +84,7 @@ type step struct {
 func assign(host string, n4, n6 int, handle string) step {
 	return step{"assign " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
 		got, err := e.AutoAssign(ctx, alloc.AssignArgs{
-			Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
+			Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Handle: handle, Request: "request of " + handle,
 		})
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func history() []step {
 	}
 	named := func(host, a, handle string) step {
 		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Claim: alloc.Claim{Handle: handle}, Request: "named " + a})
+			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Handle: handle, Request: "named " + a})
 			if errors.Is(err, ipalloc.ErrOccupied) {
 				return nil
 			}
@@ -260,7 +260,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		held := make(map[netip.Addr]string)
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Handle: handle})
 			for _, al := range got.V4 { // also beside an error: verify misses them in the store then
 				held[al.Address] = handle
 			}
@@ -406,7 +406,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	}
 	plain := func(handle string) step {
 		return step{handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Handle: handle})
 			if err == nil {
 				held[got.V4[0].Address] = handle
 			}

@@ -37,7 +37,7 @@ func ExampleOpen() {
 	}
 
 	args := alloc.AssignArgs{
-		Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "pod-7"},
+		Owner: alloc.HostOwner("node-1"), Num4: 1, Use: alloc.Workload, Handle: "pod-7",
 		Request: "the same for every attempt",
 	}
 	for {

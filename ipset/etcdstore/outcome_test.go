@@ -308,7 +308,7 @@ func TestWatchAsksNoLongerThanItsContext(t *testing.T) {
 // assign asks an engine for an address with a request key.
 func assign(ctx context.Context, e *ipset.Engine, handle string) (netip.Addr, error) {
 	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "request of " + handle,
+		Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Handle: handle, Request: "request of " + handle,
 	})
 	if err != nil {
 		return netip.Addr{}, err

@@ -38,7 +38,7 @@ func newEngine(t testing.TB, s store.Store, pool string) *ipset.Engine {
 func auto(t testing.TB, e *ipset.Engine, host, handle, request string) netip.Addr {
 	t.Helper()
 	got, err := e.AutoAssign(limited(t), alloc.AssignArgs{
-		Owner: alloc.HostOwner(host), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: request,
+		Owner: alloc.HostOwner(host), Num4: 1, Use: alloc.Workload, Handle: handle, Request: request,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func Example() {
 	if err != nil { // a pool that another replica has added is no error
 		log.Fatal(err)
 	}
-	got, err := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("host1"), Num4: 1, Claim: alloc.Claim{Handle: "pod1"}})
+	got, err := engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("host1"), Num4: 1, Handle: "pod1"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func writer(env string) error {
 		var got netip.Addr
 		err := settled(func() error {
 			a, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("host" + part[2][:1]), Num4: 1,
-				Claim: alloc.Claim{Handle: handle}, Request: handle})
+				Handle: handle, Request: handle})
 			if err == nil {
 				got = a.V4[0].Address
 			}
@@ -277,7 +277,7 @@ func TestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 200 {
-		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Claim: alloc.Claim{Handle: fmt.Sprint("pod", i)}}); err != nil {
+		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%9)), Num4: 3, Handle: fmt.Sprint("pod", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

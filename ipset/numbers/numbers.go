@@ -99,7 +99,7 @@ func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
 		return 0, n.fail("assign", of, err)
 	}
 	got, err := n.e.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: owner, Num4: 1, From: addr(n.r.First), Claim: alloc.Claim{Handle: of}, Existing: true,
+		Owner: owner, Num4: 1, Choose: alloc.From(addr(n.r.First)), Handle: of, Existing: true,
 	})
 	if err != nil {
 		return 0, n.fail("assign", of, err)
@@ -113,7 +113,7 @@ func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
 	if err := named(of); err != nil {
 		return n.fail("occupy", of, err)
 	}
-	_, err := n.e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr(x), Owner: owner, Claim: alloc.Claim{Handle: of}})
+	_, err := n.e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr(x), Owner: owner, Handle: of})
 	return n.fail("occupy", of, err)
 }
 

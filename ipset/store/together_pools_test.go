@@ -21,7 +21,7 @@ func pool(name string, bits int) alloc.Pool {
 }
 
 func claim(ctx context.Context, e *ipset.Engine, name string, wish netip.Addr) error {
-	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(name), Num4: 1, Claim: alloc.Claim{Handle: name}, Wish: wish})
+	_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(name), Num4: 1, Handle: name, Choose: alloc.Prefer(wish)})
 	return err
 }
 

@@ -383,8 +383,8 @@ func TestTogetherFindsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, a := range map[string]alloc.AssignArgs{
-		"handle":  {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "pod"}, Existing: true},
-		"request": {Owner: alloc.HostOwner("h"), Num4: 1, Claim: alloc.Claim{Handle: "other"}, Request: "r"},
+		"handle":  {Owner: alloc.HostOwner("h"), Num4: 1, Handle: "pod", Existing: true},
+		"request": {Owner: alloc.HostOwner("h"), Num4: 1, Handle: "other", Request: "r"},
 	} {
 		was, err := p.AutoAssign(ctx, a)
 		if err != nil {

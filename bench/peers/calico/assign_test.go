@@ -158,8 +158,8 @@ func (w *world) calicoClass(err error) string {
 func (w *world) askOurs(r request) answer {
 	_, head, tail := w.ends()
 	got, err := w.engine.AutoAssign(bg, alloc.AssignArgs{
-		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, MaxBlocks: r.maxBlocks, Head: head, Tail: tail, Partial: true,
-		Claim: alloc.Claim{Handle: r.handle, Attributes: must(alloc.NewAttributes(attrs(r.handle)))},
+		Owner: w.ours(r.host), Num4: r.n4, Num6: r.n6, Use: r.use, Pools: r.pools, Blocks: alloc.BlockArgs{Max: r.maxBlocks, Head: head, Tail: tail}, Partial: true,
+		Handle: r.handle, Attributes: must(alloc.NewAttributes(attrs(r.handle))),
 	})
 	a := answer{class: w.ourClass(err), short: got.Short}
 	for _, al := range got.V4 {
@@ -353,8 +353,7 @@ func (w *world) assignIP(tr *model.Trace) {
 	reserved, head, tail := w.ends()
 	terr := w.calico.AssignIP(bg, ipam.AssignIPArgs{IP: ipOf(a), HandleID: calicoHandle(handle), Attrs: attrs(handle), Hostname: host, HostReservedAttr: reserved})
 	al, oerr := w.engine.AssignIP(bg, alloc.AssignIPArgs{
-		Address: a, Owner: w.ours(host), Head: head, Tail: tail,
-		Claim: alloc.Claim{Handle: handle, Attributes: must(alloc.NewAttributes(attrs(handle)))},
+		Address: a, Owner: w.ours(host), Blocks: alloc.BlockArgs{Head: head, Tail: tail}, Handle: handle, Attributes: must(alloc.NewAttributes(attrs(handle))),
 	})
 	theirs, ours := w.calicoClass(terr), w.ourClass(oerr)
 	switch {

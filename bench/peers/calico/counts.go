@@ -55,7 +55,7 @@ func crowd(o frame.Options, each int, log io.Writer) []frame.Fact {
 	check(e.Operator().SetConfig(bg, alloc.Config{}))
 	check(e.AddPool(bg, alloc.Pool{Name: "pool", Prefix: pool, BlockBits: crowdBlockBits}))
 	note(ours, func(handle string) bool {
-		got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Claim: alloc.Claim{Handle: handle}, Use: alloc.Workload})
+		got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("host"), Num4: 1, Handle: handle, Use: alloc.Workload})
 		return err == nil && len(got.V4) == 1
 	}, func() int { return len(must(e.BlocksOf(bg, alloc.HostOwner("host")))) })
 

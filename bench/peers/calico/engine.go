@@ -50,7 +50,7 @@ func (o *oursEngine) fresh() { o.Engine = must(ipset.New(o.store, ipset.Options{
 
 func (o *oursEngine) assign(host, handle string, blocks int) (lease, error) {
 	got, err := o.AutoAssign(bg, alloc.AssignArgs{
-		Owner: alloc.HostOwner(host), Num4: 1, Claim: alloc.Claim{Handle: handle}, MaxBlocks: blocks, Partial: true,
+		Owner: alloc.HostOwner(host), Num4: 1, Handle: handle, Blocks: alloc.BlockArgs{Max: blocks}, Partial: true,
 	})
 	if err != nil || len(got.V4) == 0 {
 		return lease{}, err

@@ -328,7 +328,7 @@ func (w *world) ensureBlock(tr *model.Trace) {
 	reserved, head, tail := w.ends()
 	block, _, terr := w.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: host, HostReservedAttrIPv4s: reserved})
 	w.housekeeping(blocks, host)
-	got, oerr := w.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: w.ours(host), Num4: 1, Use: alloc.Workload, Head: head, Tail: tail})
+	got, oerr := w.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: w.ours(host), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: head, Tail: tail}})
 	switch {
 	case terr == nil && oerr == nil && slices.Contains(got, prefixOf(*block)):
 	case terr != nil && oerr != nil:

@@ -115,7 +115,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 				_, _, err = b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload, HostReservedAttrIPv4s: windowsEnds})
 			})
 			theirs = theirs && (panicked || err != nil && b.records("/block/10.1.0.") > 0)
-			got, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+			got, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
 			ours = ours && oerr == nil && len(got.V4) == 1 && got.V4[0].Block.Bits() == 28
 		}
 		return theirs, ours
@@ -124,7 +124,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b := newBoth(t, alloc.Config{}, "10.1.0.0/26 28")
 		_, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			HostReservedAttrIPv4s: windowsEnds})
-		_, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+		_, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
 		return err == nil, errors.Is(oerr, ipalloc.ErrInvalid)
 	},
 	looseLimit: func(t *testing.T) (bool, bool) {
@@ -222,13 +222,13 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
 		must(b.engine.Operator().SetReservations(bg, must(sb.IPSet())))
 		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
-		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
 		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"
 	},
 	ensuresOther: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, alloc.Config{Strict: true}, "fd00:1::/120 124", "fd00:2::/120 124")
 		_, v6, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv6s: windowsEnds, IPv6Pools: []cnet.IPNet{cnet.MustParseNetwork("fd00:2::/120")}})
-		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload, Pools: []string{"b"}, Head: 3, Tail: 1})
+		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num6: 1, Use: alloc.Workload, Pools: []string{"b"}, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
 		named := netip.MustParsePrefix("fd00:2::/120")
 		return err == nil && !named.Contains(prefixOf(*v6).Addr()), oerr == nil && named.Contains(o[0].Addr())
 	},
@@ -303,7 +303,7 @@ func crashes(t *testing.T) (theirs, ours bool) {
 	check(e.AddPool(bg, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	before := must(db.MarshalBinary())
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: "handle"}})
+	_, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Handle: "handle"})
 	return traces > 0, err != nil && string(must(db.MarshalBinary())) == string(before)
 }
 
@@ -326,7 +326,7 @@ func losesHandle(t *testing.T) (theirs, ours bool) {
 	e := must(ipset.New(&dead{Store: db}, ipset.Options{}))
 	check(e.AddPool(bg, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 28}))
 	e = must(ipset.New(&dead{Store: db, now: true}, ipset.Options{}))
-	_, oerr := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}})
+	_, oerr := e.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Handle: handle})
 	als := must(e.IPsByHandle(bg, handle))
 	return err == nil && len(given(v4)) == 1 && rerr != nil, oerr != nil && len(als) == 0
 }

@@ -159,7 +159,7 @@ func (w *writer) auto(ctx context.Context, handle string) error {
 	owner := w.host()
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		got, err := w.engine.AutoAssign(ctx, alloc.AssignArgs{
-			Owner: owner, Num4: 1, Use: alloc.Workload, Claim: alloc.Claim{Handle: handle}, Request: "r" + handle, Partial: true,
+			Owner: owner, Num4: 1, Use: alloc.Workload, Handle: handle, Request: "r" + handle, Partial: true,
 		})
 		switch {
 		case err != nil:
@@ -179,7 +179,7 @@ func (w *writer) named(ctx context.Context, handle string) error {
 		a = a.Next()
 	}
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
-		_, err := w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: owner, Claim: alloc.Claim{Handle: handle}, Request: "r" + handle})
+		_, err := w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: owner, Handle: handle, Request: "r" + handle})
 		s.Kind, s.Address = Assign, a
 		if errors.Is(err, ipalloc.ErrOccupied) {
 			s.Kind, err = Occupied, nil

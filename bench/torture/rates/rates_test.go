@@ -94,7 +94,7 @@ func open(t testing.TB, subject func(context.Context, string) (*subject, error))
 	pair := func(ctx context.Context, caller int) error {
 		handle := fmt.Sprint("pod ", caller)
 		got, err := e.AutoAssign(ctx, alloc.AssignArgs{
-			Owner: alloc.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Claim: alloc.Claim{Handle: handle},
+			Owner: alloc.HostOwner(fmt.Sprint("host ", caller)), Num4: 1, Handle: handle,
 		})
 		if err != nil {
 			return err

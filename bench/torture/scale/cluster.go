@@ -158,7 +158,7 @@ func (s *cluster) start() error {
 	p := &s.places[at]
 	s.lastPod++
 	pod := pod{id: s.lastPod, place: int32(at), at: int32(len(p.pods)), leased: s.random.IntN(10) == 0}
-	args := alloc.AssignArgs{Owner: alloc.HostOwner(hostName(p.host)), Num4: 1, Claim: alloc.Claim{Handle: podName(pod.id)}}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner(hostName(p.host)), Num4: 1, Handle: podName(pod.id)}
 	if at%4 == 0 {
 		args.Num6 = 1
 	}

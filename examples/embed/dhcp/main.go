@@ -40,7 +40,7 @@ var errNAK = errors.New("NAK")
 
 // discover offers a client an address: the one it has or had last, else a free one, for half a minute.
 func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
-	got, err := d.engine.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Claim: alloc.Claim{Handle: mac, TTL: offerTime}})
+	got, err := d.engine.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Handle: mac, TTL: offerTime})
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -86,7 +86,7 @@ func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, err
 
 // reserve gives a client a static address, in the dynamic range or outside of it; it may be repeated.
 func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
-	_, err := d.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Claim: alloc.Claim{Handle: mac}})
+	_, err := d.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Handle: mac})
 	return err
 }
 

@@ -160,8 +160,9 @@ func (d *driver) requestAddress(ctx context.Context, r message) (message, error)
 		return message{}, err
 	}
 	a := alloc.AssignArgs{Owner: alloc.HostOwner("docker"), Pools: []string{r.PoolID}}
-	if named, err := netip.ParseAddr(r.Address); err == nil {
-		a.Addresses = []netip.Addr{named}
+	var named []netip.Addr
+	if at, err := netip.ParseAddr(r.Address); err == nil {
+		named = []netip.Addr{at}
 	} else if r.Address != "" {
 		return message{}, err
 	} else if subnet.Addr().Is4() {
@@ -169,7 +170,7 @@ func (d *driver) requestAddress(ctx context.Context, r message) (message, error)
 	} else {
 		a.Num6 = 1
 	}
-	got, err := d.engine.AutoAssign(ctx, a)
+	got, err := d.engine.AssignIPs(ctx, a, named...)
 	if err != nil {
 		return message{}, err
 	}

@@ -91,7 +91,7 @@ func (r *replica) serve(ctx context.Context, s *corev1.Service) error {
 	// The handle is the UID: a Service that is deleted and made again is another one.
 	got, err := r.engine.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: controller, Num4: 1, Use: alloc.LoadBalancer, Existing: true,
-		Claim: alloc.Claim{Handle: string(s.UID), Attributes: attributes},
+		Handle: string(s.UID), Attributes: attributes,
 	})
 	if errors.Is(err, ipalloc.ErrFull) {
 		fmt.Println(name, "is pending:", err) // an event, in a controller

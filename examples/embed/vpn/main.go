@@ -67,7 +67,7 @@ func open(ctx context.Context, db store.Store, customer string) (*vpn, error) {
 // register returns the addresses of a machine, the same ones each time it is called.
 func (v *vpn) register(ctx context.Context, machine, group, user string) (ips []netip.Addr, err error) {
 	got, err := v.engine.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: gateway, Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: machine}, Existing: true,
+		Owner: gateway, Num4: 1, Num6: 1, Handle: machine, Existing: true,
 		Pools: []string{group + "-4", group + "-6"},
 		Also:  []store.Op{{Kind: store.Put, Key: row(machine), Value: user}},
 	})
@@ -98,7 +98,7 @@ func (v *vpn) remove(ctx context.Context, machine string) ([]netip.Addr, error) 
 // fix gives a machine an address that it asks for; it may be repeated.
 func (v *vpn) fix(ctx context.Context, machine, address string) error {
 	_, err := v.engine.AssignIP(ctx, alloc.AssignIPArgs{
-		Address: netip.MustParseAddr(address), Owner: gateway, Claim: alloc.Claim{Handle: machine},
+		Address: netip.MustParseAddr(address), Owner: gateway, Handle: machine,
 	})
 	return err
 }

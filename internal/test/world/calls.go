@@ -91,7 +91,6 @@ func Calls() []Call {
 }
 
 func assigning() []Call {
-	claim := func(handle string) alloc.Claim { return alloc.Claim{Handle: handle} }
 	auto := func(name string, a alloc.AssignArgs) Call {
 		c := Call{Method: "AutoAssign", May: handle(name, a.Request), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.AutoAssign(ctx, a)
@@ -119,23 +118,27 @@ func assigning() []Call {
 			got, err := e.Assign(ctx, host("h1"), "plain", "orphans", "random")
 			return answer(err, got)
 		}},
-		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Claim: claim("new")}),
-		auto("new", alloc.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Claim: claim("new"), Request: "new request"}),
-		auto("requested", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: claim("requested"), Request: "request-1"}),
-		auto("plain", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("plain"), Existing: true}),
-		auto("away", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("away"), Sticky: true}),
-		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"tiny"}}),
-		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Claim: claim("new"), Pools: []string{"orphans"}}),
-		auto("new", alloc.AssignArgs{Owner: host("h6"), Num4: 6, Claim: claim("new"), Pools: []string{"lowest"}, Partial: true}),
-		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 128, Claim: claim("new"), Pools: []string{"resized"}, Partial: true, MaxBlocks: 1 << 20}), // what blocks of the former size keep, too
-		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: claim("new"), Wish: at("10.0.3.91")}),
-		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Claim: claim("new"), From: at("10.0.3.1")}),
-		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Contiguous: true, Claim: claim("new")}),
-		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Claim: claim("new")}),
-		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.92"), Owner: host("h2"), Claim: claim("new"), Automatic: true}),
-		ip("four", alloc.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Claim: alloc.Claim{Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 2, Num6: 1, Handle: "new"}),
+		auto("new", alloc.AssignArgs{Owner: host("h7"), Num4: 1, Num6: 1, Handle: "new", Request: "new request"}),
+		auto("requested", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Handle: "requested", Request: "request-1"}),
+		auto("plain", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "plain", Existing: true}),
+		auto("away", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "away", Sticky: true}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Handle: "new", Pools: []string{"tiny"}}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Handle: "new", Pools: []string{"orphans"}}),
+		auto("new", alloc.AssignArgs{Owner: host("h6"), Num4: 6, Handle: "new", Pools: []string{"lowest"}, Partial: true}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 128, Handle: "new", Pools: []string{"resized"}, Partial: true, Blocks: alloc.BlockArgs{Max: 1 << 20}}), // what blocks of the former size keep, too
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "new", Choose: alloc.Prefer(at("10.0.3.91"))}),
+		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Handle: "new", Choose: alloc.From(at("10.0.3.1"))}),
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Choose: alloc.Contiguous(), Handle: "new"}),
+		{Method: "AssignIPs", May: handle("new"), Again: "new", Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.AssignIPs(ctx, alloc.AssignArgs{Owner: host("h2"), Num6: 1, Handle: "new"}, at("10.0.3.93"), at("10.0.3.94"))
+			return answer(err, got)
+		}},
+		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Handle: "new"}),
+		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.92"), Owner: host("h2"), Handle: "new", WithinRules: true}),
+		ip("four", alloc.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}),
 		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Claim: alloc.Claim{Handle: "new", TTL: time.Hour}})
+			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Handle: "new", TTL: time.Hour})
 			return answer(err, got)
 		}},
 		{Method: "EnsureBlock", May: of(), Do: func(ctx ctx, e engine) (string, error) {

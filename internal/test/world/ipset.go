@@ -42,9 +42,8 @@ func (f *filler) addresses() {
 		f.must(f.e.AddPool(f.Context(), use(f, p)))
 	}
 	f.must(f.e.Operator().SetConfig(f.Context(), use(f, alloc.Config{Strict: true})))
-	f.assign(alloc.AssignArgs{Owner: host("windows"), Num4: 1, Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1})
-	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Claim: alloc.Claim{Handle: "ends"}, Head: 3, Tail: 1,
-		Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
+	f.assign(alloc.AssignArgs{Owner: host("windows"), Num4: 1, Handle: "ends", Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Handle: "ends", Blocks: alloc.BlockArgs{Head: 3, Tail: 1}, Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
 	f.must(f.e.Operator().SetConfig(f.Context(), alloc.Config{}))
 	f.own()
 	f.others()
@@ -70,30 +69,31 @@ func (f *filler) assignIP(a alloc.AssignIPArgs) alloc.Allocation {
 
 // own makes addresses in blocks that their hosts own, of each pool.
 func (f *filler) own() {
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 3, Num6: 2, Claim: alloc.Claim{Handle: "plain", Attributes: attributes(f, "acme")}})
-	f.assign(alloc.AssignArgs{Owner: alloc.VirtualOwner("v1"), Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "virtual"}, Use: alloc.Tunnel})
-	f.assign(alloc.AssignArgs{Owner: host("r1"), Num4: 2, Claim: alloc.Claim{Handle: "selected"}, Namespace: map[string]string{"team": "a"}, MaxBlocks: 4})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 3, Num6: 2, Handle: "plain", Attributes: attributes(f, "acme")})
+	f.assign(alloc.AssignArgs{Owner: alloc.VirtualOwner("v1"), Num4: 1, Num6: 1, Handle: "virtual", Use: alloc.Tunnel})
+	f.assign(alloc.AssignArgs{Owner: host("r1"), Num4: 2, Handle: "selected", Namespace: map[string]string{"team": "a"}, Blocks: alloc.BlockArgs{Max: 4}})
 	for _, pool := range []string{"inner", "innermost", "disabled", "ranged", "random", "resized", "wide"} {
-		a := alloc.AssignArgs{Owner: host("h1"), Num4: 2, Claim: alloc.Claim{Handle: "in " + pool}, Pools: []string{pool}}
+		a := alloc.AssignArgs{Owner: host("h1"), Num4: 2, Handle: "in " + pool, Pools: []string{pool}}
 		if pool == "wide" {
 			a.Num4, a.Num6 = 0, 3
 		}
 		f.assign(a)
 	}
-	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 4, Contiguous: true, Aligned: true, Claim: alloc.Claim{Handle: "neighbours"}})
-	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 1, Addresses: at4("10.0.3.77"), Claim: alloc.Claim{Handle: "named"}})
-	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 40, Claim: alloc.Claim{Handle: "few"}, Pools: []string{"tiny"}, Partial: true, PoolsAndSelectors: true})
-	_, err := f.e.ReleaseByHandle(f.Context(), "few")
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 4, Choose: alloc.Aligned(), Handle: "neighbours"})
+	_, err := f.e.AssignIPs(f.Context(), use(f, alloc.AssignArgs{Owner: host("h2"), Num4: 1, Handle: "named", Share: alloc.Share{Max: 2, Key: "named"}}), at("10.0.3.77"))
+	f.must(err)
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 40, Handle: "few", Pools: []string{"tiny"}, Partial: true, Selectors: true})
+	_, err = f.e.ReleaseByHandle(f.Context(), "few")
 	f.must(err)
 	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.200"), Owner: host("h3"), // without a handle, and from elsewhere
-		Claim: alloc.Claim{Since: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}})
+		Since: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)})
 }
 
 // others makes blocks that are borrowed from, without owner, empty, and of another size than their pool's.
 func (f *filler) others() {
-	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 1, Claim: alloc.Claim{Handle: "lender"}, Pools: []string{"tiny"}})
-	f.assign(alloc.AssignArgs{Owner: host("h3"), Num4: 1, Claim: alloc.Claim{Handle: "borrower"}, Pools: []string{"tiny"}})
-	f.assign(alloc.AssignArgs{Owner: host("h4"), Num4: 2, Claim: alloc.Claim{Handle: "left"}, Pools: []string{"orphans"}})
+	f.assign(alloc.AssignArgs{Owner: host("h2"), Num4: 1, Handle: "lender", Pools: []string{"tiny"}})
+	f.assign(alloc.AssignArgs{Owner: host("h3"), Num4: 1, Handle: "borrower", Pools: []string{"tiny"}})
+	f.assign(alloc.AssignArgs{Owner: host("h4"), Num4: 2, Handle: "left", Pools: []string{"orphans"}})
 	_, err := f.e.DisownBlocks(f.Context(), alloc.DisownArgs{Owner: host("h4")})
 	f.must(err)
 	_, failed, err := f.e.ClaimAffinity(f.Context(), prefix("10.0.2.0/25"), host("h5"))
@@ -103,13 +103,13 @@ func (f *filler) others() {
 	p := pools()[10]
 	p.BlockBits = 28
 	f.must(f.e.UpdatePool(f.Context(), p))
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "new size"}, Pools: []string{p.Name}, MaxBlocks: 1 << 20})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "new size", Pools: []string{p.Name}, Blocks: alloc.BlockArgs{Max: 1 << 20}})
 }
 
 // states makes addresses that are leased, offered, declined, cooling, and some whose time is over.
 func (f *filler) states() {
 	lease := func(handle string, ttl time.Duration) alloc.AssignArgs {
-		return alloc.AssignArgs{Owner: host("h6"), Num4: 1, Claim: alloc.Claim{Handle: handle, TTL: ttl}, Pools: []string{"lowest"}}
+		return alloc.AssignArgs{Owner: host("h6"), Num4: 1, Handle: handle, TTL: ttl, Pools: []string{"lowest"}}
 	}
 	f.assign(lease("leased", 24*time.Hour))
 	f.assign(lease("ended", time.Minute))
@@ -121,7 +121,7 @@ func (f *filler) states() {
 	f.assign(lease("cools", 0))
 	_, err = f.e.ReleaseByHandle(f.Context(), "cools")
 	f.must(err)
-	f.assign(alloc.AssignArgs{Owner: host("h6"), Num4: 2, Claim: alloc.Claim{Handle: "cooling"}})
+	f.assign(alloc.AssignArgs{Owner: host("h6"), Num4: 2, Handle: "cooling"})
 	_, err = f.e.Release(f.Context(), use(f, alloc.ReleaseArgs{Handle: "cooling", Also: []store.Op{{Kind: store.Put, Key: "Machine/2", Value: "gone", Expect: store.AnyRevision}}}))
 	f.must(err)
 }
@@ -130,7 +130,7 @@ func (f *filler) states() {
 func (f *filler) holders() {
 	join := func(address, handle, tenant, of string, s alloc.Share, ttl time.Duration) {
 		f.assignIP(alloc.AssignIPArgs{Address: at(address), Owner: host(of), Use: alloc.LoadBalancer,
-			Claim: alloc.Claim{Handle: handle, Attributes: attributes(f, tenant), Share: s, TTL: ttl}})
+			Handle: handle, Attributes: attributes(f, tenant), Share: s, TTL: ttl})
 	}
 	for _, holder := range []string{"one", "two", "three"} {
 		join("10.9.0.10", holder, holder, "r"+holder, alloc.Share{Max: 4, Key: "web"}, time.Duration(len(holder)-3)*24*time.Hour) // the third one's is a lease
@@ -155,17 +155,17 @@ func (f *filler) holders() {
 func (f *filler) memos() {
 	_, err := f.e.Assign(f.Context(), host("h1"), "assigned")
 	f.must(err)
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Claim: alloc.Claim{Handle: "requested"}, Request: "request-1",
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Handle: "requested", Request: "request-1",
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "here", Expect: store.AnyRevision}}})
-	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Claim: alloc.Claim{Handle: "requested ip"}, Request: "request-2", Sticky: true,
-		Use: alloc.Workload, Selectors: true, Namespace: map[string]string{"team": "a"}, MaxBlocks: 64})
-	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.203"), Owner: host("h3"), Claim: alloc.Claim{Handle: "exactly"}, Automatic: true})
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "sticky"}, Sticky: true, Wish: at("10.0.3.60")})
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "away"}, Sticky: true, Existing: false})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Handle: "requested ip", Request: "request-2", Sticky: true,
+		Use: alloc.Workload, Selectors: true, Namespace: map[string]string{"team": "a"}, Blocks: alloc.BlockArgs{Max: 64}})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.203"), Owner: host("h3"), Handle: "exactly", WithinRules: true})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "sticky", Sticky: true, Choose: alloc.Prefer(at("10.0.3.60"))})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "away", Sticky: true, Existing: false})
 	_, err = f.e.ReleaseByHandle(f.Context(), "away")
 	f.must(err)
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "plain"}, Existing: true})
-	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Claim: alloc.Claim{Handle: "next"}, From: at("10.0.3.70")})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "plain", Existing: true})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "next", Choose: alloc.From(at("10.0.3.70"))})
 }
 
 // settings makes the reservations and the configuration, and disables a pool in which addresses are held.

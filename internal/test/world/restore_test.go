@@ -14,7 +14,7 @@ func TestRestoreAsAdvised(t *testing.T) {
 	w := New(t)
 	backup := w.Copy(t)
 	e := w.Engine(t, w.DB, "", 0)
-	got, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: host("h2"), Num4: 2, Claim: alloc.Claim{Handle: "after the backup"}, Pools: []string{"tiny"}})
+	got, err := e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: host("h2"), Num4: 2, Handle: "after the backup", Pools: []string{"tiny"}})
 	must(t, err)
 	_, err = e.ReleaseByHandle(t.Context(), "in ranged")
 	must(t, err)
@@ -26,7 +26,7 @@ func TestRestoreAsAdvised(t *testing.T) {
 	for _, p := range r.Problems {
 		if p.Kind == audit.NotHeld {
 			i := slices.IndexFunc(uses, func(u audit.InUse) bool { return u.Address == p.Addr })
-			_, err := restored.AssignIP(t.Context(), alloc.AssignIPArgs{Address: p.Addr, Owner: host("h2"), Claim: alloc.Claim{Handle: uses[i].Handle}})
+			_, err := restored.AssignIP(t.Context(), alloc.AssignIPArgs{Address: p.Addr, Owner: host("h2"), Handle: uses[i].Handle})
 			must(t, err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestRestoreAsAdvised(t *testing.T) {
 		t.Errorf("held after the procedure\n%v\nin use\n%v", held, uses)
 	}
 	for range 20 {
-		again, err := restored.AutoAssign(t.Context(), alloc.AssignArgs{Owner: host("h2"), Num4: 1, Claim: alloc.Claim{Handle: "later"}, Pools: []string{"tiny"}})
+		again, err := restored.AutoAssign(t.Context(), alloc.AssignArgs{Owner: host("h2"), Num4: 1, Handle: "later", Pools: []string{"tiny"}})
 		if err != nil {
 			break
 		}

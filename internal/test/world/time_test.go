@@ -37,25 +37,25 @@ func (w *World) swept(t *testing.T, space string, l store.Limits, c Call, what s
 // wishes are the forms in which an address is asked for, each with one option.
 func wishes(owner alloc.Owner, n int, pools ...string) map[string]alloc.AssignArgs {
 	all := map[string]alloc.AssignArgs{
-		"plain": {}, "partial": {Partial: true}, "sticky": {Sticky: true, Claim: alloc.Claim{Handle: "p0"}}, "lease": {Claim: alloc.Claim{TTL: time.Minute}},
-		"existing": {Existing: true, Claim: alloc.Claim{Handle: "p1"}}, "request": {Request: "r"}, "row": {Contiguous: true}, "aligned": {Aligned: true},
-		"limited": {MaxBlocks: 1, Partial: true},
+		"plain": {}, "partial": {Partial: true}, "sticky": {Sticky: true, Handle: "p0"}, "lease": {TTL: time.Minute},
+		"existing": {Existing: true, Handle: "p1"}, "request": {Request: "r"}, "row": {Choose: alloc.Contiguous()}, "aligned": {Choose: alloc.Aligned()},
+		"limited": {Blocks: alloc.BlockArgs{Max: 1}, Partial: true},
 	}
 	for name, a := range all {
 		if a.Owner, a.Num4, a.Pools = owner, n, pools; a.Handle == "" {
 			a.Handle = "new"
 		}
-		if a.Aligned {
+		if a.Choose == alloc.Aligned() {
 			a.Num4 = 2
 		}
 		all[name] = a
 	}
 	for i := range 3 {
 		a := all["partial"]
-		a.From = netip.AddrFrom4([4]byte{10, 0, byte(i), byte(5 * i)})
-		all[fmt.Sprint("from ", a.From)] = a
-		a.Wish, a.From = a.From, netip.Addr{}
-		all[fmt.Sprint("wish ", a.Wish)] = a
+		for _, c := range []alloc.Choice{alloc.From(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(5 * i)})), alloc.Prefer(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(5 * i)}))} {
+			a.Choose = c
+			all[c.String()] = a
+		}
 	}
 	return all
 }
@@ -82,8 +82,8 @@ func TestAssignmentsAreThoseAfterASweep(t *testing.T) {
 			}
 		}
 		for i := range 16 {
-			a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Claim: alloc.Claim{Handle: "new"},
-				Automatic: i%2 == 1}
+			a := alloc.AssignIPArgs{Address: netip.AddrFrom4([4]byte{10, 0, byte(i % 3), byte(i)}), Owner: owner, Handle: "new",
+				WithinRules: i%2 == 1}
 			w.swept(t, "", limits[0], Call{Method: "AssignIP", Do: func(ctx ctx, e engine) (string, error) { got, err := e.AssignIP(ctx, a); return answer(err, got) }}, a.Address.String())
 		}
 		w.swept(t, "", limits[0], Call{Method: "EnsureBlock", Do: func(ctx ctx, e engine) (string, error) {
@@ -116,7 +116,7 @@ func ended(t *testing.T, rnd *rand.Rand) *World {
 		}
 	}
 	for i := range 60 {
-		a := alloc.AssignArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4))), Num4: 1 + rnd.IntN(3), Claim: alloc.Claim{Handle: fmt.Sprint("p", rnd.IntN(12))}, Partial: true, Sticky: true}
+		a := alloc.AssignArgs{Owner: host(fmt.Sprint("h", rnd.IntN(4))), Num4: 1 + rnd.IntN(3), Handle: fmt.Sprint("p", rnd.IntN(12)), Partial: true, Sticky: true}
 		if rnd.IntN(5) > 0 {
 			a.TTL = time.Duration(1+rnd.IntN(120)) * time.Minute
 		}

@@ -47,7 +47,7 @@ func (tr *traffic) burst() {
 	tr.n++
 	e := tr.engines[tr.n%len(tr.engines)]
 	handle := fmt.Sprint("traffic-", tr.n)
-	a := alloc.AssignArgs{Owner: host(fmt.Sprint("t", tr.n%3)), Num4: 1 + tr.n%2, Claim: alloc.Claim{Handle: handle}}
+	a := alloc.AssignArgs{Owner: host(fmt.Sprint("t", tr.n%3)), Num4: 1 + tr.n%2, Handle: handle}
 	if pools := []string{"", "lowest", "random", "tiny", "inner", "resized"}; tr.n%len(pools) > 0 {
 		a.Pools = pools[tr.n%len(pools):][:1]
 	}

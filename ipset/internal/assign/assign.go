@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/choose"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -25,7 +26,7 @@ import (
 
 // Assign carries out the call of that name.
 func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, pools ...string) (alloc.Allocation, error) {
-	a := alloc.AssignArgs{Owner: o, Num4: 1, Claim: alloc.Claim{Handle: handle}, Pools: pools, Existing: true}
+	a := alloc.AssignArgs{Owner: o, Handle: handle, Num4: 1, Pools: pools, Existing: true}
 	if handle == "" {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
 	}
@@ -48,7 +49,14 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
 func (e *Assigner) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, &a, plain)
+	return e.assign(ctx, argsOf(a), plain)
+}
+
+// AssignIPs carries out the call of that name.
+func (e *Assigner) AssignIPs(ctx context.Context, a alloc.AssignArgs, named []netip.Addr) (alloc.Assigned, error) {
+	args := argsOf(a)
+	args.Named, args.Use = named, cmp.Or(a.Use, alloc.Workload)
+	return e.assign(ctx, args, plain)
 }
 
 // mode is what an assignment does beside the common things.
@@ -60,14 +68,13 @@ const (
 	exactly      // the Wish, or an error
 )
 
-// assign carries out an assignment. Of named addresses a Use of 0 is any. An offer moves the end of a
-// lease that would end before TTL.
-func (e *Assigner) assign(ctx context.Context, a *alloc.AssignArgs, how mode) (alloc.Assigned, error) {
+// assign carries out an assignment. An offer moves the end of a lease that would end before TTL.
+func (e *Assigner) assign(ctx context.Context, a args, how mode) (alloc.Assigned, error) {
 	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.AssignArgs, p.mode, p.also.Ops = *a, how, a.Also
+	p.args, p.mode, p.also.Ops = a, how, a.Also
 	err := p.check()
 	if err == nil {
 		err = e.CheckAlso(a.Also)
@@ -108,7 +115,7 @@ func (a *args) check() error {
 	switch {
 	case a.Share != (alloc.Share{}) && a.Handle == "":
 		return cause.Invalid("Share", "a holder of a shared address needs a handle")
-	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Addresses) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
+	case a.Num4 < 0 || a.Num6 < 0 || a.Num4+a.Num6+len(a.Named) == 0 || a.Num4 > maxBatch || a.Num6 > maxBatch:
 		return cause.Invalid("Num4", "%d IPv4 and %d IPv6 addresses asked for, want 1 to %d of a family", a.Num4, a.Num6, maxBatch)
 	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
 		return cause.UnknownUse
@@ -116,12 +123,12 @@ func (a *args) check() error {
 		return cause.Invalid("Handle", "is empty, and says what Existing returns")
 	case a.Existing && a.Request != "":
 		return cause.Invalid("Request", "it goes without Existing, and an offer without it")
-	case a.Head > math.MaxUint64-a.Tail:
-		return cause.Invalid("Head", "%d and %d addresses to reserve are more than a block can have", a.Head, a.Tail)
+	case a.Blocks.Head > math.MaxUint64-a.Blocks.Tail:
+		return cause.Invalid("Blocks.Head", "%d and %d addresses to reserve are more than a block can have", a.Blocks.Head, a.Blocks.Tail)
 	case a.TTL < 0:
 		return cause.Invalid("TTL", "%v is negative", a.TTL)
-	case a.MaxBlocks < 0:
-		return cause.Invalid("MaxBlocks", "%d is negative", a.MaxBlocks)
+	case a.Blocks.Max < 0:
+		return cause.Invalid("Blocks.Max", "%d is negative", a.Blocks.Max)
 	case a.Sticky && a.Handle == "":
 		return cause.Invalid("Sticky", "it needs a handle")
 	}
@@ -138,8 +145,36 @@ const (
 	takeoverAge = int64(time.Minute)
 )
 
-// args are the arguments with their checks.
-type args struct{ alloc.AssignArgs }
+// args are the arguments of the calls that assign, in one form for all, with their checks.
+type args struct {
+	alloc.AssignArgs
+	Named []netip.Addr // assigned in addition
+	Since time.Time
+	// What Choose says.
+	Wish, From          netip.Addr
+	Contiguous, Aligned bool
+}
+
+// argsOf returns the arguments of a call without named addresses.
+func argsOf(a alloc.AssignArgs) args {
+	out := args{AssignArgs: a}
+	switch c := choose.Choice(a.Choose); c.Kind() {
+	case choose.Prefer:
+		out.Wish = c.At()
+	case choose.From:
+		out.From = c.At()
+	case choose.Contiguous:
+		out.Contiguous = true
+	case choose.Aligned:
+		out.Contiguous, out.Aligned = true, true
+	}
+	return out
+}
+
+// asClaim returns what the holder of each address is made of.
+func (a *args) asClaim() alloc.Claim {
+	return alloc.Claim{Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Since: a.Since}
+}
 
 // AssignPlan is one AutoAssign: it picks addresses, from the best place to the worst, and changes no block; when the picks are
 // complete, commit carries them out.
@@ -202,7 +237,7 @@ type Search struct {
 // Detach implements [occ.Detacher].
 func (p *AssignPlan) Detach() {
 	p.Namespace, p.Pools, p.also.Ops = maps.Clone(p.Namespace), slices.Clone(p.Pools), slices.Clone(p.also.Ops)
-	p.Addresses = slices.Clone(p.Addresses)
+	p.Named = slices.Clone(p.Named)
 }
 
 // Plan implements [occ.Plan].
@@ -211,7 +246,7 @@ func (p *AssignPlan) Plan(t *txn.Txn) error {
 	if p.most = math.MaxInt; !p.Partial || t.E.Limits.Ops == 0 {
 		return p.once(t)
 	}
-	return occ.Fit(t, p.Num4+p.Num6+len(p.Addresses), func(n int) error {
+	return occ.Fit(t, p.Num4+p.Num6+len(p.Named), func(n int) error {
 		p.most = n
 		return p.once(t)
 	})
@@ -263,14 +298,11 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 // digest tells this request from others.
 func (p *AssignPlan) digest() string {
 	a, call := &p.args, any("auto")
-	if a.From.IsValid() {
-		call = "auto from " + a.From.String()
-	}
 	if p.mode == exactly {
-		call = "exactly"
+		call = "exactly " + a.Wish.String()
 	}
 	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.PoolsAndSelectors, a.MaxBlocks, a.Head, a.Tail, a.Partial, a.Sticky, a.Contiguous, a.Aligned, a.Addresses, a.Wish)
+		a.Pools, a.Selectors, a.Blocks, a.Partial, a.Sticky, a.Choose, a.Named)
 }
 
 // reset forgets what an earlier attempt has found.
@@ -287,7 +319,7 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 	if p.cat, err = t.Catalog(); err != nil {
 		return err
 	}
-	if p.Head+p.Tail > 0 && !p.cat.Config.Strict {
+	if p.Blocks.Head+p.Blocks.Tail > 0 && !p.cat.Config.Strict {
 		return cause.LooseEnds
 	}
 	if err := p.pickNamed(t); err != nil {
@@ -406,5 +438,5 @@ func (e *Assigner) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigne
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
 	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, &a, offered)
+	return e.assign(ctx, argsOf(a), offered)
 }

@@ -35,8 +35,9 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 		case k.adopt:
 			k.be.Give(p.Owner, t.Now)
 		}
-		id, until := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(k.be.At)...), block.LeaseEnd(t.Now, p.TTL)
-		since := block.HeldSince(p.Claim, t.Now)
+		claim := p.asClaim()
+		id, until := block.IdentityOf(claim, p.Owner, p.cat.Index(k.be.At)...), block.LeaseEnd(t.Now, p.TTL)
+		since := block.HeldSince(claim, t.Now)
 		for _, x := range k.ordinals {
 			if k.joins {
 				k.be.Join(x, id, since, until)
@@ -66,7 +67,7 @@ func (p *AssignPlan) unusable(i int, at netip.Prefix) bool {
 	if !avoid.Overlap(at) && !p.cuts(at) {
 		return false
 	}
-	b, err := block.New(at, block.Options{Head: p.Head, Tail: p.Tail})
+	b, err := block.New(at, block.Options{Head: p.Blocks.Head, Tail: p.Blocks.Tail})
 	if err != nil || !p.inRow() {
 		return err != nil || len(b.Peek(nil, 1, p.above(b, b.Spans(avoid)))) == 0
 	}

@@ -22,18 +22,18 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks 
 		describe(err, &fault)
 		return nil, cause.Wrap(fault)
 	}
-	a.Request, a.Sticky, a.Contiguous, a.Aligned, a.Also, a.Addresses = "", false, false, false, nil, nil
-	a.Wish, a.From = netip.Addr{}, netip.Addr{}
+	a.Request, a.Sticky, a.Choose, a.Also = "", false, alloc.Choice{}, nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
-	if err := (&args{a}).check(); err != nil {
+	all := argsOf(a)
+	if err := all.check(); err != nil {
 		return fail(err)
 	}
 	labels, ok := e.Labels(a.Owner)
 	if !ok {
 		return fail(cause.UnknownOwner)
 	}
-	p := ensurePlan{AssignPlan: AssignPlan{args: args{a}, node: labels}}
+	p := ensurePlan{AssignPlan: AssignPlan{args: all, node: labels}}
 	if err := e.Do(ctx, &p); err != nil {
 		return fail(err)
 	}

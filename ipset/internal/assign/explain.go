@@ -19,9 +19,10 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 	fail := func(err error) ([]alloc.Explanation, error) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "explain", Owner: a.Owner.String(), Err: err})
 	}
-	a.Existing, a.Sticky, a.Partial, a.Request, a.Addresses, a.Also = false, false, false, "", nil, nil
+	a.Existing, a.Sticky, a.Partial, a.Request, a.Also = false, false, false, "", nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	if err := (&args{a}).check(); err != nil {
+	all := argsOf(a)
+	if err := all.check(); err != nil {
 		return fail(err)
 	}
 	labels, ok := e.Labels(a.Owner)
@@ -41,8 +42,8 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 	for i := range cat.Pools {
 		p, one := &cat.Pools[i], a
 		x := alloc.Explanation{Shortage: alloc.Shortage{Family: record.Family(p.Prefix), Pool: p.Name}}
-		q := (&args{a}).choice(labels, x.Family)
-		if one.Pools, one.PoolsAndSelectors, one.Num4 = []string{p.Name}, false, 0; x.Family == 4 {
+		q := all.choice(labels, x.Family)
+		if one.Pools, one.Selectors, one.Num4 = []string{p.Name}, false, 0; x.Family == 4 {
 			one.Num4, one.Num6 = a.Num4, 0
 		}
 		if one.Num4+one.Num6 == 0 {
@@ -69,6 +70,6 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 // choice is what decides which pools of a family may serve the call.
 func (a *args) choice(labels map[string]string, family int) pool.Choice {
 	return pool.Choice{
-		Family: family, Use: a.Use, Host: a.Owner.Name, Node: labels, Space: a.Namespace, Names: a.Pools, Both: a.PoolsAndSelectors, Ends: a.Head + a.Tail,
+		Family: family, Use: a.Use, Host: a.Owner.Name, Node: labels, Space: a.Namespace, Names: a.Pools, Both: a.Selectors, Ends: a.Blocks.Head + a.Blocks.Tail,
 	}
 }

@@ -22,10 +22,10 @@ import (
 
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
 func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
-	args := alloc.AssignArgs{
-		Owner: a.Owner, Addresses: []netip.Addr{a.Address}, Claim: a.Claim, Use: a.Use, PoolsAndSelectors: a.Selectors, Namespace: a.Namespace,
-		MaxBlocks: a.MaxBlocks, Head: a.Head, Tail: a.Tail, Sticky: a.Sticky, Request: a.Request, Also: a.Also,
-	}
+	args := args{Named: []netip.Addr{a.Address}, Since: a.Since, AssignArgs: alloc.AssignArgs{
+		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Use: a.Use, Namespace: a.Namespace,
+		Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
+	}}
 	refuse := func(err error) (alloc.Allocation, error) {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}
@@ -33,16 +33,16 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 		return refuse(cause.BadAddress)
 	}
 	how := plain
-	if a.Automatic {
+	if a.WithinRules {
 		if a.Share != (alloc.Share{}) {
-			return refuse(cause.Invalid("Automatic", "it goes without Share"))
+			return refuse(cause.Invalid("WithinRules", "it goes without Share"))
 		}
-		how, args.Addresses, args.Wish, args.Use = exactly, nil, a.Address, cmp.Or(a.Use, alloc.Workload)
+		how, args.Named, args.Wish, args.Use = exactly, nil, a.Address, cmp.Or(a.Use, alloc.Workload)
 		if args.Num4 = 1; !a.Address.Is4() {
 			args.Num4, args.Num6 = 0, 1
 		}
 	}
-	got, err := e.assign(ctx, &args, how)
+	got, err := e.assign(ctx, args, how)
 	if err != nil {
 		return refuse(err)
 	}
@@ -51,24 +51,24 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 
 // checkNamed refuses addresses that no pool can have, and those named twice.
 func (a *args) checkNamed() error {
-	for i, at := range a.Addresses {
+	for i, at := range a.Named {
 		if !at.IsValid() || at.Is4In6() || at.Zone() != "" {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As("Addresses", cause.BadAddress)})
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As("named", cause.BadAddress)})
 		}
-		if slices.Contains(a.Addresses[:i], at) {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.Invalid("Addresses", "named twice")})
+		if slices.Contains(a.Named[:i], at) {
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.Invalid("named", "it occurs twice")})
 		}
 	}
-	for i, at := range [...]netip.Addr{a.Wish, a.From} {
+	for _, at := range [...]netip.Addr{a.Wish, a.From} {
 		if at != (netip.Addr{}) && addr.CheckAddr(at) != nil {
-			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As([...]string{"Wish", "From"}[i], cause.BadAddress)})
+			return cause.Wrap(ipalloc.Error{Op: "assign", Addr: at, Err: cause.As("Choose", cause.BadAddress)})
 		}
 	}
-	if a.From.IsValid() && (len(a.Addresses) > 0 || a.Wish.IsValid() || a.inRow()) {
-		return cause.Invalid("From", "it goes without Addresses, Wish and Contiguous")
-	}
-	if len(a.Addresses) > maxNamed || len(a.Addresses) > 0 && a.inRow() {
-		return cause.Invalid("Addresses", "%d, at most %d, and none beside contiguous ones", len(a.Addresses), maxNamed)
+	switch n := len(a.Named); {
+	case n > maxNamed:
+		return cause.Invalid("named", "%d, at most %d", n, maxNamed)
+	case n > 0 && (a.From.IsValid() || a.inRow()):
+		return cause.Invalid("Choose", "%s goes without named addresses", a.Choose)
 	}
 	return nil
 }
@@ -78,13 +78,13 @@ const maxNamed = 64
 
 // pickNamed picks the addresses that the caller names; those that the handle has already go into the result.
 func (p *AssignPlan) pickNamed(t *txn.Txn) error {
-	if len(p.Addresses) == 0 {
+	if len(p.Named) == 0 {
 		return nil
 	}
-	if err := t.FetchAt(p.cat, slices.Values(p.Addresses)); err != nil {
+	if err := t.FetchAt(p.cat, slices.Values(p.Named)); err != nil {
 		return err
 	}
-	for _, a := range p.Addresses {
+	for _, a := range p.Named {
 		same := func(al alloc.Allocation) bool { return al.Address == a }
 		if slices.ContainsFunc(p.result.V4, same) || slices.ContainsFunc(p.result.V6, same) {
 			continue
@@ -132,7 +132,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonDisabled}}, cause.NoPool}
 	case p.Use != 0 && pool.Uses&p.Use == 0:
 		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonOtherUse}}, cause.NoPool}
-	case p.PoolsAndSelectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
+	case p.Selectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: pool.Name, Addr: a, Err: cause.Unselected})
 	}
 	k, b := pick{be: be}, be.Block
@@ -172,7 +172,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	if !k.joins {
 		return nil
 	}
-	id := block.IdentityOf(p.Claim, p.Owner, p.cat.Index(be.At)...)
+	id := block.IdentityOf(p.asClaim(), p.Owner, p.cat.Index(be.At)...)
 	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
 	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
 }
@@ -190,14 +190,14 @@ func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error
 	}
 	b, err := t.NewBlock(p.cat, i, at, p.blockOptions())
 	if errors.Is(err, ipalloc.ErrInvalid) {
-		return nil, cause.Invalid("Head", "%d and %d addresses to reserve leave none of block %s", p.Head, p.Tail, at)
+		return nil, cause.Invalid("Blocks.Head", "%d and %d addresses to reserve leave none of block %s", p.Blocks.Head, p.Blocks.Tail, at)
 	}
 	return b, err
 }
 
 // mayOwn returns the error of a limit that keeps the owner from one more block of pool i.
 func (p *AssignPlan) mayOwn(t *txn.Txn, i int, at netip.Prefix) error {
-	limit, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
+	limit, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.Blocks.Max)
 	if err == nil && reached {
 		err = cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Name: limit.Pool, Err: fmt.Errorf("%w: %d of %d", cause.BlockLimit, limit.Blocks, limit.Max)})
 	}
@@ -241,7 +241,7 @@ func (p *AssignPlan) wants() (n [2]int) {
 // asked returns how many addresses of each family the call is to return.
 func (p *AssignPlan) asked() [2]int {
 	n := [2]int{p.Num4, p.Num6}
-	for _, a := range p.Addresses {
+	for _, a := range p.Named {
 		if a.Is4() {
 			n[0]++
 		} else {

@@ -10,7 +10,7 @@ import (
 // Neighbouring addresses are found in one block, never across two, because blocks may part ways: one is given up, the other stays.
 
 // inRow reports whether the addresses of a family must be neighbours.
-func (a *args) inRow() bool { return a.Contiguous || a.Aligned }
+func (a *args) inRow() bool { return a.Contiguous }
 
 // inFamily returns how many addresses of the family of a prefix are asked for.
 func (a *args) inFamily(p netip.Prefix) int {
@@ -25,10 +25,10 @@ func (a *args) checkRow() error {
 	switch {
 	case !a.inRow():
 		return nil
-	case a.Partial || a.Sticky || a.Wish.IsValid():
-		return cause.Invalid("Contiguous", "it goes without Partial, Sticky and Wish")
+	case a.Partial || a.Sticky:
+		return cause.Invalid("Choose", "%s goes without Partial and Sticky", a.Choose)
 	case a.Aligned && (a.Num4&(a.Num4-1) != 0 || a.Num6&(a.Num6-1) != 0):
-		return cause.Invalid("Aligned", "%d IPv4 and %d IPv6 addresses: each number must be 0 or a power of two", a.Num4, a.Num6)
+		return cause.Invalid("Choose", "aligned %d IPv4 and %d IPv6 addresses: each number must be 0 or a power of two", a.Num4, a.Num6)
 	}
 	return nil
 }
@@ -40,6 +40,6 @@ func (p *AssignPlan) fits(i, n int) bool {
 		return true
 	}
 	pool := &p.cat.Pools[i]
-	b, err := block.New(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits), block.Options{Head: p.Head, Tail: p.Tail})
+	b, err := block.New(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits), block.Options{Head: p.Blocks.Head, Tail: p.Blocks.Tail})
 	return err == nil && len(b.PeekRun(nil, n, p.Aligned, nil)) == n
 }

@@ -116,7 +116,7 @@ func (p *AssignPlan) hasOne(b *block.Block, i int) bool {
 
 // blockOptions are those of a block made for the owner.
 func (p *AssignPlan) blockOptions() block.Options {
-	return block.Options{Owner: p.Owner, Head: p.Head, Tail: p.Tail}
+	return block.Options{Owner: p.Owner, Head: p.Blocks.Head, Tail: p.Blocks.Tail}
 }
 
 // take picks from a block made for the owner.
@@ -176,7 +176,7 @@ func (p *AssignPlan) next(be *txn.BlockEntry, i, n int) []uint64 {
 
 // mayClaim reports whether the limits let the owner have one more block of a pool.
 func (p *AssignPlan) mayClaim(t *txn.Txn, i int) (bool, error) {
-	_, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
+	_, reached, err := t.Limit(p.cat.Catalog, p.Owner, i, p.Blocks.Max)
 	return !reached, err
 }
 

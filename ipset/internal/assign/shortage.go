@@ -103,7 +103,7 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Short
 	case alloc.ReasonDrainingLeft:
 		short.InTheWay = s.drains[i]
 	case alloc.ReasonLimitReached:
-		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.MaxBlocks)
+		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.Blocks.Max)
 	}
 	return short, err
 }

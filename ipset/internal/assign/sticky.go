@@ -47,7 +47,7 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 	}
 	for a := range p.preferred {
 		i := p.cat.Containing(a)
-		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Addresses, a) {
+		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Named, a) {
 			continue
 		}
 		be, err := t.Block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())

@@ -24,7 +24,7 @@ var (
 	BadAddress         = Invalid("Address", "not a plain IPv4 or IPv6 address")
 	BadBlockSize error = &cause{"block size does not fit", ipalloc.ErrInvalid}
 	UnknownUse         = Invalid("Use", "unknown use")
-	LooseEnds          = Invalid("Head", "addresses are reserved for the host only with strict affinity")
+	LooseEnds          = Invalid("Blocks.Head", "addresses are reserved for the host only with strict affinity")
 	UnknownOwner error = &cause{"no such owner", ipalloc.ErrNotFound}
 	UnknownPool  error = &cause{"no such pool", ipalloc.ErrNotFound}
 	PoolExists   error = &cause{"a pool of that name exists", ipalloc.ErrExists}

@@ -86,7 +86,7 @@ func (p held) lacks(cidr string, length int) error {
 
 // next returns the address that the engine would give next, which may lie behind the prefix.
 func (p held) next(ctx context.Context) (netip.Addr, error) {
-	args := alloc.AssignArgs{Owner: alloc.HostOwner(owner), Num4: 1, From: p.at.Addr().Next()}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner(owner), Num4: 1, Choose: alloc.From(p.at.Addr().Next())}
 	if p.at.Addr().Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}

@@ -104,12 +104,12 @@ func (k *key) share() ask.Share {
 
 func (a *Allocator) assign(svc string, al *alloc) {
 	a.Unassign(svc)
-	args := ask.AssignArgs{Owner: owner, Claim: ask.Claim{Handle: svc, Share: al.share()}}
+	var named []netip.Addr
 	for _, ip := range al.ips {
 		at, _ := netipx.FromStdIP(ip)
-		args.Addresses = append(args.Addresses, at)
+		named = append(named, at)
 	}
-	must(a.engine().AutoAssign(ctx, args))
+	must(a.engine().AssignIPs(ctx, ask.AssignArgs{Owner: owner, Handle: svc, Share: al.share()}, named...))
 	a.allocated[svc] = al
 	a.updatePoolStats(a.pools.ByName[al.pool])
 	a.countersChangedCallback(al.pool)
@@ -134,7 +134,7 @@ func (a *Allocator) Unassign(svc string) {
 // getIPFromCIDR returns the lowest address that is free or that the service may share.
 func (a *Allocator) getIPFromCIDR(cidr *net.IPNet, _ bool, svc string, ports []Port, sharingKey, backendKey string) net.IP {
 	k, p, args := &key{sharingKey, backendKey}, prefixOf(cidr), ask.AssignArgs{Owner: owner, Pools: []string{cidr.String()}, Num4: 1}
-	if args.From = p.Addr(); p.Addr().Is6() {
+	if args.Choose = ask.From(p.Addr()); p.Addr().Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}
 	got, _ := a.engine().DryRun().AutoAssign(ctx, args) // an error for a full pool

@@ -52,7 +52,7 @@ func IterateForAssignment(ipnet net.IPNet, start, end net.IP, list []types.IPRes
 	if err == nil {
 		err = e.Operator().ChangePools(ctx, change)
 	}
-	args := alloc.AssignArgs{Owner: alloc.HostOwner("whereabouts"), From: first, Num4: 1}
+	args := alloc.AssignArgs{Owner: alloc.HostOwner("whereabouts"), Choose: alloc.From(first), Num4: 1}
 	if first.Is6() {
 		args.Num4, args.Num6 = 0, 1
 	}

@@ -145,14 +145,12 @@ func network(p netip.Prefix) cnet.IPNet { return cnet.MustParseNetwork(p.String(
 
 func ip(a netip.Addr) cnet.IP { return cnet.MustParseIP(a.String()) }
 
-func claim(handle *string, attrs map[string]string) (alloc.Claim, error) {
-	var c alloc.Claim
-	var err error
-	if handle != nil {
-		c.Handle = *handle
+func claim(handle *string, attrs map[string]string) (string, alloc.Attributes, error) {
+	a, err := alloc.NewAttributes(attrs)
+	if handle == nil {
+		return "", a, err
 	}
-	c.Attributes, err = alloc.NewAttributes(attrs)
-	return c, err
+	return *handle, a, err
 }
 
 func ends(r *HostReservedAttr) (head, tail uint64) {
@@ -169,7 +167,7 @@ func (c ipamClient) args(host string, version, num int, pools []cnet.IPNet, r *H
 	if version == 6 {
 		a.Num4, a.Num6 = 0, num
 	}
-	a.Head, a.Tail = ends(r)
+	a.Blocks.Head, a.Blocks.Tail = ends(r)
 	enabled, err := c.pools.GetEnabledPools(version)
 	for _, n := range pools {
 		i := slices.IndexFunc(enabled, func(p v3.IPPool) bool { return netip.MustParsePrefix(p.Spec.CIDR).Masked() == prefix(n) })
@@ -194,14 +192,14 @@ func (c ipamClient) autoAssign(ctx context.Context, num int, handle *string, att
 	if err != nil {
 		return nil, err
 	}
-	if args.Claim, err = claim(handle, attrs); err != nil {
+	if args.Handle, args.Attributes, err = claim(handle, attrs); err != nil {
 		return nil, err
 	}
 	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
 		return nil, err
 	}
-	args.Use, args.Partial, args.MaxBlocks = uses(use), true, cmp.Or(maxBlocks, cfg.MaxBlocksPerHost, defaultBlocks)
+	args.Use, args.Partial, args.Blocks.Max = uses(use), true, cmp.Or(maxBlocks, cfg.MaxBlocksPerHost, defaultBlocks)
 	got, err := e.AutoAssign(ctx, args)
 	switch {
 	case errors.Is(err, ipalloc.ErrNotFound):
@@ -252,8 +250,8 @@ func (c ipamClient) AssignIP(ctx context.Context, a AssignIPArgs) error {
 		return err
 	}
 	args := alloc.AssignIPArgs{Address: address(a.IP), Owner: alloc.HostOwner(cmp.Or(a.Hostname, localHost)), Use: alloc.Workload}
-	args.Head, args.Tail = ends(a.HostReservedAttr)
-	if args.Claim, err = claim(a.HandleID, a.Attrs); err != nil {
+	args.Blocks.Head, args.Blocks.Tail = ends(a.HostReservedAttr)
+	if args.Handle, args.Attributes, err = claim(a.HandleID, a.Attrs); err != nil {
 		return err
 	}
 	_, err = e.AssignIP(ctx, args)
