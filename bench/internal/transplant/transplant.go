@@ -1,6 +1,6 @@
 // Package transplant runs the test files of another module on an adapter over this one.
 //
-// The files come from the module cache, or a checkout, at test time and are never copied
+// The files come from the module cache at test time and are never copied
 // into this repository: the go command lays them into the adapter's package by -overlay.
 package transplant
 
@@ -24,8 +24,7 @@ import (
 type Suite struct {
 	Name    string
 	Adapter string   // the directory of its package, under the working directory
-	Module  string   // the module of the files
-	Version string   // its version; empty is the one that the go.mod at hand requires
+	Module  string   // the module of the files, in the version that the go.mod at hand requires
 	Dir     string   // their directory in it
 	Tests   []string // test files
 	With    []string // other files of Dir that the adapter uses unchanged
@@ -187,41 +186,14 @@ func overlay(t testing.TB, files map[string]string) string {
 // module is what go mod download says of one.
 type module struct{ Version, Dir string }
 
-// source returns the module of the files, and skips the test if it cannot be had and the
-// go.mod at hand does not require it.
-func (s *Suite) source(t testing.TB) module {
+// source returns the module of the files, which the go command downloads.
+func (s *Suite) source(t testing.TB) (m module) {
 	t.Helper()
-	m, err := s.find(t)
-	if err != nil && s.Version != "" {
-		t.Skipf("left out: %v; IPALLOC_PEERS names no directory with a checkout of it", err)
-	}
-	if err != nil {
-		t.Fatal(err)
+	out, err := exec.Command("go", "mod", "download", "-json", s.Module).Output()
+	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Dir == "" {
+		t.Fatalf("download %s: %v\n%s", s.Module, err, out)
 	}
 	return m
-}
-
-// find returns the module: the checkout in the directory that IPALLOC_PEERS names, under the
-// last element of the module's path that is no version, or what the go command downloads.
-func (s *Suite) find(t testing.TB) (m module, err error) {
-	download := exec.Command("go", "mod", "download", "-json", s.Module)
-	if s.Version != "" {
-		if peers := os.Getenv("IPALLOC_PEERS"); peers != "" {
-			checkout := filepath.Join(peers, base(s.Module))
-			if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err == nil {
-				return module{s.Version, checkout}, nil
-			}
-		}
-		download.Args[len(download.Args)-1] += "@" + s.Version
-		download.Dir = t.TempDir() // outside of a module, whose go.sum it would change
-	}
-	out, err := download.Output()
-	if bad := json.Unmarshal(out, &m); err != nil || bad != nil || m.Dir == "" {
-		var said struct{ Error string }
-		_ = json.Unmarshal(out, &said) // the reason is for a reader alone
-		return m, fmt.Errorf("%s cannot be downloaded: %v: %s", s.Module, err, strings.Join(strings.Fields(said.Error), " "))
-	}
-	return m, nil
 }
 
 // events reads the output of go test -json.

@@ -1,8 +1,6 @@
 package transplant
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,38 +109,5 @@ func TestEditKeep(t *testing.T) {
 	suite.Keep["p.go"] = append(suite.Keep["p.go"], "T.Gone")
 	if _, err := suite.edit("p.go", []byte(source), nil); err == nil || !strings.Contains(err.Error(), "T.Gone") {
 		t.Errorf("a name that is not there: %v", err)
-	}
-}
-
-// TestCheckout takes the files from a checkout that IPALLOC_PEERS names, for a module that go.mod does not require.
-func TestCheckout(t *testing.T) {
-	dir := t.TempDir()
-	checkout := filepath.Join(dir, "peer")
-	if err := os.Mkdir(checkout, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("IPALLOC_PEERS", dir)
-	t.Setenv("GOPROXY", "off")
-	s := &Suite{Module: "example.org/some/peer", Version: "v1.2.3"}
-	if m, err := s.find(t); err == nil || !strings.Contains(err.Error(), "example.org/some/peer cannot be downloaded") {
-		t.Fatalf("no checkout: %+v, %v", m, err)
-	}
-	if err := os.WriteFile(filepath.Join(checkout, "go.mod"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := s.find(t); err != nil || m != (module{"v1.2.3", checkout}) {
-		t.Fatalf("%+v, %v", m, err)
-	}
-}
-
-// TestRowOfLeftOut keeps the row of a suite that is left out.
-func TestRowOfLeftOut(t *testing.T) {
-	s := &Suite{Name: "a peer", Module: "example.org/peer"}
-	line := row(s, Tally{Version: "v1.0.0", Functions: 1, Cases: 2, Different: 3, Lines: 4})
-	if got := rowOf(s, "| another peer | x |\n"+line+"| a |\n"); got != line {
-		t.Errorf("%q, want %q", got, line)
-	}
-	if got := rowOf(s, "| another peer | x |\n"); got != "" {
-		t.Errorf("%q, want none", got)
 	}
 }

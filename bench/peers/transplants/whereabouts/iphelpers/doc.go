@@ -1,2 +1,0 @@
-// Package iphelpers is whereabouts' arithmetic of addresses; the suite lays it in.
-package iphelpers
