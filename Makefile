@@ -74,8 +74,8 @@ invariants-full: ## the same in full
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each root $(gotest) -tags invariants -timeout 60m ./...
 
 .PHONY: prove
-prove: ## run the proof of every claim in the documents for PROVE (default 10m, without what has to be built), and write PROOF.md
-	@cd internal/tools && GOWORK=off go run ./prove -for '$(PROVE)'
+prove: ## run the proofs of PROOF.md once, then those with seeds for PROVE (default 10m)
+	@.ci/prove '$(PROVE)'
 
 .PHONY: mutants
 mutants: ## change N places (default 100) of the packages PKG (default all), and name the changes that none of the tests of TESTS (default all) notices; SEED repeats a run

@@ -10,7 +10,6 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap/bitsetconv"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 	"github.com/ipalloc/ipalloc/internal/test/model"
-	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
 
 // The small world: every state of a set of 16 ordinals, every operation with every
@@ -39,7 +38,6 @@ func TestSmallWorld(t *testing.T) {
 func TestSmallWorldChecked(t *testing.T) { smallWorlds(t, 11, true) }
 
 func smallWorlds(t *testing.T, n int, checked bool) {
-	seeds.Tried(t, 1<<n, "states")
 	fits := make([]smallFit, 1<<n)
 	for _, pass := range []struct {
 		name string
