@@ -11,8 +11,18 @@ import (
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
 // IPv4 pool serves the owner. If pools are named, only these count, also for the address that the handle holds, and their
-// selectors do not apply. Repeating the call is safe, also after [ipalloc.ErrUnknownOutcome] and from several engines at once. If
-// the handle holds several, it returns the first.
+// selectors do not apply. If the handle holds several, it returns the one that Assign gave, else the first by address.
+//
+// If the handle holds the address for another host, the address moves to o in the commit of the answer, with a new sequence number, and
+// MovedFrom names the host that has lost it; guards of that host no longer match. Two hosts that use an address at the same time share it
+// ([alloc.Share]). A move that turns out wrong is undone by the former host's next Assign. Under strict affinity an address in the block
+// of another owner than o does not move: the error is [ipalloc.ErrOccupied] with the host that has it.
+//
+// Concurrent calls for one handle return one address, also from several engines, and no record is left when the address is released.
+// Repeating the call is safe, also after [ipalloc.ErrUnknownOutcome], with one exception: if an engine ends or stays idle after an
+// unknown outcome, its commit may still arrive after another engine has assigned the handle an address and released it. The handle
+// then holds an address that no caller knows, until its next Assign or ReleaseByHandle. Each call of an engine settles its own unknown outcome
+// first, so an engine that goes on making calls never leaves that behind.
 //
 // Errors as for AutoAssign, which has all the options. Cost: two round trips while the owner's own blocks have room and are
 // cached.
@@ -62,7 +72,8 @@ func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...net
 
 // AssignIP gives one named address. If its block does not exist, the owner claims it. It ignores reservations and the pool's
 // ranges, because the caller names the address, and selectors unless Selectors is set; with WithinRules it obeys all of them, as
-// AutoAssign does. If the handle already holds the address, AssignIP returns the allocation as it is.
+// AutoAssign does. If the handle already holds the address, AssignIP returns that allocation; it moves to
+// a.Owner if it is held for another host, as by Assign.
 //
 // With Share, a held address that its first holder shares under the same key gets one more holder, even in another
 // owner's block under strict affinity. The first holder's limit applies. Adding or removing a holder is one commit.

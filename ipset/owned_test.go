@@ -282,7 +282,7 @@ func TestOwnerWhoseBlocksCannotBeListed(t *testing.T) {
 // TestIndexKeyThatCannotBeRead: a call that goes by an index fails if a key of it cannot be read, and releases nothing.
 func TestIndexKeyThatCannotBeRead(t *testing.T) {
 	h := alloc.HostOwner("h")
-	own, held, borrowed := record.CodeRange(record.KindOwner, h).From, record.HandleRange("p").From, record.CodeRange(record.KindHost, h).From
+	own, held, borrowed := record.CodeRange(record.KindOwner, h).From, record.HandleRange("p").From+"\x00", record.CodeRange(record.KindHost, h).From
 	shared := record.KindShare + "web\x00"
 	for name, call := range map[string]struct {
 		key string
@@ -316,6 +316,37 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %v, revision %d, was %d", name, err, w.rev(), rev)
 		}
 		w.remove(call.key + "none")
+		w.check()
+	}
+}
+
+// TestFirstRecordThatCannotBeRead: a first holding whose record names no address fails every call that goes by it.
+func TestFirstRecordThatCannotBeRead(t *testing.T) {
+	for name, call := range map[string]func(e *Engine) error{
+		"Assign":          func(e *Engine) error { _, err := e.Assign(bg, alloc.HostOwner("h"), "p"); return err },
+		"IPsByHandle":     func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err },
+		"ReleaseByHandle": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err },
+	} {
+		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+		if _, err := w.Assign(bg, alloc.HostOwner("h"), "p"); err != nil {
+			t.Fatal(err)
+		}
+		key := record.HandleRange("p").From
+		w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: key, Value: "none", Expect: store.AnyRevision}})
+		rev := w.rev()
+		if err := call(w.engine(w.store)); !errors.Is(err, ipalloc.ErrCorrupt) || w.rev() != rev {
+			t.Errorf("%s: %v, revision %d, was %d", name, err, w.rev(), rev)
+		}
+		rep, err := w.Operator().Check(bg, nil)
+		if err != nil || len(rep.Problems) == 0 {
+			t.Fatal(rep, err)
+		}
+		if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := w.engine(w.store).Assign(bg, alloc.HostOwner("h"), "p"); err != nil || a.Seq != 1 {
+			t.Errorf("%s: after the repair %+v, %v", name, a, err)
+		}
 		w.check()
 	}
 }

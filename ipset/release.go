@@ -36,10 +36,12 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]a
 }
 
 // ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
-// has none returns none. With many blocks it goes in steps; an interrupted release is resumed by repeating it.
+// has none returns none. If owners are named, only the addresses that are held for them are released: name the owner where several hosts
+// use one handle, so that a late release by the former host of a moved address releases nothing. With many blocks it goes in steps; an
+// interrupted release is resumed by repeating it.
 //
-// It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far.
-func (e *Engine) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	released, err := e.release.ReleaseByHandle(ctx, handle)
+// It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far. Cost: two round trips.
+func (e *Engine) ReleaseByHandle(ctx context.Context, handle string, of ...alloc.Owner) ([]netip.Addr, error) {
+	released, err := e.release.ReleaseByHandle(ctx, handle, of)
 	return released, cause.Of("release by handle", handle, err)
 }

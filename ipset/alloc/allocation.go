@@ -30,7 +30,9 @@ type Allocation struct {
 	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
 	Until   time.Time
 	Cooling bool
-	shared  string // coded Share and all holders, this one among them; "" for an address that allows no others
+	// MovedFrom is set in the answer of a call for another host than the one that had the address: the former host, which has lost it.
+	MovedFrom Owner
+	shared    string // coded Share and all holders, this one among them; "" for an address that allows no others
 }
 
 // Share returns the Share of the first holder, the zero Share if that allows no others.

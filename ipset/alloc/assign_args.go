@@ -49,7 +49,8 @@ type AssignArgs struct {
 
 	// Existing returns the addresses that the handle holds, in Pools if these are named, in place of assigning more. Num4 and Num6
 	// are then ignored: a handle with addresses of one family gets none of the other. Concurrent calls with Existing for one
-	// handle assign addresses once, even on several engines. Leases keep their end, even if TTL is 0; Renew moves it. Existing
+	// handle assign addresses once, even on several engines. Addresses that are held for another host than Owner move to Owner, as by
+	// Engine.Assign: all of them or none. Leases keep their end, even if TTL is 0; Renew moves it. Existing
 	// costs one round trip more and excludes Request.
 	Existing bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still

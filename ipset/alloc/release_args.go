@@ -11,6 +11,9 @@ import (
 type ReleaseArgs struct {
 	// Handle, if not empty, releases all of its addresses.
 	Handle string
+	// Owner, if not zero, restricts Handle to the addresses that are held for this host. Name it where several hosts use one handle, as
+	// in a migration: a late release by the former host then releases nothing.
+	Owner Owner
 	// Addresses are released if their guards hold.
 	Addresses []Release
 	// Also lists records of yours to write in the same commit, as in [AssignArgs].

@@ -225,7 +225,7 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 			return fail(err)
 		}
 	}
-	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Since, f.Until, f.Cooling, string(shared)}
+	*a = Allocation{f.Address, f.Block, f.Host, handle, f.Attributes, f.Alternate, f.Seq, f.Since, f.Until, f.Cooling, Owner{}, string(shared)}
 	return nil
 }
 

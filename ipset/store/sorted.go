@@ -14,8 +14,9 @@ type sorted struct {
 	nodes []*node
 	n     int
 	pk    packer
-	shape int    // counts what changes the pages: splits, joins and drops
-	hand  handle // where tidy goes on
+	shape int          // counts what changes the pages: splits, joins and drops
+	hand  handle       // where tidy goes on
+	last  [spots]place // where records were found last, a guess
 }
 
 // node is a run of up to nodeMax pages.
@@ -71,11 +72,34 @@ func (s *sorted) get(w *place, key string) {
 		w.found, w.moves, w.shape = true, w.p.moves, s.shape
 		return
 	}
+	g := &s.last[spot(key)]
+	if s.holds(g) {
+		for _, i := range [...]int{g.i, g.i - 1, g.i + 1, g.i - 2, g.i + 2} {
+			if i >= 0 && i < int(g.p.n) && g.p.is(i, key) {
+				g.i = i
+				w.handle, w.p, w.i, w.found, w.moves, w.shape = g.handle, g.p, i, true, g.p.moves, s.shape
+				return
+			}
+		}
+	}
 	w.handle = s.find(key)
 	p := s.at(w.handle)
 	w.p, w.moves, w.shape = p, p.moves, s.shape
-	w.i, w.found = p.search(key)
+	if w.i, w.found = p.search(key); w.found {
+		g.handle, g.p, g.i = w.handle, p, w.i
+	}
 }
+
+// spot returns the number of the place in last that is for a key.
+func spot(key string) int {
+	h := uint(len(key)) // the empty key, too
+	for _, b := range []byte(key[max(0, len(key)-4):]) {
+		h = h*31 + uint(b)
+	}
+	return int(h % spots)
+}
+
+const spots = 256
 
 // holds reports whether the page of w is where it was.
 func (s *sorted) holds(w *place) bool {

@@ -33,7 +33,7 @@ func (w *World) Missing(tb testing.TB, readme string) (missing []string) {
 			tb.Fatal(err)
 		}
 		for _, r := range recs {
-			kind := regexp.MustCompile(`^(m[ql](\x00)?|cp|.)`).FindString(r.Key)
+			kind := regexp.MustCompile(`^(m[ql]|cp|.)`).FindString(r.Key)
 			seen[kind] = true
 			if kind[0] >= 'a' && kind[0] <= 'z' && !slices.Contains(kinds, kind) {
 				missing = append(missing, fmt.Sprintf("the documentation of the record %q", r.Key))
@@ -54,11 +54,8 @@ func documented(readme string) (kinds []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range regexp.MustCompile(`(?m)^    (mq<request>.*mq\\0|[a-z]+)(?:<|   )`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^    ([a-z]+)(?:<|   )`).FindAllStringSubmatch(string(text), -1) {
 		kinds = append(kinds, m[1])
-		if len(m[1]) > 3 {
-			kinds = append(kinds[:len(kinds)-1], "mq", "mq\x00")
-		}
 	}
 	return kinds, nil
 }

@@ -153,8 +153,11 @@ func (f *filler) holders() {
 
 // memos makes the memos of request keys and of sticky handles, and records of the caller.
 func (f *filler) memos() {
-	_, err := f.e.Assign(f.Context(), host("h1"), "assigned")
+	_, err := f.e.Assign(f.Context(), host("h2"), "assigned")
 	f.must(err)
+	moved, err := f.e.Assign(f.Context(), host("h1"), "assigned")
+	f.must(err)
+	use(f, moved)
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Num6: 1, Handle: "requested", Request: "request-1",
 		Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "here", Expect: store.AnyRevision}}})
 	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.201"), Owner: host("h3"), Handle: "requested ip", Request: "request-2", Sticky: true,

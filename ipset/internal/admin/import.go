@@ -87,6 +87,7 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 	for _, x := range p.xs {
 		_, a := p.b.Look(x)
 		a.Mark(cat.Pools[i].Index)
+		a.NotFirst() // the handle may have a first holding in this store
 	}
 	if p.create {
 		if _, taken, err := t.Occupied(cat, i, at); err != nil || taken {

@@ -185,6 +185,10 @@ type AssignPlan struct {
 	node   map[string]string
 	result alloc.Assigned
 	memo   record.Memo
+	first  bool            // the first address that is assigned becomes the first holding of the handle
+	again  bool            // the record of the first holding, in another pool, is written again
+	ended  *txn.BlockEntry // of the first holding, if that is a lease whose end the commit has to write
+	moves  []txn.Place     // named addresses that the handle holds for another host
 	also   txn.Also
 
 	cat      *txn.CatalogEntry
@@ -311,7 +315,7 @@ func (p *AssignPlan) reset() {
 		return // this is the first
 	}
 	p.result, p.searches, p.sticky, p.taken = alloc.Assigned{}, [2]Search{}, 0, nil
-	p.memo, p.last, p.own = record.Memo{}, record.Memo{}, nil
+	p.memo, p.last, p.own, p.first, p.again, p.ended, p.moves = record.Memo{}, record.Memo{}, nil, false, false, nil, nil
 }
 
 // begin finds the pools of both families and reads what every assignment needs.

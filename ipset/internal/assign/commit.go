@@ -15,6 +15,7 @@ import (
 // commit carries out the picks, after which the result is complete.
 func (p *AssignPlan) commit(t *txn.Txn) error {
 	if len(p.picks) == 0 {
+		p.moveHeld(t)
 		return nil
 	}
 	written := p.Request != "" && p.memo.At != 0 // or nothing is to be written
@@ -22,6 +23,10 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 		if err := p.also.Join(t); err != nil {
 			return err
 		}
+	}
+	p.moveHeld(t)
+	if p.ended != nil {
+		t.Change(p.ended)
 	}
 	for i := range p.picks {
 		k := &p.picks[i]
@@ -40,7 +45,7 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 		since := block.HeldSince(claim, t.Now)
 		for _, x := range k.ordinals {
 			if k.joins {
-				k.be.Join(x, id, since, until)
+				p.begun(t, k.be, x, k.be.Join(x, id, since, until))
 				add(&p.result, k.be.AllocationOf(x, p.Handle))
 				continue
 			}
@@ -48,17 +53,29 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 				Address: k.be.Addr(x), Block: k.be.Prefix(), Host: p.Owner, Handle: p.Handle, Attributes: p.Attributes,
 				Seq: k.be.Hold(x, id, since, until), Since: block.ToSecond(since), Until: wire.Unstamp(until),
 			}
+			p.begun(t, k.be, x, al.Seq)
 			if p.Share != (alloc.Share{}) {
 				al = k.be.AllowSharing(x, p.Share)
 			}
 			add(&p.result, al)
 		}
 	}
+	if p.again {
+		t.TouchFirst(p.Handle)
+	}
 	if p.Sticky {
 		p.stick(t)
 	}
 	t.Remember(&p.memo, p.result.V4, p.result.V6)
 	return nil
+}
+
+// begun makes the first holding of the call that of its handle, where the call looked for one.
+func (p *AssignPlan) begun(t *txn.Txn, be *txn.BlockEntry, x, seq uint64) {
+	if p.first {
+		t.MakeFirst(be, x, seq, p.Handle)
+		p.first = false
+	}
 }
 
 // unusable reports whether a block has no address that automatic assignment may take.

@@ -34,9 +34,8 @@ func (p *AssignPlan) pickExactly(t *txn.Txn, s *Search) error {
 			return err
 		}
 		if x, err := be.Ordinal(p.Wish); err == nil && be.HasHolder(x, p.Handle) {
-			add(&p.result, be.AllocationOf(x, p.Handle))
 			s.want = 0
-			return nil
+			return p.answerHeld(t, be, x)
 		}
 	}
 	if err := p.pickSticky(t, s); err != nil || s.want == 0 {

@@ -123,8 +123,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 			return err
 		}
 		if x, err := be.Ordinal(a); err == nil && p.Handle != "" && be.HasHolder(x, p.Handle) {
-			add(&p.result, be.AllocationOf(x, p.Handle))
-			return nil
+			return p.answerHeld(t, be, x)
 		}
 	}
 	switch pool := &p.cat.Pools[i]; {

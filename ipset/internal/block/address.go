@@ -32,6 +32,7 @@ type Holder struct {
 	Seq      uint64
 	Until    int64 // the end of the lease, 0 without one; of a cooling address the moment it is free
 	Borrowed bool  // the host was not the block's owner when it got the address: an index record says so
+	First    bool  // the first holding of its handle: the key of its index record is the handle alone
 	// Since is when the holder got the address, or when it began to cool, in seconds since 1970; 0 is not known. It fits beside Borrowed
 	// and takes four bytes of the record.
 	Since uint32
@@ -64,7 +65,7 @@ func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at))
 func (h *Holder) parts() holder.Parts {
 	return holder.Parts{
 		Kind: (*uint8)(&h.Host.Kind), Host: &h.Host.Name, Handle: &h.Handle, Active: (*holder.Attributes)(&h.Active), Alternate: (*holder.Attributes)(&h.Alternate),
-		Seq: &h.Seq, Until: &h.Until, Borrowed: &h.Borrowed, Indexed: &h.Indexed, Since: &h.Since,
+		Seq: &h.Seq, Until: &h.Until, Borrowed: &h.Borrowed, Indexed: &h.Indexed, First: &h.First, Since: &h.Since,
 	}
 }
 
@@ -110,7 +111,7 @@ func (a *Address) code(c *wire.Coder, length *int) {
 	switch {
 	case c.S != "":
 		c.Fail("bytes after the address")
-	case a.Cooling && (a.Until == 0 || a.shared != ""):
+	case a.Cooling && (a.Until == 0 || a.shared != "" || a.First):
 		c.Fail("cooling address")
 	case flags&holder.AddrShared != 0:
 		c.Err = a.checkShared()
@@ -146,7 +147,7 @@ func (a Address) At(now, cooldown int64) (Address, bool) {
 		}
 	}
 	if a.Until != 0 && !a.Cooling && a.Until <= now && a.shared == "" {
-		a.Cooling, a.Since, a.Until = true, wire.Seconds(a.Until), Later(a.Until, cooldown)
+		a.Cooling, a.First, a.Since, a.Until = true, false, wire.Seconds(a.Until), Later(a.Until, cooldown)
 	}
 	return a, !a.Cooling || a.Until > now
 }

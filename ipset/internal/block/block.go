@@ -373,7 +373,7 @@ func (b *Block) Drop(x uint64, now, until int64) {
 	p.held &^= bit
 	if until > now {
 		a := b.Change(x)
-		a.Cooling, a.Since, a.Until, a.shared = true, wire.Seconds(now), until, ""
+		a.Cooling, a.First, a.Since, a.Until, a.shared = true, false, wire.Seconds(now), until, ""
 		p.cooling |= bit
 		b.cools(x, until)
 	} else {

@@ -31,21 +31,30 @@ func (c *Changes) note(x uint64, was *Address, exists bool) {
 	if was == nil && exists {
 		was = coolingRecord
 	}
+	if c.has(x) {
+		return
+	}
 	if x < 64 {
-		if c.marks>>x&1 != 0 {
-			return
-		}
 		c.marks |= 1 << x
 	} else {
-		if _, ok := c.more[x]; ok {
-			return
-		}
 		if c.more == nil {
 			c.more = make(map[uint64]struct{})
 		}
 		c.more[x] = struct{}{}
 	}
 	c.List = append(c.List, Change{x, was})
+}
+
+// has reports whether a change of an ordinal has been noted.
+func (c *Changes) has(x uint64) bool {
+	if c == nil {
+		return false
+	}
+	if x < 64 {
+		return c.marks>>x&1 != 0
+	}
+	_, ok := c.more[x]
+	return ok
 }
 
 // Clone returns a copy.

@@ -265,6 +265,23 @@ func (b *Block) Join(x uint64, id Identity, since, until int64) uint64 {
 // Replace changes what a holder of a held ordinal has, by its sequence number. Its lease must stay.
 func (b *Block) Replace(x uint64, h Holder) { b.Change(x).replace(h) }
 
+// Move makes a host that of a holder of a held ordinal, by its sequence number, and returns the holder, which has a new one. Of several
+// holders it is then the last.
+func (b *Block) Move(x, seq uint64, host alloc.Owner) Holder {
+	b.seq++
+	a := b.Change(x)
+	h, _ := a.Find(alloc.Guard{Seq: seq})
+	h.Host, h.Seq = host, b.seq
+	h.Borrowed = b.borrows(h.Identity)
+	if a.further() == "" {
+		a.Holder = h
+		return h
+	}
+	a.remove(seq)
+	a.add(h)
+	return h
+}
+
 // Leave takes a holder away by its sequence number at the moment now; 0 is all of them. With the last one the ordinal is
 // dropped, as by [Block.Drop].
 func (b *Block) Leave(x, seq uint64, now, until int64) {
@@ -297,4 +314,25 @@ func (a *Address) Mark(index []string) {
 			a.replace(h)
 		}
 	}
+}
+
+// NotFirst makes no holder the first holding of its handle.
+func (a *Address) NotFirst() {
+	for h := range a.Holders() {
+		if h.First {
+			h.First = false
+			a.replace(h)
+		}
+	}
+}
+
+// MakeFirst makes a holder of a held ordinal, by its sequence number, the first holding of its handle.
+func (b *Block) MakeFirst(x, seq uint64) {
+	_, a := b.Look(x)
+	if !b.changes.has(x) {
+		a = b.Change(x)
+	}
+	h, _ := a.Find(alloc.Guard{Seq: seq})
+	h.First = true
+	a.replace(h)
 }

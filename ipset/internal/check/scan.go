@@ -79,6 +79,7 @@ type checker struct {
 	in    reader
 	rep   *audit.Report
 	seed  maphash.Seed
+	at    netip.Prefix // of the index record that records yields
 	buf   []byte
 	index []record.IndexEntry
 
@@ -294,7 +295,7 @@ func (c *checker) load(g *group, p netip.Prefix, b *block.Block, addrs *cursor) 
 		return
 	}
 	for x := range c.records(b) {
-		g.sum += c.hash(record.IndexValue(x.Value))
+		g.sum += c.hash(string(x.AppendValue(nil, c.at)))
 	}
 	c.hold(b)
 	g.held = true
@@ -304,6 +305,7 @@ func (c *checker) load(g *group, p netip.Prefix, b *block.Block, addrs *cursor) 
 func (c *checker) records(b *block.Block) iter.Seq[*record.IndexEntry] {
 	return func(yield func(*record.IndexEntry) bool) {
 		each := func(at netip.Prefix) bool {
+			c.at = at
 			for i := range c.index {
 				if c.buf = c.index[i].AppendKey(c.buf[:0], at); !yield(&c.index[i]) {
 					return false
@@ -377,7 +379,7 @@ func (c *checker) rest(do func(*store.Record)) error {
 // scanRest reads all other records.
 func (c *checker) scanRest() error {
 	err := c.rest(func(r *store.Record) {
-		name, value := c.nameOf(r.Key), r.Value
+		name, value := c.nameOf(r.Key, r.Value), r.Value
 		switch kind := r.Key[:min(1, len(r.Key))]; {
 		case kind == record.KindCatalog && name != nil:
 		case kind == record.KindMemo && name != nil:
@@ -416,13 +418,17 @@ func (c *checker) readPage(id record.PageID, r *store.Record) record.Page {
 }
 
 // nameOf returns the name of the group of a record, nil if its key names nothing.
-func (c *checker) nameOf(key string) []byte {
+func (c *checker) nameOf(key, value string) []byte {
 	kind := key[:min(1, len(key))]
 	ok := false
 	switch {
 	case kind == "":
 	case kind == record.KindOwner && strings.HasSuffix(key, "\x00") && strings.Count(key, "\x00") == 1:
 		_, ok = record.ParseOwnerKey(key)
+	case kind == record.KindHandle && strings.IndexByte(key, 0) < 0:
+		if p, ok := record.ParseID(value); ok {
+			return record.AppendBlockID(append(c.buf[:0], record.KindBlock...), p.Masked())
+		}
 	case strings.Contains(BlockKinds, kind):
 		for _, n := range [...]int{6, 18} {
 			if len(key) > n {

@@ -85,7 +85,7 @@ func (c *checker) suspects() error {
 	}
 	slices.Sort(names)
 	err := c.rest(func(r *store.Record) {
-		name := c.nameOf(r.Key)
+		name := c.nameOf(r.Key, r.Value)
 		if g := c.groups[string(name)]; g != nil && g.suspect {
 			c.listed[string(name)] = append(c.listed[string(name)], strings.Clone(r.Key))
 		}
@@ -100,7 +100,7 @@ func (c *checker) suspects() error {
 func (c *checker) settle(name string) error {
 	for range checkTries {
 		problems, steps, held := len(c.rep.Problems), len(c.rep.Repair), len(c.held)
-		v := &view{c: c, name: name, from: make(map[string]uint64), want: make(map[string]string)}
+		v := &view{c: c, name: name, from: make(map[string]uint64), want: make(map[string]string), also: make(map[string]string)}
 		examine := map[string]func() (bool, error){record.KindBlock: v.block, record.KindOwner: v.owner, record.KindPage: v.page, record.KindAged: v.aged}[name[:1]]
 		if done, err := examine(); done || err != nil {
 			return err
@@ -117,6 +117,7 @@ type view struct {
 	name string
 	from map[string]uint64 // revisions of the records that others follow from
 	want map[string]string // the records that follow from them
+	also map[string]string // other values that follow for one of those: of the first holdings of a handle that has several
 	// remade is set for a block that the repair makes of its addresses: the next check looks at its index records.
 	remade bool
 }
@@ -181,7 +182,11 @@ func (v *view) block() (bool, error) {
 		}
 		v.lost(b, unreadable)
 		for x := range c.records(b) {
-			v.want[string(c.buf)] = record.IndexValue(x.Value)
+			value := string(x.AppendValue(nil, c.at))
+			if was, twice := v.want[string(c.buf)]; twice {
+				v.also[string(c.buf)] += was
+			}
+			v.want[string(c.buf)] = value
 		}
 		if err := b.Check(); err != nil {
 			c.add(audit.Problem{Kind: audit.Damaged, Key: v.name, Prefix: p, Detail: err.Error()})
@@ -264,7 +269,13 @@ func (v *view) compare(sources []string, behind func(key string) string) (bool, 
 		return false, err
 	}
 	for i, r := range recs {
-		switch want, wanted := v.want[r.Key]; {
+		want, wanted := v.want[r.Key]
+		for also := v.also[r.Key]; also != ""; also = also[len(want):] {
+			if id := also[:len(want)]; id != r.Value {
+				v.second(r, id)
+			}
+		}
+		switch {
 		case i < len(sources):
 			if r.Rev != v.from[r.Key] {
 				return false, nil
@@ -273,11 +284,57 @@ func (v *view) compare(sources []string, behind func(key string) string) (bool, 
 			v.c.stale(r.Key, r.Rev, v.guard(behind(r.Key)))
 		case wanted && r.Rev == 0:
 			v.put(audit.Problem{Kind: audit.MissingIndex, Key: r.Key}, "write index record %q", r, want, v.guard(behind(r.Key)))
+		case wanted && r.Value != want && v.second(r, want):
 		case wanted && r.Value != want:
+			if _, ok := record.ParseID(r.Value); r.Key[:1] == record.KindHandle && !ok {
+				r.Rev = store.AnyRevision // an earlier step removes a record that names no address
+			}
 			v.put(audit.Problem{Kind: audit.StaleIndex, Key: r.Key, Detail: "wrong value"}, "rewrite index record %q", r, want, v.guard(behind(r.Key)))
 		}
 	}
 	return true, nil
+}
+
+// second reports an address that its record calls the first holding of a handle, while the handle has another one. The repair makes it one of the
+// others. It reports false if r is not the record of the other one.
+func (v *view) second(r store.Record, want string) bool {
+	if r.Key[:1] != record.KindHandle || strings.IndexByte(r.Key, 0) >= 0 {
+		return false
+	}
+	first := func(id string) (netip.Prefix, store.Record, block.Address, bool) {
+		at, ok := record.ParseID(id)
+		if !ok {
+			return at, store.Record{}, block.Address{}, false
+		}
+		recs, err := v.c.in.Get(v.c.ctx, nil, record.AddressKey(at.Addr()))
+		if err != nil {
+			return at, store.Record{}, block.Address{}, false
+		}
+		a, _, err := block.DecodeAddress(recs[0].Value)
+		if err != nil {
+			return at, recs[0], a, false
+		}
+		h, ok := a.Find(alloc.Guard{Handle: r.Key[1:]})
+		return at, recs[0], a, ok && h.First
+	}
+	if _, _, _, ok := first(r.Value); !ok {
+		return false
+	}
+	at, rec, a, ok := first(want)
+	if !ok {
+		return false
+	}
+	blocks, err := v.c.in.Get(v.c.ctx, nil, v.name)
+	if err != nil {
+		return false
+	}
+	a.NotFirst()
+	v.c.add(audit.Problem{Kind: audit.StaleIndex, Key: rec.Key, Addr: at.Addr(), Detail: "another address is the first one of the handle"})
+	v.c.step(fmt.Sprintf("make %s no first address of its handle", at.Addr()),
+		store.Op{Kind: store.Put, Key: v.name, Value: blocks[0].Value, Expect: v.from[v.name]}, // no engine may rely on what it has of the address
+		store.Op{Kind: store.Put, Key: rec.Key, Value: string(a.Append(nil, at.Bits())), Expect: rec.Rev},
+		store.Op{Kind: store.Put, Key: string(record.AppendNameKey(nil, record.KindHandle, r.Key[1:], at)), Expect: store.AnyRevision})
+	return true
 }
 
 // put reports a record that is not what it should be.

@@ -28,6 +28,7 @@ type Parts struct {
 	Until             *int64
 	Borrowed          *bool
 	Indexed           *uint64
+	First             *bool   // the holding that keeps other first holdings of the handle away; nil where that does not matter
 	Since             *uint32 // when the holder got the address, in seconds since 1970; 0 is not known
 }
 
@@ -44,6 +45,7 @@ const (
 	AddrShared    = 1 << 8
 	addrIndexed   = 1 << 9
 	addrSince     = 1 << 10
+	addrFirst     = 1 << 11
 )
 
 // Flags returns those that say what follows of a holder.
@@ -71,6 +73,9 @@ func (h *Parts) Flags() (flags uint64) {
 	}
 	if *h.Since != 0 {
 		flags |= addrSince
+	}
+	if h.First != nil && *h.First {
+		flags |= addrFirst
 	}
 	return flags
 }
@@ -109,7 +114,12 @@ func (h *Parts) Code(c *wire.Coder, flags uint64) {
 		}
 	}
 	*h.Borrowed, *h.Kind = flags&addrBorrowed != 0, uint8(flags/addrHost&3)
-	if *h.Seq == 0 || h.Flags() != flags&^(AddrCooling|AddrShared) || *h.Borrowed && *h.Kind == 0 || (*h.Kind == 0) != (*h.Host == "") {
+	if h.First != nil {
+		*h.First = flags&addrFirst != 0
+	} else {
+		flags &^= addrFirst
+	}
+	if *h.Seq == 0 || flags&addrFirst != 0 && *h.Handle == "" || h.Flags() != flags&^(AddrCooling|AddrShared) || *h.Borrowed && *h.Kind == 0 || (*h.Kind == 0) != (*h.Host == "") {
 		c.Fail("holder")
 	}
 }

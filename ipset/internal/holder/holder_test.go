@@ -10,7 +10,7 @@ import (
 func TestHolderForms(t *testing.T) {
 	parts := []string{"\x09", "\x00", "\x02", "\x01h", "\x01p", "\x01a", "\x01b", "\x03", "\x00\x00\x00\x04", "\x00"}
 	h := Parts{Kind: new(uint8), Host: new(string), Handle: new(string), Active: new(Attributes), Alternate: new(Attributes),
-		Seq: new(uint64), Until: new(int64), Borrowed: new(bool), Indexed: new(uint64), Since: new(uint32)}
+		Seq: new(uint64), Until: new(int64), Borrowed: new(bool), Indexed: new(uint64), First: new(bool), Since: new(uint32)}
 	read := 0
 	for mask := range 1 << len(parts) {
 		s := ""
@@ -19,7 +19,7 @@ func TestHolderForms(t *testing.T) {
 				s += part
 			}
 		}
-		for flags := range uint64(addrSince << 2) {
+		for flags := range uint64(addrFirst << 2) {
 			*h.Kind, *h.Host, *h.Handle, *h.Active, *h.Alternate = 0, "", "", Attributes{}, Attributes{}
 			*h.Until, *h.Indexed, *h.Since = 0, 0, 0
 			c, again := wire.Read(s), wire.Write(nil)

@@ -357,7 +357,7 @@ func (t *Txn) Room() error {
 	if limit == 0 {
 		return nil
 	}
-	for i := range t.undo {
+	for i := 0; i < len(t.undo); i++ { // an entry may set another one when it is written
 		c := t.undo[i].e.Base()
 		t.writes -= c.writes
 		c.writes = t.counted.count(t.undo[i].e)
@@ -384,8 +384,8 @@ func (t *Txn) commit() error {
 	}
 	t.ops.reset()
 	t.ops.ops = slices.Grow(t.ops.ops, len(t.changed)+len(t.other)+len(t.guards))
-	for _, e := range t.changed {
-		e.Write(&t.ops)
+	for i := 0; i < len(t.changed); i++ { // an entry may set another one when it is written
+		t.changed[i].Write(&t.ops)
 	}
 	t.ops.ops = append(t.ops.ops, t.other...)
 	for _, c := range t.guards {

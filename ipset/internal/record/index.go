@@ -62,12 +62,13 @@ type IndexEntry struct {
 	code  byte   // of kinds n, o, w: what an owner's code begins with
 	name  string // of kinds h, n, o, w: handle or owner; of kind i the key of an attribute, NUL and its value; of kind k a sharing key
 	time  int64  // of kind d
+	first bool   // of kind h: the key is the handle, and the value says where
 	Value int64  // of kinds e, o, r, w
 }
 
 // SameKey reports whether two entries of one block or address are one record.
 func (x *IndexEntry) SameKey(y *IndexEntry) bool {
-	return x.Kind == y.Kind && x.code == y.code && x.name == y.name && x.time == y.time
+	return x.Kind == y.Kind && x.code == y.code && x.name == y.name && x.time == y.time && x.first == y.first
 }
 
 // Plain reports whether the key is the kind and the block.
@@ -84,10 +85,24 @@ func (x *IndexEntry) AppendKey(dst []byte, at netip.Prefix) []byte {
 		return appendDueKey(dst, x.time, at)
 	}
 	dst = append(dst, x.Kind)
+	if x.first {
+		return append(dst, x.name...)
+	}
 	if x.code != 0 {
 		dst = append(dst, x.code)
 	}
 	return AppendBlockID(append(append(dst, x.name...), 0), at)
+}
+
+// First reports whether the record is that of the first holding of a handle, and of which handle.
+func (x *IndexEntry) First() (handle string, ok bool) { return x.name, x.first }
+
+// AppendValue appends the value of the entry of a block, or of an address with the prefix length of its block.
+func (x *IndexEntry) AppendValue(dst []byte, at netip.Prefix) []byte {
+	if x.first {
+		return AppendBlockID(dst, at)
+	}
+	return AppendIndexValue(dst, x.Value)
 }
 
 // ownerIndex returns an entry that names an owner.
@@ -146,7 +161,7 @@ func AddressEntries(dst []IndexEntry, a *block.Address) []IndexEntry {
 // HolderEntries appends the index records of one holder.
 func HolderEntries(dst []IndexEntry, h *block.Holder) []IndexEntry {
 	if h.Handle != "" {
-		dst = append(dst, IndexEntry{Kind: KindHandle[0], name: h.Handle})
+		dst = append(dst, IndexEntry{Kind: KindHandle[0], name: h.Handle, first: h.First})
 	}
 	if h.Borrowed {
 		dst = append(dst, ownerIndex(KindHost, h.Host))

@@ -1,9 +1,11 @@
 package record
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
@@ -155,7 +157,7 @@ func AppendNameKey(dst []byte, kind, name string, at netip.Prefix) []byte {
 
 // HandleRange returns the keys of all addresses that a handle holds.
 func HandleRange(handle string) store.Range {
-	return store.Range{From: KindHandle + handle + "\x00", To: KindHandle + handle + "\x01"}
+	return store.Range{From: KindHandle + handle, To: KindHandle + handle + "\x01"}
 }
 
 // CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that are or were
@@ -223,12 +225,23 @@ func Family(p netip.Prefix) int {
 // their keys on.
 func IdsIn(recs []store.Record, at int) ([]netip.Prefix, error) {
 	ids := make([]netip.Prefix, 0, len(recs))
+	first := false
 	for _, rec := range recs {
-		p, ok := ParseID(rec.Key[at:])
+		id := rec.Key[at:]
+		switch {
+		case id == "": // the first holding of a handle
+			id, first = rec.Value, true
+		case id[0] == 0:
+			id = id[1:]
+		}
+		p, ok := ParseID(id)
 		if !ok {
 			return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, rec.Key)
 		}
 		ids = append(ids, p)
+	}
+	if first && len(ids) > 1 {
+		slices.SortFunc(ids, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
 	}
 	return ids, nil
 }

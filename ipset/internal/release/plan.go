@@ -20,6 +20,7 @@ import (
 type releasePlan struct {
 	named  []alloc.Release // by name, those from index from on
 	handle string          // of a handle: the addresses in places, or all if the plan is whole
+	of     []alloc.Owner   // of a handle: if not empty, only what is held for these
 	host   alloc.Owner     // of a host: what is held for it in places
 	places []netip.Prefix  // blocks, and addresses with the prefix lengths of their blocks
 	whole  bool
@@ -37,6 +38,7 @@ type releasePlan struct {
 
 // Detach implements [occ.Detacher].
 func (p *releasePlan) Detach() {
+	p.of = slices.Clone(p.of)
 	p.named, p.also.Ops, p.guards = slices.Clone(p.named), slices.Clone(p.also.Ops), slices.Clone(p.guards)
 }
 
@@ -46,7 +48,7 @@ func (p *releasePlan) forget() {
 	clear(p.fetch.Keys[:cap(p.fetch.Keys)])
 	p.drops.End()
 	*p = releasePlan{
-		named: p.named[:0], outcomes: p.outcomes[:0], released: p.released[:0], drops: p.drops,
+		named: p.named[:0], places: p.places[:0], of: p.of[:0], outcomes: p.outcomes[:0], released: p.released[:0], drops: p.drops,
 		fetch: txn.Fetch{Keys: p.fetch.Keys[:0], Places: p.fetch.Places[:0], Addrs: p.fetch.Addrs[:0], Others: p.fetch.Others[:0]},
 	}
 }
@@ -121,6 +123,9 @@ func (p *releasePlan) ofHandle(t *txn.Txn, cat *txn.CatalogEntry) (err error) {
 		held, err = t.HeldBy(cat, p.handle)
 	}
 	for _, h := range held {
+		if len(p.of) > 0 && !slices.Contains(p.of, h.Host) {
+			continue
+		}
 		p.drops.Leave(h.Be, h.X, h.Seq)
 		p.released = append(p.released, h.Be.Addr(h.X))
 	}

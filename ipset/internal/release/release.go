@@ -1,8 +1,10 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -53,22 +55,40 @@ func checkReleases(releases []alloc.Release) error {
 }
 
 // ReleaseByHandle carries out the call of that name.
-func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	if err := cause.Name("handle", handle); err != nil {
+func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string, of []alloc.Owner) ([]netip.Addr, error) {
+	err := cause.Name("handle", handle)
+	for _, o := range of {
+		err = cmp.Or(err, o.Check())
+	}
+	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "release", Err: err})
 	}
-	var released []netip.Addr
 	ids, err := e.IDs(ctx, record.HandleRange(handle))
-	if err == nil {
-		released, err = e.releaseAt(ctx, ids, releasePlan{handle: handle})
+	if err != nil || len(ids) != 1 {
+		var released []netip.Addr
+		if err == nil {
+			released, err = e.releaseAt(ctx, ids, releasePlan{handle: handle, of: of})
+		}
+		return released, cause.Of("release", handle, err)
 	}
-	return released, cause.Of("release", handle, err)
+	p := e.used.Swap(nil) // most handles hold one address, and the release of one fits
+	if p == nil {
+		p = new(releasePlan)
+	}
+	p.handle, p.places, p.of = handle, append(p.places[:0], ids...), append(p.of[:0], of...)
+	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
+		return nil, cause.Of("release", handle, err)
+	}
+	released := slices.Clone(p.released)
+	p.forget()
+	e.used.Store(p)
+	return released, nil
 }
 
 // releaseAt carries out a plan for some places, a few at a time.
 func (e *Releaser) releaseAt(ctx context.Context, places []netip.Prefix, what releasePlan) (released []netip.Addr, err error) {
 	err = e.InSteps(places, func(part []netip.Prefix) (int, error) {
-		p := releasePlan{host: what.host, handle: what.handle, places: part}
+		p := releasePlan{host: what.host, handle: what.handle, of: what.of, places: part}
 		if err := e.Do(ctx, &p); err != nil {
 			return 0, err // a batch may still be at it
 		}
@@ -90,6 +110,11 @@ func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Ad
 	if err == nil {
 		err = checkReleases(a.Addresses)
 	}
+	if o := (alloc.Owner{}); err == nil && a.Owner != o {
+		if err = cause.As("Owner", a.Owner.Check()); err == nil && a.Handle == "" {
+			err = cause.Invalid("Owner", "it restricts Handle, which is empty")
+		}
+	}
 	if err == nil {
 		err = e.CheckAlso(a.Also)
 	}
@@ -106,7 +131,11 @@ func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Ad
 // ReleaseIf releases addresses, all or none, if some of their records are at the revisions that guards say. The arguments have been
 // checked.
 func (e *Releaser) ReleaseIf(ctx context.Context, a alloc.ReleaseArgs, guards []store.Op) ([]netip.Addr, error) {
-	p := releasePlan{named: a.Addresses, handle: a.Handle, whole: true, also: txn.Also{Ops: a.Also}, guards: guards}
+	var of []alloc.Owner
+	if a.Owner != (alloc.Owner{}) {
+		of = []alloc.Owner{a.Owner}
+	}
+	p := releasePlan{of: of, named: a.Addresses, handle: a.Handle, whole: true, also: txn.Also{Ops: a.Also}, guards: guards}
 	if err := e.Do(ctx, &p); err != nil {
 		return nil, occ.Conflict("ipset", err)
 	}

@@ -89,6 +89,7 @@ func (k *catalogKind) Reset() { k.entry = nil }
 // BlockEntry is the cell of a block, with what its index and address records say in the store.
 type BlockEntry struct {
 	occ.Cell
+	t            *Txn
 	At           netip.Prefix
 	codec        addr.Codec
 	*block.Block                   // nil if there is none
@@ -104,7 +105,7 @@ type BlockEntry struct {
 func ParseBlockKey(key string) (netip.Prefix, bool) { return record.ParseBlockID(key[1:]) }
 
 // readBlock makes the entry of a block.
-func readBlock(p netip.Prefix, r store.Record) (*BlockEntry, error) {
+func (t *Txn) readBlock(p netip.Prefix, r store.Record) (*BlockEntry, error) {
 	if !p.IsValid() {
 		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 	}
@@ -112,7 +113,7 @@ func readBlock(p netip.Prefix, r store.Record) (*BlockEntry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: block %s has more than 2^64 addresses", cause.BadBlockSize, p)
 	}
-	be := &BlockEntry{Cell: occ.Cell{Key: r.Key, Rev: r.Rev}, At: p, codec: codec}
+	be := &BlockEntry{Cell: occ.Cell{Key: r.Key, Rev: r.Rev}, t: t, At: p, codec: codec}
 	if r.Rev != 0 {
 		b, err := block.Decode(p, r.Value)
 		if err != nil {

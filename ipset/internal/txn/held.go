@@ -9,6 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // What a handle holds is asked before an answer is repeated, a lease renewed or an address released. The index names the places,
@@ -83,6 +84,7 @@ type Place struct {
 	Be *BlockEntry
 	X  uint64
 	block.Holder
+	From alloc.Owner // the former host, if the holding moves in this commit
 }
 
 // HeldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
@@ -90,6 +92,13 @@ func (t *Txn) HeldBy(cat *CatalogEntry, handle string) ([]Place, error) {
 	r := record.HandleRange(handle)
 	recs, err := t.ListStored(r)
 	if err != nil {
+		return nil, err
+	}
+	first := store.Record{Key: r.From}
+	if len(recs) > 0 && recs[0].Key == r.From {
+		first = recs[0]
+	}
+	if err := t.See(first); err != nil {
 		return nil, err
 	}
 	ids, err := record.IdsIn(recs, len(r.From))
@@ -128,7 +137,7 @@ func (t *Txn) HeldAt(cat *CatalogEntry, ids []netip.Prefix, seqs []uint64, handl
 				g.Seq = seqs[i]
 			}
 			if h, ok := a.Find(g); ok {
-				held = append(held, Place{be, x, h})
+				held = append(held, Place{Be: be, X: x, Holder: h})
 			}
 		}
 	}

@@ -59,6 +59,12 @@ func (be *BlockEntry) writeEntries(ops *occ.Ops, at netip.Prefix, was, is []reco
 
 // writeEntry adds one index record to the commit, or its removal.
 func (be *BlockEntry) writeEntry(ops *occ.Ops, kind store.Kind, x *record.IndexEntry, at netip.Prefix) {
+	if handle, ok := x.First(); ok {
+		if kind == store.Delete { // otherwise a cell of its own writes it
+			be.t.endFirst(ops, handle, at)
+		}
+		return
+	}
 	op := store.Op{Kind: kind, Expect: store.AnyRevision}
 	if x.Plain() {
 		op.Key = be.indexKey(x.Kind)

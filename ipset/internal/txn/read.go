@@ -256,7 +256,7 @@ func (t *Txn) FetchPlaces(places []netip.Prefix) error {
 func (t *Txn) assumeAbsent(p netip.Prefix) *BlockEntry {
 	be := t.Blocks.Get(p)
 	if be == nil {
-		be, _ = readBlock(p, store.Record{Key: record.BlockKey(record.KindBlock, p)}) // the pool's block size has been checked
+		be, _ = t.readBlock(p, store.Record{Key: record.BlockKey(record.KindBlock, p)}) // the pool's block size has been checked
 		t.Blocks.Put(p, be)
 	}
 	t.Guard(&be.Cell)

@@ -27,6 +27,7 @@ type Txn struct {
 	Blocks occ.Cache[netip.Prefix, *BlockEntry]
 	Owners occ.Cache[alloc.Owner, *OwnerEntry]
 	Pages  occ.Cache[record.PageID, *pageEntry]
+	firsts occ.Cache[string, *firstEntry]
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
@@ -39,15 +40,17 @@ type Txn struct {
 func (e *Engine) Start() {
 	t := &Txn{
 		E:      e,
-		Blocks: occ.NewCache(e.Keep, ParseBlockKey, readBlock),
 		Owners: occ.NewCache(e.Keep, record.ParseOwnerKey, readOwner),
 		Pages:  occ.NewCache(e.Keep, record.ParsePageKey, readPage),
 	}
+	t.Blocks = occ.NewCache(e.Keep, ParseBlockKey, t.readBlock)
+	t.firsts = occ.NewCache(e.Keep, parseFirst, readFirst)
 	t.Cat.e = e
 	t.Register(record.KindBlock, &t.Blocks)
 	t.Register(record.CatalogKey, &t.Cat)
 	t.Register(record.KindPage, &t.Pages)
 	t.Register(record.KindOwner, &t.Owners)
+	t.Register(record.KindHandle, &t.firsts)
 	e.Run = occ.New(t, occ.Config{Package: "ipset", Store: e.DB, Keep: e.Keep, Attempts: e.Tries, Wait: occ.Backoff(e.Retry), Fence: fence})
 	e.Txn, e.Store = t, Settled(e.DB, e.Run)
 	e.Hints.last = occ.NewRecent[alloc.Owner, *[2]netip.Prefix](e.Keep)
