@@ -6,7 +6,9 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
+	"slices"
 	"strconv"
+	"sync"
 
 	"go4.org/netipx"
 
@@ -19,10 +21,11 @@ import (
 // Range is the numbers from First to Last.
 type Range struct{ First, Last uint32 }
 
-// Numbers hands out the numbers of one range. [New] makes it.
+// Numbers hands out the numbers of one range. [New] and [Open] return it.
 type Numbers struct {
 	e    *ipset.Engine
 	name string
+	mu   sync.Mutex
 	r    Range
 }
 
@@ -31,31 +34,155 @@ const (
 	bits = 24 // of a block: 256 numbers
 )
 
+// ours names the pool, which is Manual: no call that names none reaches it.
+var ours = []string{pool}
+
 // owner has all blocks: numbers know no hosts.
 var owner = alloc.VirtualOwner("numbers")
 
-// New returns the numbers of a range, which the store keeps under name. A later New may grow or shrink the range; numbers held
-// outside it stay held. It returns [ipalloc.ErrInvalid] for a name that a space cannot have, and for an empty range.
+// New makes the numbers of a range, which the store keeps under name: a space that has nothing else. If the range exists, New writes nothing
+// and keeps what an operator has set on its pool. It returns [ipalloc.ErrExists] if the name has another range or if the space has another pool,
+// and [ipalloc.ErrInvalid] for a name that a space cannot have and for an empty range.
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
-	if r.First > r.Last {
-		return nil, n.fail("new", "", &ipalloc.Error{Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid})
+	if err := r.check(); err != nil {
+		return nil, n.fail("new", "", err)
 	}
-	all, err := ipset.New(db, o)
-	if err == nil {
-		n.e, err = all.InSpace(name)
+	p, err := n.open(ctx, db, o)
+	if errors.Is(err, ipalloc.ErrNotFound) {
+		p.Prefix, p.BlockBits, p.Order, p.Manual = all, bits, alloc.Lowest, true
+		p.Name, p.Ranges = pool, r.addrs()
+		err = n.e.AddPool(ctx, p) // ErrExists beside another New
+	}
+	if is, ok := rangeOf(p); err == nil && (!ok || is != r) {
+		err = &ipalloc.Error{Reason: "the name has another range", Err: ipalloc.ErrExists}
 	}
 	if err != nil {
 		return nil, n.fail("new", "", err)
 	}
-	p := alloc.Pool{
-		Name: pool, Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), BlockBits: bits, Order: alloc.Lowest,
-		Ranges: []netipx.IPRange{netipx.IPRangeFrom(addr(r.First), addr(r.Last))},
-	}
-	if err := n.e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{p}}); err != nil {
-		return nil, n.fail("new", "", err)
-	}
 	return n, nil
+}
+
+// Open returns the numbers that [New] has made under name. It writes nothing. It returns [ipalloc.ErrNotFound] if there are none.
+func Open(ctx context.Context, db store.Store, name string, o ipset.Options) (*Numbers, error) {
+	n := &Numbers{name: name}
+	p, err := n.open(ctx, db, o)
+	if errors.Is(err, ipalloc.ErrExists) {
+		err = &ipalloc.Error{Reason: "the space has no numbers", Err: ipalloc.ErrNotFound}
+	}
+	if err != nil {
+		return nil, n.fail("open", "", err)
+	}
+	n.r, _ = rangeOf(p)
+	return n, nil
+}
+
+// Names yields the names of all ranges in a store, in byte order. An error is the last thing that it yields.
+func Names(ctx context.Context, db store.Store, o ipset.Options) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		root, err := ipset.New(db, o)
+		if err != nil {
+			yield("", (&Numbers{}).fail("names", "", err))
+			return
+		}
+		for name, err := range root.Operator().Spaces(ctx) {
+			n := &Numbers{name: name}
+			if err == nil {
+				_, err = n.open(ctx, db, o)
+			}
+			switch {
+			case errors.Is(err, ipalloc.ErrExists) || errors.Is(err, ipalloc.ErrNotFound): // a space with other pools
+			case err != nil:
+				yield("", n.fail("names", "", err))
+				return
+			case !yield(name, nil):
+				return
+			}
+		}
+	}
+}
+
+// all is the prefix of the pool of every range.
+var all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
+// open makes the engine and returns the pool: [ipalloc.ErrNotFound] if the space has no pool, and [ipalloc.ErrExists] if it has one that New does
+// not make.
+func (n *Numbers) open(ctx context.Context, db store.Store, o ipset.Options) (alloc.Pool, error) {
+	root, err := ipset.New(db, o)
+	if err == nil && n.name == "" {
+		_, err = store.Space(db, "") // the error for a space without a name
+	}
+	if err == nil {
+		n.e, err = root.InSpace(n.name)
+	}
+	if err != nil {
+		return alloc.Pool{}, err
+	}
+	pools, err := n.e.Pools(ctx)
+	switch {
+	case err != nil:
+		return alloc.Pool{}, err
+	case len(pools) == 0:
+		return alloc.Pool{}, ipalloc.ErrNotFound
+	}
+	if _, ok := rangeOf(pools[0]); !ok || len(pools) > 1 {
+		return alloc.Pool{}, &ipalloc.Error{Reason: "the space has pools of addresses", Err: ipalloc.ErrExists}
+	}
+	return pools[0], nil
+}
+
+// check refuses an empty range.
+func (r Range) check() error {
+	if r.First > r.Last {
+		return &ipalloc.Error{Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid}
+	}
+	return nil
+}
+
+// addrs returns the range as addresses of the pool.
+func (r Range) addrs() []netipx.IPRange {
+	return []netipx.IPRange{netipx.IPRangeFrom(addr(r.First), addr(r.Last))}
+}
+
+// rangeOf returns the range of a pool, and false for a pool that New does not make.
+func rangeOf(p alloc.Pool) (Range, bool) {
+	if p.Name != pool || p.Prefix != all || p.BlockBits != bits || len(p.Ranges) != 1 {
+		return Range{}, false
+	}
+	return Range{number(p.Ranges[0].From()), number(p.Ranges[0].To())}, true
+}
+
+// Range returns the range, as it was when n was made or as [Numbers.SetRange] has set it.
+func (n *Numbers) Range() Range {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.r
+}
+
+// SetRange grows, shrinks or moves the range. Numbers held outside it stay held. Programs that have opened the range before see the change at their
+// next [Open], and until then assign numbers of both ranges alone. It returns [ipalloc.ErrInvalid] for an empty range.
+func (n *Numbers) SetRange(ctx context.Context, r Range) error {
+	err := r.check()
+	var pools []alloc.Pool
+	if err == nil {
+		pools, err = n.e.Pools(ctx)
+	}
+	i := slices.IndexFunc(pools, func(p alloc.Pool) bool { return p.Name == pool })
+	if err == nil && i < 0 {
+		err = ipalloc.ErrNotFound
+	}
+	if err == nil {
+		p := pools[i]
+		p.Ranges = r.addrs()
+		err = n.e.UpdatePool(ctx, p)
+	}
+	if err != nil {
+		return n.fail("set range", "", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.r = r
+	return nil
 }
 
 // fail returns an error of the engine as that of a call, nil for nil: of an owner and a number in place of a handle and an address.
@@ -99,7 +226,7 @@ func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
 		return 0, n.fail("assign", of, err)
 	}
 	got, err := n.e.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: owner, Num4: 1, Choose: alloc.From(addr(n.r.First)), Handle: of, Existing: true,
+		Owner: owner, Num4: 1, Choose: alloc.From(addr(n.Range().First)), Handle: of, Existing: true, Pools: ours,
 	})
 	if err != nil {
 		return 0, n.fail("assign", of, err)

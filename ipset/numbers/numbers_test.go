@@ -188,3 +188,100 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%q, want %q", recs[0].Value, want)
 	}
 }
+
+// TestOpenAndNew: New makes a range once and keeps what an operator has set, Open writes nothing, and neither takes a space over that has pools of
+// addresses.
+func TestOpenAndNew(t *testing.T) {
+	ctx, db := context.Background(), store.NewMemory()
+	rev := func() uint64 { _, rev, _ := db.List(ctx, store.Range{}); return rev }
+	if n, err := Open(ctx, db, "vlan", ipset.Options{}); !errors.Is(err, ipalloc.ErrNotFound) || n != nil || rev() != 0 {
+		t.Error(n, err)
+	}
+	vlan := Range{100, 199}
+	n, err := New(ctx, db, "vlan", vlan, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := ipset.New(db, ipset.Options{})
+	in, _ := e.InSpace("vlan")
+	if _, err := in.Operator().Drain(ctx, "numbers"); err != nil {
+		t.Fatal(err)
+	}
+	at := rev()
+	for name, open := range map[string]func() (*Numbers, error){
+		"New":  func() (*Numbers, error) { return New(ctx, db, "vlan", vlan, ipset.Options{}) },
+		"Open": func() (*Numbers, error) { return Open(ctx, db, "vlan", ipset.Options{}) },
+	} {
+		n, err := open()
+		if err != nil || n.Range() != vlan || rev() != at {
+			t.Fatal(name, err)
+		}
+		if x, err := n.Assign(ctx, "t"); !errors.Is(err, ipalloc.ErrNotFound) {
+			t.Errorf("%s undoes a drain: %d, %v", name, x, err)
+		}
+	}
+	if _, err := New(ctx, db, "vlan", Range{1, 5}, ipset.Options{}); !errors.Is(err, ipalloc.ErrExists) || rev() != at {
+		t.Error(err)
+	}
+	if err := n.SetRange(ctx, Range{150, 250}); err != nil || n.Range() != (Range{150, 250}) {
+		t.Error(err, n.Range())
+	}
+	if err := n.SetRange(ctx, Range{2, 1}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+	if pools, err := in.Pools(ctx); err != nil || !pools[0].Disabled || !pools[0].Manual {
+		t.Error(pools, err)
+	}
+	red, _ := e.InSpace("red")
+	if err := red.AddPool(ctx, alloc.Pool{Name: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/30"), BlockBits: 30}); err != nil {
+		t.Fatal(err)
+	}
+	at = rev()
+	if _, err := New(ctx, db, "red", vlan, ipset.Options{}); !errors.Is(err, ipalloc.ErrExists) || rev() != at {
+		t.Error("New in the space of a tenant:", err)
+	}
+	if _, err := Open(ctx, db, "red", ipset.Options{}); !errors.Is(err, ipalloc.ErrNotFound) {
+		t.Error("Open in the space of a tenant:", err)
+	}
+	var names []string
+	for name, err := range Names(ctx, db, ipset.Options{}) {
+		if names = append(names, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fmt.Sprint(names) != "[vlan]" {
+		t.Error(names)
+	}
+}
+
+// TestReleasedNumbersLeaveNoRecord: owners that come and go leave the store as it was.
+func TestReleasedNumbersLeaveNoRecord(t *testing.T) {
+	ctx, db := context.Background(), store.NewMemory()
+	n, err := New(ctx, db, "vlan", Range{100, 199}, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := func() int {
+		recs, _, err := db.List(ctx, store.Range{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(recs)
+	}
+	left := 0
+	for i := range 200 {
+		of := fmt.Sprint("t", i)
+		if _, err := n.Assign(ctx, of); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Release(ctx, of); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			left = records()
+		}
+	}
+	if r := records(); r != left {
+		t.Errorf("%d records after 200 owners, %d after one", r, left)
+	}
+}
