@@ -31,6 +31,19 @@
 // as another one gives space back. A node that no entry matches waits until it changes
 // or [Controller.Retry] is called.
 //
+// # Where a cloud assigns the prefixes
+//
+// Config.Choose and the two interfaces cover the modes of the controller in Kubernetes; the
+// program examples/embed/cloud has them with a fake cloud:
+//
+//   - RangeAllocator: the defaults. Routes of a cloud may follow the records.
+//   - CloudAllocator: Choose asks the cloud for the ranges of the machine and claims them by
+//     Occupy, from pools that contain whatever the cloud assigns.
+//   - IPAMFromCloud: the same with the pools of the cluster.
+//   - IPAMFromCluster: no Choose. The Writer assigns the prefixes to the machine before it
+//     writes the record, and the Source lists the range of a machine as the record of its
+//     node.
+//
 // # Limits and cost
 //
 // A node costs one write, and one read per unknown outcome. The queue remembers each node
