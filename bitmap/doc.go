@@ -57,9 +57,11 @@
 // takes at most 1.3 bits an ordinal plus 1 KiB. With two to eight pages (n from 4,097 to about
 // 40,000) it takes up to 0.9 KiB more, because its first node has a full array of children. An
 // isolated ordinal in a sparse set takes one page and at most one inner node; where the array
-// of children begins to pay, a node takes up to 1.5 KiB more. A set whose n is not a power of
-// two also keeps the path to n once it is touched: at most one inner node for each 6 bits of
-// n.
+// of children begins to pay, a node takes up to 1.5 KiB more. That array, at most 32 KiB, is
+// made when a quarter of its slots has a node, and stays while one of them has: two ordinals
+// in each of 16 slots of 2^24 take 2,058 bytes each, and the last one keeps the array. A set
+// whose n is not a power of two also keeps the path to n once it is touched: at most one inner
+// node for each 6 bits of n.
 //
 // # Errors and concurrency
 //

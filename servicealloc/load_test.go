@@ -169,6 +169,9 @@ func TestMove(t *testing.T) {
 		{of("a", "10.0.0.1", 0), of("b", "10.0.0.1", 1), ipalloc.ErrMismatch, `"b"`},
 		{grants("a: 10.0.0.1")[0], Grant{}, ipalloc.ErrMismatch, "generation"}, // of an owner that holds nothing
 		{Grant{}, grants("b: 10.0.0.7")[0], ipalloc.ErrMismatch, "generation"},
+		{Grant{Owner: "a", Generation: 99}, Grant{}, ipalloc.ErrMismatch, "generation"}, // also where nothing is listed
+		{Grant{}, Grant{Owner: "b"}, ipalloc.ErrMismatch, "generation"},
+		{Grant{}, Grant{Owner: "open"}, ipalloc.ErrInUse, "transaction"},
 		{of("a", "10.0.0.3", 0), Grant{}, ipalloc.ErrNotHeld, `held by "b"`},
 		{of("a", "10.0.0.1 10.0.0.9", 0), Grant{}, ipalloc.ErrNotHeld, "10.0.0.9"},
 		{of("a", "10.0.0.1", 0), of("b", "10.0.0.2", 0), ipalloc.ErrOccupied, `held by "a"`},
@@ -202,8 +205,11 @@ func TestMove(t *testing.T) {
 		t.Error(left, got, err)
 	}
 	wantHeld(t, r, "b: 10.0.0.3 10.0.0.1 10.0.0.7", "c: 10.0.0.4")
-	if l, g, err := r.Move(Grant{}, Grant{}); err != nil || l != 0 || g != 0 {
-		t.Error(l, g, err)
+	c, _ := r.Get("c")
+	for _, named := range []Grant{{}, {Owner: "c", Generation: c.Generation}, {Owner: "none"}} {
+		if l, g, err := r.Move(named, named); err != nil || l != 0 || g != 0 {
+			t.Error(named, l, g, err)
+		}
 	}
 	// A port entry of several protocols leaves those that stay.
 	each := must(NewRegistry(PortRange{First: 1, Last: 20, PerProtocol: true}))

@@ -10,10 +10,11 @@ import (
 
 // Move releases from.Addrs and from.Ports of from.Owner, and gives to.Addrs and to.Ports to
 // to.Owner, in one step. Both name the generation of the owner's present grant, 0 if it
-// holds nothing. Either may list nothing. to may list what from lists: to.Owner then gets
+// holds nothing. Either may list nothing: an owner that is named then keeps its grant, and a
+// zero Grant names none. to may list what from lists: to.Owner then gets
 // it, even if Load recorded it for others too. Anything else that to lists must be free.
-// Move returns the new generations of both grants, 0 for an owner that holds nothing or is
-// not named. It takes O(log n) for each address and port, however much the owners hold.
+// Move returns the new generations of both grants, 0 for an owner that holds nothing or of
+// which nothing is listed. It takes O(log n) for each address and port, however much the owners hold.
 //
 // It fails with [ipalloc.ErrMismatch] if a generation differs, with [ipalloc.ErrInUse] if a
 // transaction of one of the owners is open, with [ipalloc.ErrNotHeld] if from lists what
@@ -72,11 +73,11 @@ func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	return left, got, nil
 }
 
-// party returns the record of an owner that Move is about, and what it is about; nil if
-// that is nothing. The record of an owner that holds nothing is entered if it gets
-// something.
+// party returns the record of an owner that Move names, and the subjects that g lists. The
+// record is nil if g lists nothing; a named owner must have the generation all the same.
+// The record of an owner that holds nothing is entered if it gets something.
 func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
-	if g.empty() {
+	if g.empty() && g.Owner == "" {
 		return nil, nil, nil
 	}
 	if !g.wellFormed() {
@@ -85,6 +86,9 @@ func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
 	rec, err := r.find("move", g.Owner, 0)
 	if err == nil && rec.generation != g.Generation {
 		err = ownerError("move", g.Owner, "the owner's grant is of another generation", ipalloc.ErrMismatch)
+	}
+	if g.empty() {
+		rec = nil
 	}
 	return rec, r.subjects(g), err
 }
