@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,11 +21,7 @@ import (
 // labels choose, of those that their CIDRs may come from, and keep their CIDRs.
 func TestEntriesOfFormerNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "entries.yaml")
 		text := entryText("default", "10.0.0.0/8", "") + entryText("big", "10.1.0.0/16", "big") + entryText("other", "11.0.0.0/16", "other")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		record := func(name, size, entry string, cidrs ...string) *v1.Node {
 			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1", Labels: map[string]string{"size": size}}, Spec: v1.NodeSpec{PodCIDRs: cidrs}}
 			if entry != "" {
@@ -43,7 +37,10 @@ func TestEntriesOfFormerNodes(t *testing.T) {
 			record("size", "big", "", "10.1.4.0/25"),               // of no entry
 			record("dual", "big", "", "10.1.5.0/24", "fd00::/120")) // of none, because no entry has both
 
-		p := served(t, []string{"-cluster-cidrs", path})
+		p := served(t, []string{"-cidr-allocator-type", multiCIDRRangeAllocator})
+		if err := p.chooser.enter(text); err != nil {
+			t.Fatal(err)
+		}
 		p.log, p.client, p.nodes = slog.New(slog.DiscardHandler), client, &nodeSource{client: client, guess: p.chooser.set.guess}
 		var err error
 		p.controller, err = controller.New(controller.Config{Allocator: p.chooser.allocator, Loaded: p.chooser.loaded,

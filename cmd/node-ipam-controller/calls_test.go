@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,7 +50,11 @@ const (
 	lost    failure = "is carried out, and the answer is lost"
 	unheard failure = "is not carried out and gets no answer"
 	late    failure = "is carried out 40 s later and gets no answer"
+	cut     failure = "ends with a broken connection"
 )
+
+// status is the failure of a request that is refused with a status.
+func status(code int) failure { return failure(strconv.Itoa(code)) }
 
 // requestLife is when a request without an answer ends, as that of a kube-apiserver does.
 const requestLife = time.Minute
@@ -85,10 +90,15 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = c.carryOut(context.Background(), r, body).Body.Close()
 		}()
 	}
-	if failure == refused || failure == broken {
-		return answered(r, func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w, http.StatusInternalServerError, "InternalError")
-		}), nil
+	code, _ := strconv.Atoi(string(failure))
+	switch {
+	case failure == refused || failure == broken:
+		code = http.StatusInternalServerError
+	case failure == cut:
+		return nil, errors.New("connection reset by peer")
+	}
+	if code != 0 {
+		return answered(r, func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, http.StatusText(code)) }), nil
 	}
 	select {
 	case <-r.Context().Done():
@@ -317,7 +327,9 @@ func (c *cluster) program(o *options, log *slog.Logger) *program {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod}
+	if chooser.set != nil {
+		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod}
+	}
 	chooser.services.client = client
 	return &program{options: o, log: log, client: client, config: config, chooser: chooser}
 }

@@ -37,10 +37,6 @@ leader-elect-retry-period: 3s
 		o.qps != 7.5 || o.leaderElect || o.retryPeriod != 3*time.Second || o.leaseDuration != 15*time.Second {
 		t.Errorf("%+v", o)
 	}
-	o, err = parseOptions([]string{"-config", configFile(t, "allocate-node-cidrs: true\ncluster-cidrs: entries.yaml\n")}, io.Discard)
-	if err != nil || !o.byLabels() {
-		t.Errorf("a file of ClusterCIDRs implies the allocator: %v", err)
-	}
 	if _, err = parseOptions([]string{"-config", configFile(t, ""), "-allocate-node-cidrs", "-cluster-cidr", "10.0.0.0/8"}, io.Discard); err != nil {
 		t.Errorf("an empty file: %v", err)
 	}
@@ -68,10 +64,11 @@ func TestBadConfigFile(t *testing.T) {
 		"- cluster-cidr":                                     "want a mapping of fields",
 		"v: &a [*a]\nkube-api-burst: 1":                      "contains itself",
 		"\tx":                                                "yaml: ",
+		strings.Repeat("#", maxFile+1):                       "more than 4194304 bytes",
 	} {
 		_, err := parseOptions([]string{"-allocate-node-cidrs", "-config", configFile(t, text)}, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
+			t.Errorf("%.200q: %v, want %s", text, err, want)
 		}
 	}
 	if _, err := parseOptions([]string{"-config", filepath.Join(t.TempDir(), "none")}, io.Discard); err == nil || !strings.Contains(err.Error(), "no such file") {

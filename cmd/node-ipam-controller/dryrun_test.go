@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,21 +66,13 @@ pool 10.0.4.0/24: 0 of 1 would be free
 
 // What is explained is what a node would get, and why; nothing is written.
 func TestExplain(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "entries.yaml")
 	text := entryText("a", "10.1.0.0/16", "big") + entryText("b", "10.2.0.0/16", "small")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for name, want := range map[string]error{"one": nil, "held": nil, "none": errWrong} {
 		client := fake.NewClientset(
 			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"size": "big"}}},
 			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.2.0.0/24"}}},
 			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "none"}})
-		o, err := parseOptions([]string{"-explain", name, "-cluster-cidrs", path}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := newChooser(o, slog.New(slog.DiscardHandler))
+		c, err := labelled(t, text, "-explain", name)
 		if err != nil {
 			t.Fatal(err)
 		}

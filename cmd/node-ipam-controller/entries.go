@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
@@ -56,48 +54,6 @@ func (e *entry) explain(err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// parseEntries reads resources: documents with --- between, and lists as kubectl prints
-// them. A file without any is refused, because it is probably still being written.
-func parseEntries(data []byte) ([]entry, error) {
-	all, err := documents(data)
-	if err != nil {
-		return nil, err
-	}
-	var entries []entry
-	names := map[string]bool{}
-	for i := 0; i < len(all); i++ {
-		var head struct {
-			metav1.TypeMeta `json:",inline"`
-			Items           []json.RawMessage `json:"items"`
-		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(all[i], &head); err != nil {
-			return nil, err
-		}
-		if head.APIVersion == "" {
-			return nil, errors.New("no apiVersion")
-		}
-		if head.Kind == "List" || head.Kind == clusterCIDRKind+"List" || head.Kind == configKind+"List" {
-			for _, item := range head.Items {
-				all = append(all, item)
-			}
-			continue
-		}
-		e, err := parseEntry(head.Kind, all[i])
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(head.Kind+" "+e.Name), err)
-		case names[e.Name]:
-			return nil, fmt.Errorf("metadata.name: a second entry of the name %s", e.Name)
-		}
-		names[e.Name] = true
-		entries = append(entries, e)
-	}
-	if len(entries) == 0 {
-		return nil, errors.New("no ClusterCIDR in it")
-	}
-	return entries, nil
-}
-
 // resource is a resource of either kind.
 type resource[S specification] struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -116,7 +72,7 @@ func parseEntry(kind string, data []byte) (entry, error) {
 	case configKind:
 		return parseAs[configSpec](data)
 	}
-	return entry{}, fmt.Errorf("kind %q, want %s, %s or List", kind, clusterCIDRKind, configKind)
+	return entry{}, fmt.Errorf("kind %q, want %s or %s", kind, clusterCIDRKind, configKind)
 }
 
 func parseAs[S specification](data []byte) (e entry, err error) {

@@ -39,8 +39,7 @@ var entryResources = []schema.GroupVersionResource{
 // one of kubernetes-sigs/node-ipam-controller, so its objects are taken over as they are.
 const entryFinalizer = "networking.x-k8s.io/cluster-cidr-finalizer"
 
-// entryAPI keeps the entries of an allocator as the API server's objects say. See
-// [entrySet].
+// entryAPI keeps the entries of an allocator as the objects of the API server say.
 //
 // An object serves nodes from when it has the finalizer. A deleted one keeps the
 // finalizer until its last node is gone. What an object gives, and why it is not in
@@ -63,16 +62,22 @@ type entryAPI struct {
 	group     sync.WaitGroup
 }
 
-// start returns when all objects that there are have been applied, and follows them
-// until ctx ends.
+// start applies the present objects and follows them until ctx ends. While the API server
+// does not say which definitions it serves, start retries every second.
 func (e *entryAPI) start(ctx context.Context) error {
 	e.kick = make(chan struct{}, 1)
 	e.informers = map[schema.GroupVersionResource]cache.SharedIndexInformer{}
-	if err := e.followServed(ctx); err != nil {
-		return err
+	for err := e.followServed(ctx); err != nil; err = e.followServed(ctx) {
+		if e.readOnly || ctx.Err() != nil {
+			return err
+		}
+		e.log.Error("no node gets a CIDR before the definitions of ClusterCIDRs are known; retrying", "err", err)
+		if !sleep(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
 	}
 	if len(e.informers) == 0 {
-		return errors.New("the API server serves no ClusterCIDRs: apply deploy/chart/crds, or set -cluster-cidrs")
+		return errors.New("the API server serves no ClusterCIDRs: apply deploy/chart/crds")
 	}
 	e.sync(ctx)
 	e.group.Go(func() { e.follow(ctx) })

@@ -256,7 +256,7 @@ func TestInForce(t *testing.T) {
 			t.Error("in force with an object that is refused")
 		}
 		for _, cidr := range []string{"10.12.0.0/22", "10.16.0.0/22"} {
-			entries, err := parseEntries([]byte(clusterCIDR("d", "{perNodeHostBits: 8, ipv4: "+cidr+"}")))
+			entries, err := entriesOf(clusterCIDR("d", "{perNodeHostBits: 8, ipv4: "+cidr+"}"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,13 +46,12 @@ func newLabelled(o *options, reserved []netip.Prefix, more ...nodeipam.Option) (
 	return a, within, err
 }
 
-// entrySet keeps the entries of an allocator as a file or an API server says, while
-// that changes.
+// entrySet keeps the entries of an allocator as [entryAPI] reads them.
 //
-// An entry that is new is added. One that is gone, or has a metadata.deletionTimestamp,
-// serves no further node, and is removed with its last node. One that says something
-// else than before is refused: entries never change. Until the nodes are loaded no node
-// depends on an entry, so any change is applied.
+// apply adds an entry that is new. An entry that is missing, or has a
+// metadata.deletionTimestamp, serves no further node and is removed with its last node. An
+// entry with another spec than before is refused, because entries never change. Until the
+// nodes are loaded no node depends on an entry, so any change is applied.
 type entrySet struct {
 	allocator *nodeipam.Allocator
 	log       *slog.Logger
@@ -61,12 +60,12 @@ type entrySet struct {
 	mu      sync.Mutex
 	loaded  bool    // the nodes are: an entry may have some
 	entries []entry // as they were applied last
-	refused bool    // something that the file or the API server has is not in force
+	refused bool    // an object is not in force
 
-	failing map[string]string // what was logged of the file or of each object
+	failing map[string]string // what was logged of each object
 }
 
-// complain logs what is wrong with the file or an object, once.
+// complain logs what is wrong with an object, once.
 func (s *entrySet) complain(what string, err error, message string) {
 	if err == nil {
 		delete(s.failing, what)
@@ -81,8 +80,7 @@ func (s *entrySet) complain(what string, err error, message string) {
 	}
 }
 
-// inForce reports whether everything that the file or the API server had at the last
-// look is in force.
+// inForce reports whether every object was in force at the last look.
 func (s *entrySet) inForce() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +151,8 @@ func (s *entrySet) remove(name string) {
 	s.log.Info("ClusterCIDR deleted", "name", name, "waits for nodes", !gone)
 }
 
-// nodesLoaded deletes the entries that are deleted in the file or the API. They were
-// there until the nodes had been loaded, so they keep their nodes.
+// nodesLoaded deletes the entries whose objects are being deleted. They were added for the
+// load, so they keep their nodes.
 func (s *entrySet) nodesLoaded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,11 +22,10 @@ func TestEventsOfConditions(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 		text.WriteString(entryText(name+strings.Repeat("x", 60), "10.1.0.0/16", name))
 	}
-	path := filepath.Join(t.TempDir(), "entries.yaml")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+	p := served(t, []string{"-cidr-allocator-type", multiCIDRRangeAllocator})
+	if err := p.chooser.enter(text.String()); err != nil {
 		t.Fatal(err)
 	}
-	p := served(t, []string{"-cluster-cidrs", path})
 	p.log = slog.New(slog.DiscardHandler)
 	recorder := record.NewFakeRecorder(10)
 	p.events = &events{recorder: recorder}

@@ -26,13 +26,13 @@ const (
 	pool24 = ours + "spec:\n  ipv4: {cidr: 10.0.0.0/16, perNodeMaskSize: 24}\n"
 )
 
-// serveField reads entries as a file of them is read, and has a node ask for CIDRs.
+// serveField reads objects and has a node ask for CIDRs.
 func serveField(text, name, labels string) (string, error) {
 	a, err := nodeipam.New(nodeipam.Config{ByLabels: true})
 	if err != nil {
 		return "", err
 	}
-	entries, err := parseEntries([]byte(text))
+	entries, err := entriesOf(text)
 	if err != nil {
 		return "", err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -190,15 +189,6 @@ var flagTests = map[string]func(*apiServer){
 		s.want("the CIDR behind those of the flag and the object", s.served("m"), "10.4.3.0/24")
 		s.want("warning", strings.Contains(p.String(), "no service CIDR"), false)
 	},
-	"cluster-cidrs": func(s *apiServer) {
-		s.node("n", nil)
-		s.start("-allocate-node-cidrs", "-leader-elect=false", "-cluster-cidrs", s.file(clusterCIDR("e", "{perNodeHostBits: 8, ipv4: 10.3.0.0/16}")))
-		s.want("CIDR of the file", s.served("n"), "10.3.0.0/24")
-		s.want("reads of objects", len(s.asked("GET", "clustercidr")), 0)
-		code, log := s.finish("-allocate-node-cidrs", "-cluster-cidrs", s.file(clusterCIDR("e", "{perNodeHostBits: 8, ipv5: 10.3.0.0/16}")))
-		s.want("exit code", code, 2)
-		s.contains(log, "unknown field \\\"spec.ipv5")
-	},
 	"families": func(s *apiServer) {
 		s.clusterCIDR("single", map[string]any{"perNodeHostBits": 8, "ipv4": "10.9.0.0/24"})
 		s.clusterCIDR("dual", map[string]any{"perNodeHostBits": 8, "ipv4": "10.0.0.0/16", "ipv6": "fd00::/112"})
@@ -208,16 +198,19 @@ var flagTests = map[string]func(*apiServer){
 		s.wait("the refusal", func() bool { return strings.Contains(p.String(), "ClusterCIDR single") })
 	},
 	"cluster-cidrs-sync-period": func(s *apiServer) {
-		path := s.file(clusterCIDR("e", "{perNodeHostBits: 8, ipv4: 10.3.0.0/24}"))
+		s.clusterCIDR("e", map[string]any{"perNodeHostBits": 8, "ipv4": "10.3.0.0/24"})
 		s.node("a", nil)
-		s.start("-allocate-node-cidrs", "-leader-elect=false", "-cluster-cidrs", path, "-cluster-cidrs-sync-period", "20ms")
+		s.start(labelledRun("-cluster-cidrs-sync-period", "20ms")...)
 		s.served("a")
-		if err := os.WriteFile(path, []byte(clusterCIDR("e", "{perNodeHostBits: 8, ipv4: 10.3.0.0/24}")+"\n---\n"+clusterCIDR("f", "{perNodeHostBits: 8, ipv4: 10.4.0.0/24}")), 0o600); err != nil {
-			s.t.Fatal(err)
-		}
-		s.node("b", nil)
-		s.want("CIDR of the changed file", s.served("b"), "10.4.0.0/24")
-		code, _ := s.finish("-allocate-node-cidrs", "-cluster-cidrs", path, "-cluster-cidrs-sync-period", "0s")
+		s.wait("the count of nodes, which no event of an object announces", func() bool {
+			for _, r := range s.asked("PATCH", "/clustercidrs/e/status") {
+				if status, _ := r.body["status"].(map[string]any); status["nodes"] == 1.0 {
+					return true
+				}
+			}
+			return false
+		})
+		code, _ := s.finish(labelledRun("-cluster-cidrs-sync-period", "0s")...)
 		s.want("exit code", code, 2)
 	},
 	"leader-elect": func(s *apiServer) {

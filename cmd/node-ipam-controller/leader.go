@@ -90,9 +90,6 @@ func work(ctx context.Context, p *program) (err error) {
 	}
 	defer stop()
 	group.Go(func() { p.watchRights(ctx) })
-	if file := p.chooser.file; file != nil {
-		group.Go(func() { file.follow(ctx, p.options.syncPeriod, p.retry) })
-	}
 	if !p.options.leaderElect {
 		return p.controller.Run(ctx)
 	}

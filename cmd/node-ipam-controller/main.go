@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		log.Error("no way to the API server", "err", err)
 		return 1
 	}
-	if chooser.set != nil && chooser.file == nil {
+	if chooser.set != nil {
 		chooser.api = &entryAPI{entrySet: chooser.set, client: objects, discovery: client.Discovery(), period: o.syncPeriod, readOnly: o.dryRun || o.explain != ""}
 	}
 	chooser.services.client, chooser.services.once = client, o.dryRun || o.explain != ""
@@ -114,8 +114,7 @@ type chooser struct {
 	metrics   *metrics
 	ranges    []poolName // with RangeAllocator
 	set       *entrySet  // with MultiCIDRRangeAllocator
-	file      *entryFile // with -cluster-cidrs
-	api       *entryAPI  // without
+	api       *entryAPI  // that fills set
 }
 
 // prepare returns what starts before the nodes are loaded: retry is called when there is
@@ -168,13 +167,11 @@ func newChooser(o *options, log *slog.Logger) (*chooser, error) {
 			return nil, err
 		}
 		c.set = &entrySet{allocator: c.allocator, log: log, within: within}
-		if o.clusterCIDRs != "" {
-			c.file, err = openEntries(o.clusterCIDRs, c.set)
-		}
 	} else {
 		var config nodeipam.Config
 		if config, err = o.rangeConfig(fixed); err == nil {
 			c.allocator, err = nodeipam.New(config, counted)
+			err = o.flagOf(config, err)
 			for _, s := range config.Slots {
 				for _, p := range s.Pools {
 					c.ranges = append(c.ranges, poolName{prefix: p})

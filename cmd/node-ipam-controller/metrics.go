@@ -119,6 +119,7 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 		{"nodes_unmatched", "Nodes without CIDRs because no ClusterCIDR matches them.", st.Unmatched},
 		{"nodes_unwritten", "Nodes whose last patch was refused, delayed or of unknown outcome.", st.Unwritten},
 		{"nodes_bad_record", "Nodes with CIDRs that cannot be right.", st.BadRecords},
+		{"nodes_missing_family", "Nodes with a bad record whose only fault is that a family which every node needs is missing.", st.MissingFamily},
 		{"nodes_unsettled", "Nodes that may have CIDRs which the cache does not show yet.", st.Unsettled},
 	} {
 		one(prometheus.GaugeValue, m.name, m.help, float64(m.value))
@@ -146,7 +147,7 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 		if c.set.inForce() {
 			inForce = 1
 		}
-		one(prometheus.GaugeValue, "cluster_cidrs_in_force", "1 if all ClusterCIDRs, of the API server or the file, are in force.", inForce)
+		one(prometheus.GaugeValue, "cluster_cidrs_in_force", "1 if all ClusterCIDRs are in force.", inForce)
 	}
 	if s.controller.Synced() { // before that, no CIDR of a node counts as used
 		s.pools(out, c.allocator)

@@ -27,9 +27,13 @@ var update = flag.Bool("update", false, "write deploy/metrics.md")
 // the program, with its type and its labels.
 func TestListOfMetrics(t *testing.T) {
 	found := map[string]string{}
-	entries := configFile(t, "apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: e}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}")
-	for _, args := range [][]string{{"-cluster-cidr", "10.0.0.0/16", "-service-cluster-ip-range", "10.96.0.0/16"}, {"-cluster-cidrs", entries}} {
+	for _, args := range [][]string{{"-cluster-cidr", "10.0.0.0/16", "-service-cluster-ip-range", "10.96.0.0/16"}, {"-cidr-allocator-type", multiCIDRRangeAllocator}} {
 		p := served(t, args, apiNode("n", "10.0.0.0/24"))
+		if p.chooser.set != nil {
+			if err := p.chooser.enter(entryText("e", "10.0.0.0/16", "")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p.handler()
 		p.loads(t)
 		m := p.chooser.metrics

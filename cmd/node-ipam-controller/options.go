@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
@@ -32,7 +33,6 @@ type options struct {
 	maskSizeIPv4  int
 	maskSizeIPv6  int
 	serviceCIDRs  string
-	clusterCIDRs  string
 	families      string
 	syncPeriod    time.Duration
 
@@ -70,9 +70,8 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 	f.IntVar(&o.maskSizeIPv4, "node-cidr-mask-size-ipv4", 0, "prefix `length` of a node's IPv4 CIDR (default 24)")
 	f.IntVar(&o.maskSizeIPv6, "node-cidr-mask-size-ipv6", 0, "prefix `length` of a node's IPv6 CIDR (default 64)")
 	f.StringVar(&o.serviceCIDRs, "service-cluster-ip-range", "", "comma-separated `CIDRs` of services; no node gets a CIDR in one of them")
-	f.StringVar(&o.clusterCIDRs, "cluster-cidrs", "", "YAML `file` of ClusterCIDRs, instead of those of the API server; implies MultiCIDRRangeAllocator")
 	f.StringVar(&o.families, "families", "", "with MultiCIDRRangeAllocator, the families that every node needs: `IPv4, IPv6` or one of them (default: those of -cluster-cidr, or those of the ClusterCIDR)")
-	f.DurationVar(&o.syncPeriod, "cluster-cidrs-sync-period", 10*time.Second, "pause between two reads of the file of -cluster-cidrs; a change is applied when two reads agree")
+	f.DurationVar(&o.syncPeriod, "cluster-cidrs-sync-period", 10*time.Second, "pause between two looks at the counts that the statuses of ClusterCIDRs report")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what each node has or would get and what is wrong, write nothing, and exit")
 	f.StringVar(&o.explain, "explain", "", "with MultiCIDRRangeAllocator, print why a `node` has or would get its CIDRs, write nothing, and exit")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -100,11 +99,6 @@ func parseOptions(args []string, out io.Writer) (*options, error) {
 		if err := readConfig(f, o.config); err != nil {
 			return nil, err
 		}
-	}
-	typed := false
-	f.Visit(func(f *flag.Flag) { typed = typed || f.Name == "cidr-allocator-type" })
-	if o.clusterCIDRs != "" && !typed {
-		o.allocatorType = multiCIDRRangeAllocator
 	}
 	return o, o.check(f)
 }
@@ -135,8 +129,6 @@ func (o *options) check(f *flag.FlagSet) error {
 		return errors.New("-node-cidr-mask-size, -node-cidr-mask-size-ipv4 and -ipv6 are for RangeAllocator; ClusterCIDRs have sizes of their own")
 	case !o.byLabels() && o.clusterCIDR == "":
 		return errors.New("RangeAllocator needs -cluster-cidr")
-	case !o.byLabels() && o.clusterCIDRs != "":
-		return errors.New("-cluster-cidrs is for MultiCIDRRangeAllocator")
 	case !o.byLabels() && o.families != "":
 		return errors.New("-families is for MultiCIDRRangeAllocator")
 	case o.syncPeriod <= 0:
@@ -222,6 +214,27 @@ func (o *options) rangeConfig(reserved []netip.Prefix) (c nodeipam.Config, err e
 		c.Slots[i].Pools = append(c.Slots[i].Pools, p)
 	}
 	return c, o.masks(&c, slots)
+}
+
+// flagOf adds to an error of the allocator the flag that set the field.
+func (o *options) flagOf(c nodeipam.Config, err error) error {
+	var of *ipalloc.Error
+	if !errors.As(err, &of) {
+		return err
+	}
+	name := "cluster-cidr"
+	for i, s := range c.Slots {
+		switch {
+		case of.Field != fmt.Sprintf("Slots[%d].Bits", i):
+		case o.maskSize != 0:
+			name = "node-cidr-mask-size"
+		case s.Pools[0].Addr().Is4():
+			name = "node-cidr-mask-size-ipv4"
+		default:
+			name = "node-cidr-mask-size-ipv6"
+		}
+	}
+	return fmt.Errorf("-%s: %w", name, err)
 }
 
 // masks sets the lengths of nodes' CIDRs.

@@ -57,13 +57,11 @@ func TestRangeConfig(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "RangeAllocator needs -cluster-cidr",
-		"-cidr-allocator-type RangeAllocator -cluster-cidr 10.0.0.0/8 -cluster-cidrs x": "-cluster-cidrs is for MultiCIDRRangeAllocator",
-		"-cidr-allocator-type MultiCIDRRangeAllocator -node-cidr-mask-size-ipv6 64":     "-node-cidr-mask-size, ",
+		"-cidr-allocator-type MultiCIDRRangeAllocator -node-cidr-mask-size-ipv6 64": "-node-cidr-mask-size, ",
 		"-cluster-cidr 10.0.0.0/8 x":                     `unexpected argument "x"`,
 		"-allocate-node-cidrs=false -cluster-cidr x":     "nothing to do without -allocate-node-cidrs",
-		"-cluster-cidrs x -cluster-cidrs-sync-period 0s": "-cluster-cidrs-sync-period: want more than 0",
+		"-cluster-cidr x -cluster-cidrs-sync-period 0s":  "-cluster-cidrs-sync-period: want more than 0",
 		"-cidr-allocator-type Cloud -cluster-cidr x":     `-cidr-allocator-type "Cloud": want RangeAllocator`,
-		"-cluster-cidrs x -node-cidr-mask-size 24":       "-node-cidr-mask-size, ",
 		"-cluster-cidr x -families IPv4":                 "-families is for MultiCIDRRangeAllocator",
 		"-cluster-cidr x -concurrent-node-syncs 0":       "-concurrent-node-syncs: want 1 or more",
 		"-cluster-cidr x -leader-elect-lease-duration x": "invalid value",

@@ -24,7 +24,7 @@ func (o *options) rights() (rights []authorizationv1.ResourceAttributes) {
 		lease.Name = o.leaseName
 		add(lease, "get", "update")
 	}
-	if o.byLabels() && o.clusterCIDRs == "" {
+	if o.byLabels() {
 		for _, r := range entryResources {
 			add(authorizationv1.ResourceAttributes{Group: r.Group, Resource: r.Resource}, "list", "watch", "patch")
 			add(authorizationv1.ResourceAttributes{Group: r.Group, Resource: r.Resource, Subresource: "status"}, "patch")

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,12 +69,8 @@ func (p *program) get(path string) (int, string) {
 // Counts and capacities apart, beside the names of the originals. The text is what
 // Prometheus reads.
 func TestMetrics(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "entries.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: x/v1\nkind: ClusterCIDR\nmetadata: {name: e}\nspec: {perNodeHostBits: 8, ipv4: 10.0.0.0/16}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct{ args, want []string }{
-		{[]string{"-cluster-cidrs", path, "-service-cluster-ip-range", "10.0.128.0/17"}, []string{
+		{[]string{"-cidr-allocator-type", multiCIDRRangeAllocator, "-service-cluster-ip-range", "10.0.128.0/17"}, []string{
 			`node_ipam_pool_capacity{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 256`,
 			`node_ipam_pool_used{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 1`,
 			`node_ipam_pool_reserved{cluster_cidr="e",family="IPv4",pool="10.0.0.0/16"} 128`,
@@ -103,6 +97,11 @@ func TestMetrics(t *testing.T) {
 		}},
 	} {
 		p := served(t, c.args, apiNode("n", "10.0.0.0/24"), apiNode("foreign", "172.16.0.0/24"))
+		if p.chooser.set != nil {
+			if err := p.chooser.enter(entryText("e", "10.0.0.0/16", "")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if _, text := p.get("/metrics"); strings.Contains(text, "node_ipam_pool_") || strings.Contains(text, "in_force") {
 			t.Errorf("pools are counted before the nodes are loaded:\n%s", text)
 		}
@@ -127,16 +126,21 @@ func TestMetrics(t *testing.T) {
 
 // Each of several pools has its counts, and so has each of several ClusterCIDRs.
 func TestMetricsOfEveryPool(t *testing.T) {
-	path := configFile(t, entryText("a", "10.1.0.0/16\n  ipv6: fd01::/104", "")+entryText("b", "10.2.0.0/16\n  ipv6: fd02::/104", "")+entryText("c", "10.3.0.0/16\n  ipv6: fd03::/104", ""))
+	text := entryText("a", "10.1.0.0/16\n  ipv6: fd01::/104", "") + entryText("b", "10.2.0.0/16\n  ipv6: fd02::/104", "") + entryText("c", "10.3.0.0/16\n  ipv6: fd03::/104", "")
 	for _, c := range []struct {
 		args           []string
 		pools, entries int
 		node           []string // of which each CIDR is counted
 	}{
 		{[]string{"-cluster-cidr", "10.1.0.0/16,fd01::/48,10.2.0.0/16"}, 3, 0, []string{"10.2.0.0/24", "fd01::/64"}},
-		{[]string{"-cluster-cidrs", path}, 6, 3, []string{"10.3.0.0/24", "fd03::/120"}},
+		{[]string{"-cidr-allocator-type", multiCIDRRangeAllocator}, 6, 3, []string{"10.3.0.0/24", "fd03::/120"}},
 	} {
 		p := served(t, c.args, apiNode("n", c.node...))
+		if p.chooser.set != nil {
+			if err := p.chooser.enter(text); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p.loads(t)
 		_, text := p.get("/metrics")
 		if pools, entries := strings.Count(text, "\nnode_ipam_pool_capacity{"), strings.Count(text, "\nnode_ipam_cluster_cidr_nodes{"); pools != c.pools || entries != c.entries || strings.Count(text, "cidrs_allocations_total{") != len(c.node) {

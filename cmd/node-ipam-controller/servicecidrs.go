@@ -28,7 +28,7 @@ type serviceCIDRs struct {
 	log       *slog.Logger
 	freed     func() // called when a range is free again
 
-	once bool // a list that is refused is not asked for again: for a look that ends
+	once bool // start fails with the first error; for -dry-run and -explain
 
 	mu     sync.Mutex
 	lister listersv1.ServiceCIDRLister
@@ -38,10 +38,10 @@ type serviceCIDRs struct {
 // askAgain is the pause before an API server that did not show ServiceCIDRs is asked again.
 const askAgain = 30 * time.Second
 
-// start returns when the ranges that there are have been reserved, and follows them
-// until ctx ends. An API server that refuses to show ServiceCIDRs stops the start, because
-// nodes would get addresses of services; with ranges in the flag, and where the kind does
-// not exist, the start goes on. The API server is asked again in any case.
+// start reserves the present ranges and follows them until ctx ends. While the API server
+// does not list ServiceCIDRs, start retries every second, because nodes would get
+// addresses of services. It goes on without them if the kind does not exist, or if the
+// list is forbidden and the flag has ranges; a goroutine then asks again.
 func (s *serviceCIDRs) start(ctx context.Context) error {
 	for {
 		err := s.follow(ctx)
@@ -57,10 +57,10 @@ func (s *serviceCIDRs) start(ctx context.Context) error {
 				go s.followLater(ctx)
 			}
 			return nil
-		case !refused || s.once:
+		case s.once || ctx.Err() != nil:
 			return err
 		}
-		s.log.Error("no CIDR is given to a node before ServiceCIDRs can be listed, because -service-cluster-ip-range is not set", "err", err)
+		s.log.Error("no node gets a CIDR before ServiceCIDRs are listed; retrying", "err", err)
 		if !sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
@@ -87,9 +87,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// follow reserves the ranges that there are and follows them until ctx ends.
+// follow reserves the present ranges and follows them until ctx ends. The informer retries
+// in silence for ever, so a request of its own finds out whether the list is possible.
 func (s *serviceCIDRs) follow(ctx context.Context) error {
-	if _, err := s.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+	first, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := s.client.NetworkingV1().ServiceCIDRs().List(first, metav1.ListOptions{Limit: 1}); err != nil {
 		return err
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTweakListOptions(upToDate))

@@ -49,7 +49,7 @@ func TestEndToEnd(t *testing.T) {
 	r.image()
 	r.c = newCluster(t, serviceCIDRs)
 	r.c.tryDeployments(t)
-	for _, name := range []string{"rbac", "deployment", "service"} {
+	for _, name := range []string{"rbac", "deployment", "service", "disruption"} {
 		r.c.apply(t, "../deploy/chart/base/"+name+".yaml")
 	}
 	r.c.checkRights(t)
@@ -67,8 +67,8 @@ func TestEndToEnd(t *testing.T) {
 		{"delete and add again", (*run).churn},
 		{"lost answers", (*run).lostAnswers},
 		{"bad records", (*run).badRecords},
-		{"chosen by labels", (*run).byLabels},
 		{"upgrade", (*run).upgrade},
+		{"chosen by labels", (*run).byLabels}, // by the definitions that the upgrade leaves
 		{"objects of the API server", (*run).objects},
 		{"two replicas", (*run).replicas},
 		{"5,000 nodes", (*run).fiveThousand},

@@ -72,7 +72,7 @@ func (c *cluster) apply(t *testing.T, path string) {
 func (c *cluster) applyAll(t *testing.T, path string, manifest io.Reader, dryRun ...string) (created int) {
 	t.Helper()
 	resources := map[string]string{
-		"ConfigMap": "/api/v1/namespaces/%/configmaps", "Service": "/api/v1/namespaces/%/services",
+		"ConfigMap": "/api/v1/namespaces/%/configmaps", "Service": "/api/v1/namespaces/%/services", "PodDisruptionBudget": "/apis/policy/v1/namespaces/%/poddisruptionbudgets",
 		"ServiceAccount": "/api/v1/namespaces/%/serviceaccounts", "Deployment": "/apis/apps/v1/namespaces/%/deployments",
 		"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -150,8 +148,7 @@ func (r *run) badRecords() {
 
 // The pools of these overlap, and their nodes need CIDRs of different size.
 const (
-	largeEntry = `---
-apiVersion: networking.x-k8s.io/v1
+	largeEntry = `apiVersion: networking.x-k8s.io/v1
 kind: ClusterCIDR
 metadata: {name: large}
 spec:
@@ -160,16 +157,14 @@ spec:
   ipv6: fd00:20::/96
   nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: size, operator: In, values: [large]}]}]}
 `
-	defaultEntry = `---
-apiVersion: networking.ipalloc.dev/v1
+	defaultEntry = `apiVersion: networking.ipalloc.dev/v1
 kind: ClusterCIDRConfig
 metadata: {name: default}
 spec:
   ipv4: {cidr: 10.112.0.0/12, perNodeMaskSize: 24}
   ipv6: {cidr: "fd00:20::/98", perNodeMaskSize: 120}
 `
-	hugeEntry = `---
-apiVersion: networking.x-k8s.io/v1
+	hugeEntry = `apiVersion: networking.x-k8s.io/v1
 kind: ClusterCIDR
 metadata: {name: huge}
 spec:
@@ -180,13 +175,17 @@ spec:
 `
 )
 
-// byLabels starts over with overlapping ClusterCIDRs, one kill, and then a change of
-// the ClusterCIDRs.
+// byLabels starts over with overlapping ClusterCIDRs, one kill, and then one ClusterCIDR deleted
+// and another created.
 func (r *run) byLabels() {
-	r.each(traceNodes(r.T), r.delete)
-	path := filepath.Join(r.c.dir, "entries.yaml")
-	if err := os.WriteFile(path, []byte(largeEntry+defaultEntry), 0o644); err != nil {
-		r.Fatal(err)
+	r.clear()
+	r.waitServed(clusterCIDRPath, configPath)
+	r.post(clusterCIDRPath, largeEntry, "")
+	r.post(configPath, defaultEntry, "")
+	remove := func(path, name string) {
+		if err := r.c.client.RESTClient().Delete().AbsPath(path, name).Do(r.Context()).Error(); err != nil {
+			r.Fatal(err)
+		}
 	}
 	nodes := traceNodes(r.T)
 	for i, n := range nodes {
@@ -194,7 +193,7 @@ func (r *run) byLabels() {
 			n.Labels = map[string]string{"size": "large"}
 		}
 	}
-	flags := []string{"-cluster-cidrs", path, "-families", "IPv4,IPv6", "-cluster-cidrs-sync-period", "200ms"}
+	flags := []string{"-cidr-allocator-type", "MultiCIDRRangeAllocator", "-families", "IPv4,IPv6", "-cluster-cidrs-sync-period", "200ms"}
 	p := r.controller(r.direct, flags...)
 	created := make(chan struct{})
 	go func() {
@@ -212,10 +211,9 @@ func (r *run) byLabels() {
 
 	// Those that are large keep what they have, and one that is new gets what the
 	// default entry has.
-	if err := os.WriteFile(path, []byte(defaultEntry+hugeEntry), 0o644); err != nil {
-		r.Fatal(err)
-	}
-	r.waitMetrics("the changed file to be in force", func(m map[string]float64) bool {
+	remove(clusterCIDRPath, "large")
+	r.post(clusterCIDRPath, hugeEntry, "")
+	r.waitMetrics("the ClusterCIDRs to be in force", func(m map[string]float64) bool {
 		_, huge := m[pool("free", "huge", "10.112.0.0/12")]
 		return huge && m["node_ipam_cluster_cidrs_in_force"] == 1
 	})
@@ -237,6 +235,14 @@ func (r *run) byLabels() {
 		_, there := m[pool("free", "large", "10.112.0.0/12")]
 		return !there
 	})
+	r.clear()
+	for name, path := range map[string]string{"huge": clusterCIDRPath, "default": configPath} {
+		remove(path, name)
+		wait(r.T, name+" to be gone", func() bool {
+			_, ok := r.object(path, name)
+			return !ok
+		})
+	}
 }
 
 // checkSizes checks the prefix lengths of all nodes by their label "as", or "size".
