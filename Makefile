@@ -21,6 +21,7 @@ gotest := $(if $(CI_GOTEST),"$(CI_GOTEST)",go test)
 .PHONY: test
 test: ## test the root module and ipset/boltstore in short form, within three minutes; builds no other program
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -short -timeout 30m ./...
+	@echo "make test: passed"
 
 # The step vet has vetted what these run.
 .PHONY: test-full
