@@ -132,7 +132,7 @@ bench-peers: ## measure the peers beside us and refresh the tables in bench/peer
 
 .PHONY: bench-cni
 bench-cni: ## measure cmd/cni-ipam beside the real host-local, from start to exit
-	@cd cmd/cni-ipam && go run ./compare
+	@cd cmd/cni-ipam && go test -run '^$$' -bench Beside ./internal/plugin
 
 .PHONY: bench-guard
 bench-guard: ## check what benchmarks must not lose: steps, allocation counts, stable ratios

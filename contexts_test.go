@@ -15,11 +15,9 @@ import (
 
 // ownContexts have each function that makes contexts which do not end with its caller's, how many, and why.
 var ownContexts = map[string]string{
-	"cmd/cni-ipam/internal/plugin/shared.go lookShared 1": "a signal ends the process",
 	"cmd/cni-ipam/internal/plugin/state.go open 1":        "a signal ends the process",
 	"cmd/cni-ipam/internal/plugin/takeover.go look 3":     "a signal ends the process",
 	"cmd/cni-ipam/internal/plugin/verbs.go emptyStatus 1": "a store in memory",
-	"cmd/cni-ipam/internal/plugin/words.go repairOne 1":   "a signal ends the process",
 	"cmd/ipamctl/change.go changeOn 1":                    "what was confirmed is written",
 	"cmd/ipamctl/main.go main 1":                          "the first context",
 	"cmd/node-ipam-controller/main.go main 1":             "the first context",

@@ -28,6 +28,19 @@ var hostlocalConfigs = [][]hostlocal.RangeSet{
 		{hostlocalRange("fd00::/64", "fd00::3f", "fd00::40", "fd01::1")},
 		{hostlocalRange("10.0.0.56/29", "10.0.0.57", "10.0.0.57", ""), hostlocalRange("10.0.0.64/30", "10.0.0.64", "10.0.0.66", "10.0.0.57"), hostlocalRange("10.0.0.60/30", "", "", "")},
 	},
+	{
+		{without("10.0.0.56/29", "10.0.0.57/32", "10.0.0.60/30"), without("10.0.0.64/30", "10.0.0.66/32", "10.0.0.66/31")},
+		{without("fd00::38/125", "fd00::3e/127")},
+	},
+}
+
+// without is a range with what it excludes.
+func without(subnet string, spans ...string) hostlocal.Range {
+	r := hostlocalRange(subnet, "", "", "")
+	for _, s := range spans {
+		r.Exclude = append(r.Exclude, netip.MustParsePrefix(s))
+	}
+	return r
 }
 
 func hostlocalRange(subnet, start, end, gateway string) hostlocal.Range {
@@ -70,7 +83,7 @@ func (r *hostlocalReplay) open() {
 	for _, s := range sets {
 		var ranges []model.HostLocalRange
 		for _, q := range s {
-			ranges = append(ranges, model.HostLocalRange{First: q.First, Last: q.Last, Gateway: q.Gateway})
+			ranges = append(ranges, model.HostLocalRange{First: q.First, Last: q.Last, Gateway: q.Gateway, Exclude: q.Exclude})
 		}
 		r.m.Sets = append(r.m.Sets, ranges)
 	}
@@ -218,7 +231,7 @@ func (r *hostlocalReplay) gc(e *hostlocal.Engine, tr *model.Trace) {
 		keys = append(keys, model.HostLocalKey{a.Container, a.Interface})
 	}
 	want, n := r.m.GC(keys), 0
-	freed, err := e.GC(context.Background(), valid)
+	freed, err := e.GC(context.Background(), hostlocal.GCArgs{Valid: valid})
 	for _, h := range freed {
 		n += len(h.Addresses)
 	}

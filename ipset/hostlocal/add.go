@@ -26,7 +26,7 @@ type Address struct {
 // does not move that position.
 //
 // It returns ErrExists if the attachment already holds an address of a set, even if others are requested; ErrFull;
-// ErrOccupied, with Holder, for a requested address that is held, and ErrReserved for one that is the gateway;
+// ErrOccupied, with Holder, for a requested address that is held, and ErrReserved for one that is the gateway or excluded;
 // ErrOutOfRange for requests that no set took; ErrInvalid for a name, an address, or an engine without sets;
 // ErrClosed in a closed scope; ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds
 // outside the sets stay held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses
@@ -60,6 +60,9 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 // checkAdd refuses what can be refused without reading.
 func (e *Engine) checkAdd(who Attachment, requested []netip.Addr) error {
 	err := checkName("Container", who.Container)
+	if err == nil && strings.HasPrefix(who.Container, keyPrefix) {
+		err = fault(ipalloc.ErrInvalid, "Container", "the name of a key: see AddKey")
+	}
 	if err == nil {
 		err = checkName("Interface", who.Interface)
 	}
@@ -90,10 +93,14 @@ func checkAddr(a netip.Addr) error {
 	return nil
 }
 
-// holders returns the keys of the attachments that answer to a name: its own, and that
-// of its container without interface.
+// holders returns the keys of the records that answer to a name: its own, that
+// of its container without interface, and the key that it uses.
 func (e *Engine) holders(who Attachment) []string {
-	return []string{e.attachment(who), e.attachment(Attachment{Container: who.Container})}
+	keys := []string{e.attachment(who), e.attachment(Attachment{Container: who.Container})}
+	if e.uses {
+		keys = append(keys, e.use(who))
+	}
+	return keys
 }
 
 // held returns what the attachment itself holds, and what all that answer to its name
@@ -117,6 +124,11 @@ func (t *txn) held(who Attachment) (own holding, all []netip.Addr, err error) {
 // add plans one Add.
 func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) ([]Address, error) {
 	own, held, err := t.held(who)
+	if err == nil {
+		var of holding
+		_, of, err = t.used(e, who)
+		held = append(held, of.addresses...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +145,11 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 		if k := slices.IndexFunc(requested, s.Contains); k >= 0 {
 			a = requested[k]
 			requested = slices.DeleteFunc(requested, func(b netip.Addr) bool { return a == b })
-			if a == s[s.RangeOf(a)].Gateway {
+			switch r := s[s.RangeOf(a)]; {
+			case a == r.Gateway:
 				return nil, refuse(ipalloc.ErrReserved, a, "the gateway of its range")
+			case r.excluding(a).IsValid():
+				return nil, refuse(ipalloc.ErrReserved, a, "excluded from its range")
 			}
 			holder, err := t.holder(a)
 			if err != nil {
@@ -162,7 +177,7 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 		in.Addrs = requested
 		return nil, err
 	}
-	own.epoch, own.scope = h.epoch, e.scope
+	own.epoch, own.scope, own.added = h.epoch, e.scope, now()
 	t.put(t.attachment(who), encode(own))
 	return got, nil
 }

@@ -87,7 +87,7 @@ func TestLostStepOfGC(t *testing.T) {
 	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29")}})
 	w.add(eth0("a"), nil, "10.0.0.2")
 	db.lose = true
-	if _, err := w.GC(ctx, nil); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
+	if _, err := w.GC(ctx, GCArgs{}); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Fatal(err)
 	}
 	if err := w.Verify(ctx, eth0("a"), addrs("10.0.0.2")...); err != nil {

@@ -2,6 +2,7 @@ package hostlocal
 
 import (
 	"context"
+	"strings"
 
 	"github.com/ipalloc/ipalloc/ipset/internal/space"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -34,6 +35,9 @@ func (e *Engine) check(recs []store.Record) error {
 		case kind == kindAttachment:
 			who, own, bad := e.parseAttachment(r)
 			err, newest[own.scope] = bad, max(newest[own.scope], own.epoch)
+			if own.user != (Attachment{}) {
+				want[e.use(own.user)] = encode(use{strings.TrimPrefix(who.Container, keyPrefix), own.sequence})
+			}
 			for _, a := range own.addresses {
 				if want[e.address(a)] != "" {
 					return corrupt(r.Key, "holds %s, which another attachment holds", a)
@@ -42,8 +46,8 @@ func (e *Engine) check(recs []store.Record) error {
 				id, child := leafOf(a)
 				level[id] |= 1 << child
 			}
-		case kind == kindAddress, kind == kindPage:
-			derived[r.Key] = r.Value
+		case kind == kindAddress, kind == kindPage, kind == kindUse:
+			derived[r.Key], err = inWrittenForm(kind, r.Key, r.Value)
 		case kind == kindCursor:
 			_, _, err = e.parseCursor(r)
 		default:

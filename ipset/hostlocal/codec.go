@@ -10,8 +10,14 @@ import (
 )
 
 // Values begin with the version of their form. Numbers are uvarints. They carry no
-// checksum, because the store has one. A form that changes gets another version.
-const codecVersion = 1
+// checksum, because the store has one.
+//
+// forms are the version that is written and the newest one that is read, a digit each. A form that changes is read one edition
+// before it is written, so that the way back to the edition before is open. The linker sets another value for the test of that
+// way.
+var forms = "11"
+
+func writtenForm() byte { return forms[0] - '0' }
 
 // coded is a pointer to a value with one function for both directions of its record.
 type coded[T any] interface {
@@ -21,7 +27,7 @@ type coded[T any] interface {
 
 func encode[T any, P coded[T]](v T) string {
 	c := wire.Write(nil)
-	c.Version(codecVersion)
+	c.Version(writtenForm())
 	P(&v).code(c)
 	return string(c.B)
 }
@@ -32,7 +38,7 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 		return v, err
 	}
 	c := wire.Read(value)
-	c.Version(codecVersion)
+	c.Byte()
 	if P(&v).code(c); c.End() != nil {
 		var none T
 		return none, corrupt(key, "damaged: %v", c.Err)
@@ -40,13 +46,31 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 	return v, nil
 }
 
-// checkVersion refuses a record of another version, older or newer. The first byte is the version as it was written,
+// checkVersion refuses a record in a form that is not read. The first byte is the version as it was written,
 // because the store has a checksum of the record.
 func checkVersion(key, value string) error {
-	if value == "" || value[0] == codecVersion {
+	newest := forms[1] - '0'
+	if value == "" || value[0] >= 1 && value[0] <= newest {
 		return nil
 	}
-	return fault(ipalloc.ErrVersion, "", fmt.Sprintf("record %q has version %d, and this program reads version %d: use the program that wrote it", key, value[0], codecVersion))
+	return fault(ipalloc.ErrVersion, "", fmt.Sprintf("record %q has version %d, and this program reads version %d: use the program that wrote it", key, value[0], newest))
+}
+
+// inWrittenForm returns a derived record as this program writes it.
+func inWrittenForm(kind byte, key, value string) (string, error) {
+	if value != "" && value[0] == writtenForm() {
+		return value, nil // damage shows in the comparison
+	}
+	if kind == kindPage {
+		w, err := decode[word](key, value)
+		return encode(w), err
+	}
+	if kind == kindUse {
+		u, err := decode[use](key, value)
+		return encode(u), err
+	}
+	who, err := decode[Attachment](key, value)
+	return encode(who), err
 }
 
 // header is read by every operation of a network, and every commit names its revision. It exists before an address is
@@ -75,16 +99,25 @@ func (h *header) code(c *wire.Coder) {
 	}
 }
 
-// holding is the content of an attachment's record: at least one address, and none twice.
+// holding is the content of an attachment's record: at least one address, and none twice. That of a key has user and sequence
+// too; added is then when the key was last used, or came out of use.
 type holding struct {
 	epoch     uint64
+	added     int64 // nanoseconds since 1970
 	scope     string
+	sequence  uint64 // how often the key came into use; 0 for an attachment
+	user      Attachment
 	addresses []netip.Addr
 }
 
 func (h *holding) code(c *wire.Coder) {
 	wire.Uint(c, &h.epoch)
+	wire.Int(c, &h.added)
 	wire.String(c, &h.scope)
+	if wire.Uint(c, &h.sequence); h.sequence > 0 {
+		wire.String(c, &h.user.Container)
+		wire.String(c, &h.user.Interface)
+	}
 	wire.List(c, &h.addresses, 1, func(c *wire.Coder, a *netip.Addr) { c.Addr(a) })
 	if c.Writes {
 		return
@@ -100,6 +133,19 @@ func (a *Attachment) code(c *wire.Coder) {
 	wire.String(c, &a.Container)
 	if wire.Rest(c, &a.Interface); !c.Writes && a.check() != nil {
 		c.Fail("attachment")
+	}
+}
+
+// use is the key whose addresses an attachment has.
+type use struct {
+	key      string
+	sequence uint64
+}
+
+func (u *use) code(c *wire.Coder) {
+	wire.Uint(c, &u.sequence)
+	if wire.Rest(c, &u.key); !c.Writes && (u.sequence == 0 || checkKey(u.key) != nil) {
+		c.Fail("key")
 	}
 }
 

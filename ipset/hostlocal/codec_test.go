@@ -1,6 +1,7 @@
 package hostlocal
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"strings"
@@ -10,11 +11,16 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// TestGoldenRecords: the bytes of each record. Whoever changes one changes codecVersion too.
+// TestGoldenRecords: the bytes of each record. Whoever changes one changes its version too.
 func TestGoldenRecords(t *testing.T) {
+	clock(t, 1_000_000_000)
+	added := string(binary.AppendVarint(nil, 1_000_000_000))
 	w := newWorld(t)
-	w.open(Config{Network: "net", Scope: "n1", Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/126")}, Boot: "b"})
+	w.open(Config{Network: "net", Scope: "n1", Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/126")}, Boot: "b", Keys: true})
 	if _, err := w.Add(ctx, Attachment{"cont", "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AddKey(ctx, "vm", eth0("c")); err != nil {
 		t.Fatal(err)
 	}
 	recs, _, err := w.store.List(ctx, store.Range{})
@@ -24,13 +30,17 @@ func TestGoldenRecords(t *testing.T) {
 	v6 := func(last string) string { return "\xfd" + strings.Repeat("\x00", 14) + last }
 	want := []store.Record{
 		{Key: "a4\x0a\x00\x00\x02", Value: "\x01\x04conteth0"},
+		{Key: "a4\x0a\x00\x00\x03", Value: "\x01\x06key/vmeth0"},
 		{Key: "a6" + v6("\x02"), Value: "\x01\x04conteth0"},
-		{Key: "c\x014\x0a\x00\x00\x01", Value: "\x014\x0a\x00\x00\x02"},
-		{Key: "c\x016" + v6("\x01"), Value: "\x016" + v6("\x02")},
+		{Key: "a6" + v6("\x03"), Value: "\x01\x06key/vmeth0"},
+		{Key: "c\x014\x0a\x00\x00\x01", Value: "\x014\x0a\x00\x00\x03"},
+		{Key: "c\x016" + v6("\x01"), Value: "\x016" + v6("\x03")},
 		{Key: "hn1", Value: "\x01\x00\x00\x00b"},
-		{Key: "p4\x00\x00\x28\x00\x00", Value: "\x01\x00\x00\x00\x00\x00\x00\x00\x04"},
-		{Key: "p6\x00\x03\xf4" + strings.Repeat("\x00", 14), Value: "\x01\x00\x00\x00\x00\x00\x00\x00\x04"},
-		{Key: "tcont\x00eth0", Value: "\x01\x00\x02n1\x024\x0a\x00\x00\x026" + v6("\x02")},
+		{Key: "p4\x00\x00\x28\x00\x00", Value: "\x01\x00\x00\x00\x00\x00\x00\x00\x0c"},
+		{Key: "p6\x00\x03\xf4" + strings.Repeat("\x00", 14), Value: "\x01\x00\x00\x00\x00\x00\x00\x00\x0c"},
+		{Key: "tcont\x00eth0", Value: "\x01\x00" + added + "\x02n1\x00\x024\x0a\x00\x00\x026" + v6("\x02")},
+		{Key: "tkey/vm\x00eth0", Value: "\x01\x00" + added + "\x02n1\x01\x01c\x04eth0\x024\x0a\x00\x00\x036" + v6("\x03")},
+		{Key: "uc\x00eth0", Value: "\x01\x01vm"},
 	}
 	for i, r := range recs {
 		if i >= len(want) || r.Key != "Lnet\x00"+want[i].Key || r.Value != want[i].Value {
@@ -56,12 +66,22 @@ func TestGoldenRecords(t *testing.T) {
 				_, err = decode[word](r.Key, v)
 			case kindAttachment:
 				_, err = decode[holding](r.Key, v)
+			case kindUse:
+				_, err = decode[use](r.Key, v)
 			}
 			if !errors.Is(err, want) {
 				t.Errorf("%q of version %q: %v", r.Key, version, err)
 			}
 		}
 	}
+}
+
+// clock sets what the time is in a test, and returns where to change it.
+func clock(t *testing.T, at int64) *int64 {
+	was := now
+	now = func() int64 { return at }
+	t.Cleanup(func() { now = was })
+	return &at
 }
 
 // TestLongestNames: what is taken at the bound of its length is read again by another engine.
@@ -96,7 +116,7 @@ func TestFreedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	freed, err := e.GC(ctx, nil)
+	freed, err := e.GC(ctx, GCArgs{})
 	if err != nil || len(freed) != 1 || freed[0].Attachment != eth0("a") {
 		t.Fatal(freed, err)
 	}

@@ -32,7 +32,13 @@
 // address after the one it gave last, through its ranges in order, wrapping. A caller may
 // request addresses; a request does not move that position. Addresses are recorded, not
 // ranges: ranges may change from call to call, and [Engine.Del] releases by attachment
-// alone. An attachment that holds an address of a set gets no second one there.
+// alone. An attachment that holds an address of a set gets no second one there. [Range.Exclude] takes addresses out of a range, also
+// while they are held.
+//
+// [Engine.AddKey] gives addresses to a key that outlives containers: the next attachment that uses the key, on whatever node,
+// has the same addresses.
+//
+// [Engine.GC] releases what a list of valid attachments lacks, and leaves alone what was added after the list was made.
 //
 // # State
 //
@@ -40,13 +46,14 @@
 // engines too. A key is "L", the network's name, NUL, the kind, and:
 //
 //	h<scope>                the header of a scope: the boot, how many there were, and whether it is being removed or is closed
-//	t<container>\0<iface>   an attachment: its addresses, its scope, and in which boot it was added
+//	t<container>\0<iface>   an attachment: its addresses, its scope, when it was added, and in which boot
 //	a<address>              the attachment that holds the address
 //	p<level,index>          a page: which of 64 addresses in a row, or of 64 pages below, are taken
+//	u<container>\0<iface>   the key that an attachment uses, see [Engine.AddKey]; a key's record is t"key/"<key>\0<iface>
 //	c<set>                  the address that the set gave last without a request; in a scope,
 //	                        c<first address of the set>
 //
-// Records of kind t are authoritative. Records of kinds a and p are derived from them and
+// Records of kind t are authoritative. Records of kinds a, p and u are derived from them and
 // change in the same commit. The pages form a 64-ary tree over all addresses of a family, so the
 // next free address is found in a few reads however large and full the ranges are.
 //
@@ -62,6 +69,8 @@
 // A scope is a part of one network: all its scopes together hold an address once. If tenants
 // may use the same names for networks and attachments, give each tenant a space of the store:
 // New(in, config) with in from [store.Space].
+//
+// A value begins with the version of its form. Another version is ErrVersion, and is neither changed nor replaced.
 //
 // Import, GC, Remove and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state. [Engine.Remove] deletes what an empty network leaves: its headers and cursors.

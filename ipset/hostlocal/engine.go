@@ -31,6 +31,8 @@ type Config struct {
 	// Leases ends every holding at a restart of the node: attachments added under another Boot are released. It
 	// needs Boot. Without Leases, an attachment holds its addresses until they are released, as in host-local.
 	Leases bool
+	// Keys makes [Engine.AddKey] work. Every other engine of the network must have it too, if one has.
+	Keys bool
 	// Attempts bounds how often a call tries to commit when other engines change
 	// records that it depends on; the default is 16.
 	Attempts int
@@ -49,6 +51,7 @@ type Engine struct {
 	sets    []RangeSet
 	boot    string
 	leases  bool
+	uses    bool
 	tries   int
 	wait    func(ctx context.Context, attempt int) error
 	run     *occ.Runner[*txn]
@@ -57,7 +60,7 @@ type Engine struct {
 // New returns an engine. It reads nothing.
 //
 // It returns ErrInvalid, with Field, for an impossible network name, boot, store or
-// Attempts, and for Leases without Boot; and the errors of [Canonical] for the sets.
+// Attempts, and for Leases without Boot or with Keys; and the errors of [Canonical] for the sets.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
 	if err == nil && c.Scope != "" {
@@ -72,9 +75,11 @@ func New(db store.Store, c Config) (*Engine, error) {
 		err = fault(ipalloc.ErrInvalid, "Attempts", "negative")
 	case c.Leases && c.Boot == "":
 		err = fault(ipalloc.ErrInvalid, "Leases", "leases need Boot")
+	case c.Leases && c.Keys:
+		err = fault(ipalloc.ErrInvalid, "Leases", "a key outlives a boot")
 	}
 	e := &Engine{
-		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases,
+		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases, uses: c.Keys,
 		tries: cmp.Or(c.Attempts, 16), wait: c.Wait,
 	}
 	if e.wait == nil {
@@ -102,7 +107,12 @@ func (e *Engine) purge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := e.sweep(ctx, func(_ Attachment, h holding) bool { return h.scope == e.scope && h.epoch < now.epoch }); err != nil {
+	if _, err := e.sweep(ctx, func(_ Attachment, h holding) fate {
+		if h.scope == e.scope && h.epoch < now.epoch {
+			return ends
+		}
+		return stays
+	}); err != nil {
 		return err
 	}
 	return e.attempt(ctx, func(t *txn) error {

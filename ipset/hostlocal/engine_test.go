@@ -326,7 +326,7 @@ func TestRangesChange(t *testing.T) {
 	}
 	w.del(eth0("y"), "10.0.0.8")
 	w.del(eth0("c3"), "10.0.0.5")
-	if freed, err := w.GC(ctx, nil); err != nil || len(freed) != 7 {
+	if freed, err := w.GC(ctx, GCArgs{}); err != nil || len(freed) != 7 {
 		t.Fatal(freed, err)
 	}
 }
@@ -380,17 +380,17 @@ func TestGC(t *testing.T) {
 	w.store = db
 	w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/16")}})
 	w.load("", map[string]Attachment{"10.0.200.1": {Container: "c3"}, "10.0.200.2": {Container: "c5"}})
-	freed, err := w.GC(ctx, valid)
+	freed, err := w.GC(ctx, GCArgs{Valid: valid})
 	if err != nil || len(freed) != 1001 {
 		t.Fatal(len(freed), err)
 	}
 	if err := w.Verify(ctx, Attachment{"c3", ""}, addrs("10.0.200.1")...); err != nil {
 		t.Fatal("an attachment without interface whose container is valid:", err)
 	}
-	if freed, err = w.GC(ctx, valid); err != nil || len(freed) != 0 {
+	if freed, err = w.GC(ctx, GCArgs{Valid: valid}); err != nil || len(freed) != 0 {
 		t.Fatal(len(freed), err)
 	}
-	if freed, err = w.GC(ctx, []Attachment{}); err != nil || len(freed) != 2001 {
+	if freed, err = w.GC(ctx, GCArgs{}); err != nil || len(freed) != 2001 {
 		t.Fatal(len(freed), err)
 	}
 	if s, err := w.Export(ctx); err != nil || len(s.Holdings) != 0 {
@@ -428,7 +428,7 @@ func TestLeases(t *testing.T) {
 	w.check()
 	open("b3", true)
 	w.add(eth0("a"), nil, "10.0.0.5") // rested addresses first
-	if s, err := w.Export(ctx); err != nil || fmt.Sprint(s.Holdings) != "[{a/eth0 [10.0.0.5] }]" {
+	if s, err := w.Export(ctx); err != nil || len(s.Holdings) != 1 || fmt.Sprint(s.Holdings[0].Attachment, s.Holdings[0].Addresses) != "a/eth0 [10.0.0.5]" {
 		t.Fatal(s, err)
 	}
 	w.check()

@@ -41,7 +41,7 @@ func keeps(t *testing.T, call string, err, want error) {
 var calls = map[string]func(context.Context, *Engine) error{
 	"Add":        func(ctx context.Context, e *Engine) error { _, err := e.Add(ctx, eth0("b")); return err },
 	"Del":        func(ctx context.Context, e *Engine) error { _, err := e.Del(ctx, eth0("a")); return err },
-	"GC":         func(ctx context.Context, e *Engine) error { _, err := e.GC(ctx, nil); return err },
+	"GC":         func(ctx context.Context, e *Engine) error { _, err := e.GC(ctx, GCArgs{}); return err },
 	"Verify":     func(ctx context.Context, e *Engine) error { return e.Verify(ctx, eth0("a")) },
 	"Remove":     func(ctx context.Context, e *Engine) error { return e.Remove(ctx) },
 	"CloseScope": func(ctx context.Context, e *Engine) error { return e.CloseScope(ctx) },
@@ -49,7 +49,8 @@ var calls = map[string]func(context.Context, *Engine) error{
 	"Status":     func(ctx context.Context, e *Engine) error { return e.Status(ctx) },
 	"Check":      func(ctx context.Context, e *Engine) error { return e.Check(ctx) },
 	"Export":     func(ctx context.Context, e *Engine) error { _, err := e.Export(ctx); return err },
-	"Salvage":    func(ctx context.Context, e *Engine) error { _, _, err := e.Salvage(ctx); return err },
+	"EndKey":     func(ctx context.Context, e *Engine) error { _, err := e.EndKey(ctx, "vm"); return err },
+	"AddKey":     func(ctx context.Context, e *Engine) error { _, err := e.AddKey(ctx, "vm", eth0("b")); return err },
 	"Import": func(ctx context.Context, e *Engine) error {
 		_, err := e.Import(ctx, State{Holdings: []Holding{{Attachment: eth0("c"), Addresses: addrs("10.0.0.5")}}, Cursors: map[int]netip.Addr{0: addrs("10.0.0.5")[0]}})
 		return err
@@ -68,7 +69,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 	for name, call := range calls {
 		for k, met := 1, true; met; k++ {
 			f := faults.NewFaulty(store.NewMemory())
-			c := Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b1", Leases: true}
+			c := Config{Network: "net", Sets: []RangeSet{subnets("10.0.0.0/24")}, Boot: "b1", Leases: name != "AddKey", Keys: name == "AddKey"}
 			w := &world{TB: t, store: f}
 			w.open(c)
 			w.add(eth0("a"), nil, "10.0.0.2")
@@ -118,7 +119,7 @@ func TestImpossibleArguments(t *testing.T) {
 			_, err = e.Del(ctx, who)
 			refuse("Del", err)
 			refuse("Verify", e.Verify(ctx, who))
-			_, err = e.GC(ctx, []Attachment{eth0("a"), who})
+			_, err = e.GC(ctx, GCArgs{Valid: []Attachment{eth0("a"), who}})
 			refuse("GC", err)
 			left, err := e.Import(ctx, State{Holdings: []Holding{{Attachment: who, Addresses: addrs("10.0.0.5")}}})
 			if err != nil || len(left) != 1 {

@@ -86,7 +86,7 @@ func ExampleEngine_GC() {
 			return
 		}
 	}
-	freed, err := engine.GC(ctx, []hostlocal.Attachment{{Container: "alive", Interface: "eth0"}})
+	freed, err := engine.GC(ctx, hostlocal.GCArgs{Valid: []hostlocal.Attachment{{Container: "alive", Interface: "eth0"}}})
 	for _, h := range freed {
 		fmt.Println(h.Attachment, h.Addresses)
 	}

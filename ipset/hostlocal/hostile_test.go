@@ -67,7 +67,7 @@ func TestHostileRecords(t *testing.T) {
 		try(fmt.Sprintf("%q, much more", r.Key), kind != kindHeader, r.Key, strings.Repeat("\xff", 5000))
 	}
 	for _, key := range []string{"", "h\x00", "t", "t\x00", "tx", "t\x00eth0", "a", "a4", "a4abc", "a6abc", "a4abcde", "a9", "p", "p4", "p4abcdef", "p6", "c", "cabc", "cabcde", "z"} {
-		for _, value := range []string{"\x00", "\x01", "\x01\x01a4", encodeWord(7), encode(holding{1, "", addrs("10.0.0.6")})} {
+		for _, value := range []string{"\x00", "\x02", "\x02\x01a4", encodeWord(7), encode(holding{epoch: 1, addresses: addrs("10.0.0.6")})} {
 			try(fmt.Sprintf("key %q with %q", key, value), true, base.prefix+key, value)
 		}
 	}
@@ -85,11 +85,11 @@ func TestHostileAttachmentKeys(t *testing.T) {
 		w := newWorld(t, subnets("10.0.0.0/29"))
 		w.add(eth0("a"), nil, "10.0.0.2")
 		key := w.prefix + rest
-		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: encode(holding{0, "", addrs("10.0.0.6")}), Expect: store.AnyRevision})
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: encode(holding{addresses: addrs("10.0.0.6")}), Expect: store.AnyRevision})
 		if s, err := w.Export(ctx); !errors.Is(err, ipalloc.ErrCorrupt) || len(s.Holdings) > 0 {
 			t.Errorf("%q: Export %v, %v", rest, s, err)
 		}
-		if freed, err := w.GC(ctx, nil); !errors.Is(err, ipalloc.ErrCorrupt) || len(freed) > 0 {
+		if freed, err := w.GC(ctx, GCArgs{}); !errors.Is(err, ipalloc.ErrCorrupt) || len(freed) > 0 {
 			t.Errorf("%q: GC %v, %v", rest, freed, err)
 		}
 		mustCommit(t, w.store, store.Op{Kind: store.Delete, Key: key, Expect: store.AnyRevision})
@@ -145,14 +145,14 @@ func (w *world) exercise(name string) {
 	ok("Export", err)
 	_, err = w.Import(ctx, State{Holdings: []Holding{holds("z", "10.0.0.5", "10.0.0.4")}})
 	ok("Import", err)
-	_, err = w.GC(ctx, []Attachment{eth0("b")})
+	_, err = w.GC(ctx, GCArgs{Valid: []Attachment{eth0("b")}})
 	ok("GC", err)
 	ok("Check", w.Check(ctx))
 }
 
 func FuzzRecords(f *testing.F) {
 	f.Add("", "")
-	f.Add("t", "\x01\x00")
+	f.Add("t", "\x02\x00")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		db := store.NewMemory()
 		mustCommit(t, db, store.Op{Kind: store.Put, Key: "Lnet\x00" + key, Value: value, Expect: 0})
@@ -171,7 +171,7 @@ func TestFailingStore(t *testing.T) {
 	_, err := w.Add(ctx, eth0("a"))
 	_, err2 := w.Del(ctx, eth0("a"))
 	_, err3 := w.Export(ctx)
-	_, err4 := w.GC(ctx, nil)
+	_, err4 := w.GC(ctx, GCArgs{})
 	for _, err := range []error{err, err2, err3, err4, w.Verify(ctx, eth0("a")), w.Status(ctx), w.Check(ctx)} {
 		if !errors.Is(err, lost) {
 			t.Error(err)
@@ -192,72 +192,4 @@ func (f failing) Get(context.Context, []store.Record, ...string) ([]store.Record
 
 func (f failing) List(context.Context, store.Range) ([]store.Record, uint64, error) {
 	return nil, 0, f.err
-}
-
-// TestSalvage: whatever single record is damaged or lost, what can be read is enough to make
-// the network again, as far as any record tells; and of an intact network it is everything.
-func TestSalvage(t *testing.T) {
-	base := newWorld(t)
-	base.open(Config{Sets: []RangeSet{subnets("10.0.0.0/29"), subnets("fd00::/64")}, Boot: "b1"})
-	for _, c := range []string{"a", "b", "c"} {
-		base.add(eth0(c), nil, map[string][]any{"a": {"10.0.0.2", "fd00::2"}, "b": {"10.0.0.3", "fd00::3"}, "c": {"10.0.0.4", "fd00::4"}}[c]...)
-	}
-	want, err := base.Export(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	recs, _, err := base.store.List(ctx, store.Range{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range len(recs) + 1 {
-		for _, value := range []string{"", "\x01\x07", "\x01\x02"} {
-			w := newWorld(t)
-			for k, r := range recs {
-				v := r.Value
-				if k == i {
-					v = value
-				}
-				if v != "" {
-					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: r.Key, Value: v, Expect: 0})
-				}
-			}
-			if value != "" && i < len(recs) { // a record of a version that another program writes is not damaged
-				for _, version := range []string{"\x00", "\x02"} {
-					mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: version + recs[i].Value[1:], Expect: store.AnyRevision})
-					if got, _, err := w.Salvage(ctx); !errors.Is(err, ipalloc.ErrVersion) || len(got.Holdings) > 0 {
-						t.Fatalf("record %d of version %q: %v, %v", i, version, got, err)
-					}
-				}
-				mustCommit(t, w.store, store.Op{Kind: store.Put, Key: recs[i].Key, Value: value, Expect: store.AnyRevision})
-			}
-			got, lost, err := w.Salvage(ctx)
-			kind := byte(0)
-			if i < len(recs) {
-				kind, _ = base.split(recs[i].Key)
-			}
-			if unread := value != "" && (kind == kindAttachment || kind == kindAddress || kind == kindCursor); err != nil || (lost > 0) != unread {
-				t.Fatalf("record %d as %q: %d lost, %v", i, value, lost, err)
-			}
-			if fmt.Sprint(got.Holdings) != fmt.Sprint(want.Holdings) { // each address is known twice
-				t.Fatalf("record %d as %q: %v, want %v", i, value, got.Holdings, want.Holdings)
-			}
-			if kind != kindCursor && fmt.Sprint(got.Cursors) != fmt.Sprint(want.Cursors) {
-				t.Fatalf("record %d: %v", i, got.Cursors)
-			}
-			w.store = store.NewMemory()
-			w.open(Config{})
-			if left, err := w.Import(ctx, got); err != nil || len(left) > 0 {
-				t.Fatal(left, err)
-			}
-		}
-	}
-	w := newWorld(t)
-	w.store = failing{w.store, errors.New("lost")}
-	w.open(Config{})
-	if _, _, err := w.Salvage(ctx); err == nil {
-		t.Error("an error of the store is lost")
-	}
-	w.store = store.NewMemory()
-	w.open(Config{})
 }

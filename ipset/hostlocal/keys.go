@@ -63,6 +63,7 @@ const (
 	kindHeader     = 'h'
 	kindPage       = 'p'
 	kindAttachment = 't'
+	kindUse        = 'u'
 )
 
 // keys makes the keys of one network and of a scope in it. Its records lie between prefix
@@ -82,6 +83,8 @@ func (k keys) key(kind byte, code func(*wire.Coder)) string {
 func (k keys) header() string { return k.prefix + string(rune(kindHeader)) + k.scope }
 
 func (k keys) attachment(a Attachment) string { return k.key(kindAttachment, a.codeKey) }
+
+func (k keys) use(a Attachment) string { return k.key(kindUse, a.codeKey) }
 
 func (k keys) address(a netip.Addr) string { return k.key(kindAddress, (&place{a}).code) }
 

@@ -50,9 +50,26 @@ func (t *txn) mark(a netip.Addr, taken bool) error {
 	return space.Mark(tree{t, a.Is6()}, a.BitLen(), addr.FromAddr(a), taken)
 }
 
-// findFree returns the first address from from to to, both included, that is neither
+// findFree returns the first address of a range from from on that is neither taken nor
+// the range's gateway nor excluded; the zero Addr if there is none.
+func (t *txn) findFree(r Range, from netip.Addr) (netip.Addr, error) {
+	for from.IsValid() && !r.Last.Less(from) {
+		a, err := t.findUntaken(from, r.Last, r.Gateway)
+		if err != nil || !a.IsValid() {
+			return a, err
+		}
+		p := r.excluding(a)
+		if !p.IsValid() {
+			return a, nil
+		}
+		from = lastOf(p).Next()
+	}
+	return netip.Addr{}, nil
+}
+
+// findUntaken returns the first address from from to to, both included, that is neither
 // taken nor skip; the zero Addr if there is none.
-func (t *txn) findFree(from, to, skip netip.Addr) (none netip.Addr, err error) {
+func (t *txn) findUntaken(from, to, skip netip.Addr) (none netip.Addr, err error) {
 	skipLeaf, skipBit := leafOf(skip)
 	pages := tree{t, from.Is6()}
 	place, ok, err := space.Find(func(id space.ID) (uint64, error) {
@@ -71,15 +88,15 @@ func (t *txn) findFree(from, to, skip netip.Addr) (none netip.Addr, err error) {
 // pick returns the first free address of a set after a cursor, the zero Addr if there is
 // none: from the one after the cursor to the end of its range, then the other ranges in
 // turn, at last the cursor's own from its start. A cursor in none of the ranges means all
-// of them in order. It skips the gateway of the range searched.
+// of them in order. It skips the gateway of the range searched, and what it excludes.
 func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, err error) {
 	first := s.RangeOf(cursor)
 	if first >= 0 && cursor != s[first].Last {
-		a, err = t.findFree(cursor.Next(), s[first].Last, s[first].Gateway)
+		a, err = t.findFree(s[first], cursor.Next())
 	}
 	for k := 0; k < len(s) && err == nil && !a.IsValid(); k++ {
 		r := s[(first+1+k)%len(s)]
-		a, err = t.findFree(r.First, r.Last, r.Gateway)
+		a, err = t.findFree(r, r.First)
 	}
 	return a, err
 }

@@ -26,6 +26,11 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 			return err
 		}
 		_, held, err := t.held(who)
+		if err == nil {
+			var of holding
+			_, of, err = t.used(e, who)
+			held = append(held, of.addresses...)
+		}
 		switch {
 		case err != nil:
 			return err

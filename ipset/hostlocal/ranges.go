@@ -23,6 +23,9 @@ type Range struct {
 	// Gateway is never handed out of this range. It may lie outside the subnet. The
 	// default is the address after the subnet's base.
 	Gateway netip.Addr
+	// Exclude lists addresses of the subnet that are never handed out, as prefixes. What is held there when
+	// a prefix is added stays held.
+	Exclude []netip.Prefix
 }
 
 // String returns the first and last address, joined by a dash.
@@ -31,6 +34,16 @@ func (r Range) String() string { return r.First.String() + "-" + r.Last.String()
 // Contains reports whether a lies between First and Last. The range must be canonical.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && a.Compare(r.First) >= 0 && a.Compare(r.Last) <= 0
+}
+
+// excluding returns the prefix of Exclude that contains a; the zero Prefix if none does.
+func (r Range) excluding(a netip.Addr) netip.Prefix {
+	for _, p := range r.Exclude {
+		if p.Contains(a) {
+			return p
+		}
+	}
+	return netip.Prefix{}
 }
 
 // RangeSet is a list of ranges of one family, tried in order. An attachment gets one
@@ -154,16 +167,29 @@ func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 	case !r.Subnet.Contains(r.Last), inverted:
 		return ".Last", r.Last, "not in " + r.Subnet.String() + " or before the first"
 	}
+	r.Exclude = slices.Clone(r.Exclude)
+	for _, p := range r.Exclude {
+		if bad := addr.Check(p); bad != nil {
+			return ".Exclude", p.Addr(), bad.Error()
+		}
+		if !r.Subnet.Overlaps(p) || p.Bits() < r.Subnet.Bits() {
+			return ".Exclude", p.Addr(), p.String() + " is not in " + r.Subnet.String()
+		}
+	}
 	return "", a, ""
+}
+
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	return toAddr(addr.FromAddr(p.Addr()).Or(addr.Low(uint(p.Addr().BitLen()-p.Bits()))), p.Addr().Is6())
 }
 
 // defaultEnd returns the last address of a subnet that is handed out by default.
 func defaultEnd(p netip.Prefix) netip.Addr {
-	u := addr.FromAddr(p.Addr()).Or(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
-	if last := toAddr(u, p.Addr().Is6()); last.Is6() {
+	if last := lastOf(p); last.Is6() {
 		return last
 	}
-	return toAddr(u, false).Prev()
+	return lastOf(p).Prev()
 }
 
 // overlaps reports whether two canonical ranges share an address.

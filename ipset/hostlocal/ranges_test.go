@@ -3,6 +3,7 @@ package hostlocal
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// parseRange reads "subnet start end gateway"; "-" and what is missing is zero.
+// parseRange reads "subnet start end gateway excluded..."; "-" and what is missing is zero.
 func parseRange(text string) (r Range) {
 	f := append(strings.Fields(text), "-", "-", "-")
 	bare, bits, _ := strings.Cut(f[0], "/")
@@ -22,6 +23,11 @@ func parseRange(text string) (r Range) {
 	for i, at := range []*netip.Addr{&r.First, &r.Last, &r.Gateway} {
 		if f[i+1] != "-" {
 			*at = netip.MustParseAddr(f[i+1])
+		}
+	}
+	for _, p := range f[4:] {
+		if p != "-" {
+			r.Exclude = append(r.Exclude, netip.MustParsePrefix(p))
 		}
 	}
 	return r
@@ -44,7 +50,11 @@ func TestCanonicalRange(t *testing.T) {
 		{"192.0.2.0/24 192.0.2.0 192.0.2.255 203.0.113.1", "192.0.2.0/24 192.0.2.0 192.0.2.255 203.0.113.1"},
 		{"192.0.2.0/24 - - fd00::1", "192.0.2.0/24 192.0.2.1 192.0.2.254 fd00::1"},
 		{"192.0.2.0/24 192.0.2.7 192.0.2.7", "192.0.2.0/24 192.0.2.7 192.0.2.7 192.0.2.1"},
+		{"192.0.2.0/24 - - - 192.0.2.64/26 192.0.2.7/32", "192.0.2.0/24 192.0.2.1 192.0.2.254 192.0.2.1 192.0.2.64/26 192.0.2.7/32"},
 
+		{"192.0.2.0/24 - - - 192.0.3.0/25", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - - - 192.0.2.0/23", ipalloc.ErrInvalid},
+		{"192.0.2.0/24 - - - fd00::/64", ipalloc.ErrInvalid},
 		{"192.0.2.12/24", ipalloc.ErrInvalid},
 		{"2001:db8:1::24:19ff:fee1:c44a/64", ipalloc.ErrInvalid},
 		{"2001:db8:24:19ff::/63", ipalloc.ErrInvalid},
@@ -76,7 +86,7 @@ func TestCanonicalRange(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got[0][0] != parseRange(c.want.(string)) {
+		if err != nil || !reflect.DeepEqual(got[0][0], parseRange(c.want.(string))) {
 			t.Errorf("%s: %v, %v, want %s", c.in, got, err, c.want)
 		}
 	}

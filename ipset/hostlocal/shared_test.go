@@ -38,7 +38,7 @@ func TestStoreSharedWithIPSet(t *testing.T) {
 		if err := w.Check(ctx); err != nil {
 			t.Error(err)
 		}
-		if freed, err := w.GC(ctx, nil); err != nil || len(freed) > 1 {
+		if freed, err := w.GC(ctx, GCArgs{}); err != nil || len(freed) > 1 {
 			t.Errorf("GC: %v, %v", freed, err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("c%d got %v, want %v", i, got, want)
 		}
 	}
-	if freed, err := b.GC(ctx, []Attachment{{"c1", "eth0"}}); err != nil || len(freed) != 1 || freed[0].Attachment.Container != "c3" {
+	if freed, err := b.GC(ctx, GCArgs{Valid: []Attachment{{"c1", "eth0"}}}); err != nil || len(freed) != 1 || freed[0].Attachment.Container != "c3" {
 		t.Errorf("GC of b released %v, %v", freed, err)
 	}
 	b2, err := New(w.store, Config{Network: "net", Scope: "b", Boot: "next", Leases: true})
@@ -152,7 +152,7 @@ func TestLostCommitOfKilledProcess(t *testing.T) {
 	who := Attachment{"c", "eth0"}
 	for name, end := range map[string]func(*Engine) error{
 		"Del": func(e *Engine) error { _, err := e.Del(ctx, who); return err },
-		"GC":  func(e *Engine) error { _, err := e.GC(ctx, nil); return err },
+		"GC":  func(e *Engine) error { _, err := e.GC(ctx, GCArgs{}); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -367,7 +367,7 @@ func TestImport(t *testing.T) {
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(out) {
 			t.Fatal("an exported state reads back as another one")
 		}
-		if freed, err := w.GC(ctx, nil); err != nil || len(freed) != 53 {
+		if freed, err := w.GC(ctx, GCArgs{}); err != nil || len(freed) != 53 {
 			t.Fatal(len(freed), err)
 		}
 		w.check()

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 )
@@ -35,7 +35,7 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 		switch kind, _ := e.split(r.Key); kind {
 		case kindAttachment:
 			who, h, bad := e.parseAttachment(r)
-			s.Holdings, err = append(s.Holdings, Holding{who, h.addresses, h.scope}), bad
+			s.Holdings, err = append(s.Holdings, h.of(who)), bad
 		case kindCursor:
 			set, a, bad := e.parseCursor(r)
 			if err = bad; set >= 0 {
@@ -72,7 +72,8 @@ func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, er
 			leave(h.Attachment, err)
 			continue
 		}
-		take := Holding{Attachment: h.Attachment}
+		take := h
+		take.Addresses = nil
 		for _, a := range h.Addresses {
 			if err := checkAddr(a); err != nil {
 				leave(h.Attachment, err)
@@ -139,6 +140,12 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 				holder, err := t.holder(a)
 				if err == nil && holder == (Attachment{}) {
 					has.addresses, has.epoch, has.scope = append(has.addresses, a), head.epoch, e.scope
+					if has.added = now(); !h.Added.IsZero() {
+						has.added = h.Added.UnixNano()
+					}
+					if strings.HasPrefix(h.Attachment.Container, keyPrefix) && has.sequence == 0 {
+						has.scope, has.epoch, has.sequence = "", 0, max(1, h.Sequence) // out of use
+					}
 					err = t.take(a, h.Attachment)
 				}
 				if err != nil {
@@ -161,50 +168,4 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 		return nil, err
 	}
 	return left, nil
-}
-
-// Salvage returns what can be read of a network whose records are damaged, for an Import elsewhere: an address is held if an
-// attachment or its own record says so; if they differ, the attachment's record wins. lost is the number of records that
-// could not be used. It returns ErrVersion for a record of another version, which is not damaged, and the errors of the
-// store. Cost: linear in the records.
-func (e *Engine) Salvage(ctx context.Context) (s State, lost int, err error) {
-	recs, _, err := e.store.List(ctx, e.all(0))
-	s.Cursors = make(map[int]netip.Addr)
-	holders := make(map[netip.Addr]Attachment)
-	for _, r := range recs { // addresses come before attachments
-		bad := checkVersion(r.Key, r.Value)
-		if bad != nil {
-			return State{}, 0, e.explain(bad, "salvage", Attachment{})
-		}
-		switch kind, _ := e.split(r.Key); kind {
-		case kindAddress:
-			var a place
-			who, damaged := decode[Attachment](r.Key, r.Value)
-			if bad = errors.Join(e.parse(r.Key, a.code), damaged); bad == nil {
-				holders[a.Addr] = who
-			}
-		case kindAttachment:
-			who, h, damaged := e.parseAttachment(r)
-			bad = damaged
-			for _, a := range h.addresses {
-				holders[a] = who
-			}
-		case kindCursor:
-			set, a, damaged := e.parseCursor(r)
-			if bad = damaged; bad == nil && set >= 0 {
-				s.Cursors[set] = a
-			}
-		}
-		if bad != nil {
-			lost++
-		}
-	}
-	held := make(map[Attachment][]netip.Addr)
-	for _, a := range slices.SortedFunc(maps.Keys(holders), netip.Addr.Compare) {
-		held[holders[a]] = append(held[holders[a]], a)
-	}
-	for _, who := range slices.SortedFunc(maps.Keys(held), Attachment.Compare) {
-		s.Holdings = append(s.Holdings, Holding{Attachment: who, Addresses: held[who]})
-	}
-	return s, lost, e.explain(err, "salvage", Attachment{})
 }

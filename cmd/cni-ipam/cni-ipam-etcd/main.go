@@ -1,5 +1,4 @@
-// Command cni-ipam-etcd is cni-ipam with the client of etcd. The command cni-ipam runs it
-// for networks whose configuration names a store that nodes share.
+// Command cni-ipam-etcd is a CNI plugin that hands out addresses which nodes share in an etcd. README.md describes it.
 package main
 
 import (
@@ -44,5 +43,5 @@ func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &plugin.Session{Store: s, Close: client.Close}, nil
+	return &plugin.Session{Store: s, Lock: locker{client, r.Prefix}.lock, Close: client.Close}, nil
 }

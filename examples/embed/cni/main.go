@@ -93,7 +93,7 @@ func plugin(ctx context.Context, env func(string) string, stdin io.Reader, stdou
 		for _, v := range c.Valid {
 			valid = append(valid, hostlocal.Attachment{Container: v.Container, Interface: v.Interface})
 		}
-		_, err := engine.GC(ctx, valid)
+		_, err := engine.GC(ctx, hostlocal.GCArgs{Valid: valid})
 		return err
 	case "STATUS":
 		return engine.Status(ctx)

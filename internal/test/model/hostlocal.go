@@ -21,7 +21,19 @@ type HostLocal struct {
 type HostLocalKey [2]string
 
 // HostLocalRange is a range of [HostLocal].
-type HostLocalRange struct{ First, Last, Gateway netip.Addr }
+type HostLocalRange struct {
+	First, Last, Gateway netip.Addr
+	Exclude              []netip.Prefix
+}
+
+// reserved reports whether a range does not give a.
+func (r HostLocalRange) reserved(a netip.Addr) bool {
+	excluded := a == r.Gateway
+	for _, p := range r.Exclude {
+		excluded = excluded || p.Contains(a)
+	}
+	return excluded
+}
 
 // NewHostLocal returns a twin that holds nothing.
 func NewHostLocal() *HostLocal {
@@ -98,7 +110,7 @@ func (m *HostLocal) next(set int) (a netip.Addr, ok bool) {
 	}
 	for start, first := at, true; first || at != start; i, at = m.step(set, i, at) {
 		first = false
-		if _, taken := m.Held[at]; !taken && at != ranges[i].Gateway {
+		if _, taken := m.Held[at]; !taken && !ranges[i].reserved(at) {
 			return at, true
 		}
 	}
@@ -150,7 +162,7 @@ func (m *HostLocal) Add(k HostLocalKey, requested []netip.Addr) (got []netip.Add
 			}
 		}
 		asked = rest
-		if m.Sets[set][m.rangeOf(set, a)].Gateway == a {
+		if m.Sets[set][m.rangeOf(set, a)].reserved(a) {
 			return nil, set, "reserved"
 		}
 		if _, taken := m.Held[a]; taken {
@@ -215,7 +227,7 @@ func (m *HostLocal) Full() int {
 		for _, r := range ranges {
 			for a := r.First; ; a = a.Next() {
 				_, taken := m.Held[a]
-				free = free || !taken && a != r.Gateway
+				free = free || !taken && !r.reserved(a)
 				if a == r.Last {
 					break
 				}

@@ -57,7 +57,7 @@ func (f *filler) prefixes() {
 // sets are the range sets of a network.
 func sets(n string) []hostlocal.RangeSet {
 	return []hostlocal.RangeSet{
-		{{Subnet: prefix("10.16." + n + ".0/24"), First: at("10.16." + n + ".10"), Last: at("10.16." + n + ".99"), Gateway: at("10.16." + n + ".1")}, {Subnet: prefix("10.17." + n + ".0/24")}},
+		{{Subnet: prefix("10.16." + n + ".0/24"), First: at("10.16." + n + ".10"), Last: at("10.16." + n + ".99"), Gateway: at("10.16." + n + ".1"), Exclude: []netip.Prefix{prefix("10.16." + n + ".32/28")}}, {Subnet: prefix("10.17." + n + ".0/24")}},
 		{{Subnet: prefix("fd03:0:0:" + n + "::/64")}},
 	}
 }

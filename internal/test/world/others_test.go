@@ -45,7 +45,7 @@ func changesOfOthers(t *testing.T) map[string]changeOfOthers {
 		"Add": {func(db store.Store) error {
 			e, err := hostlocal.New(db, hostlocal.Config{Network: "plain", Sets: sets("1")})
 			must(t, err)
-			if _, err := e.GC(t.Context(), []hostlocal.Attachment{{Container: "a", Interface: "eth0"}}); err != nil {
+			if _, err := e.GC(t.Context(), hostlocal.GCArgs{Valid: []hostlocal.Attachment{{Container: "a", Interface: "eth0"}}}); err != nil {
 				return err
 			}
 			_, err = e.Add(t.Context(), hostlocal.Attachment{Container: "c", Interface: "eth0"})

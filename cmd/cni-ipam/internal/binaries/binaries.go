@@ -1,4 +1,4 @@
-// Package binaries builds the programs that the tests and the comparison run: this plugin, the plugins of the CNI project
+// Package binaries builds the programs that the tests run: this plugin, the plugins of the CNI project
 // (ordinary modules, pinned by their checksums) and its command line tool.
 package binaries
 
@@ -37,7 +37,12 @@ var ErrUnavailable = errors.New("binaries: not to be had here")
 // takes twice as long to start.
 var flags = []string{"-trimpath", "-ldflags=-s -w"}
 
-func build(dir string, env []string, args ...string) error {
+// ourFlags are flags, with the default directory of networks below dir: no test touches that of the machine.
+func ourFlags(dir string) []string {
+	return []string{flags[0], flags[1] + " -X github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/plugin.defaultDataDir=" + filepath.Join(dir, "networks")}
+}
+
+func build(dir string, env, flags []string, args ...string) error {
 	cmd := exec.Command("go", append(append([]string{"build"}, flags...), args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
@@ -47,10 +52,14 @@ func build(dir string, env []string, args ...string) error {
 	return nil
 }
 
-// Ours builds this plugin into a directory under a name and returns its path. It must be called from within the module.
-func Ours(dir, name string) (string, error) {
-	path := filepath.Join(dir, name)
-	return path, build("", nil, "-o", path, "github.com/ipalloc/ipalloc/cmd/cni-ipam")
+// Ours builds this plugin into a directory under a name and returns its path. It must be called from within the module. forms
+// are the versions of records that it writes and reads, if they are not its own.
+func Ours(dir, name string, forms ...string) (string, error) {
+	path, how := filepath.Join(dir, name), ourFlags(dir)
+	for _, f := range forms {
+		how[1] += " -X github.com/ipalloc/ipalloc/ipset/hostlocal.forms=" + f
+	}
+	return path, build("", nil, how, "-o", path, "github.com/ipalloc/ipalloc/cmd/cni-ipam")
 }
 
 // Shared builds this plugin and, beside it, the command for networks that nodes share.
@@ -59,7 +68,7 @@ func Shared(dir, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, build("", nil, "-o", filepath.Join(dir, "cni-ipam-etcd"), "github.com/ipalloc/ipalloc/cmd/cni-ipam/cni-ipam-etcd")
+	return path, build("", nil, ourFlags(dir), "-o", filepath.Join(dir, "cni-ipam-etcd"), "github.com/ipalloc/ipalloc/cmd/cni-ipam/cni-ipam-etcd")
 }
 
 // Other returns the path of a program of the CNI project. It is built once and kept in the user's cache directory.
@@ -129,5 +138,5 @@ func buildModule(dir string, mod, sum []byte) error {
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		return err
 	}
-	return build(dir, env, "-o", "bin", "tool")
+	return build(dir, env, flags, "-o", "bin", "tool")
 }

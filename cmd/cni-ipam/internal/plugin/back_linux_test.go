@@ -14,7 +14,6 @@ import (
 	"unsafe"
 
 	"github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/binaries"
-	"github.com/ipalloc/ipalloc/internal/test/servers"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -43,11 +42,11 @@ func TestExportRepeated(t *testing.T) {
 		done := make(chan answer, 1)
 		go func() { a, _ := slow.start(late, time.Hour); done <- a }()
 		original.waitForOpen(network)
-		mine.mustWord(network+": this plugin does not have it\n", "export", network)
+		mine.mustWord("there is no network of this plugin in "+mine.dir+"\n", "export", network)
 		if now, err := os.Stat(filepath.Join(mine.dir, network, guardName)); err != nil || !os.SameFile(lock, now) {
 			t.Fatalf("the lock file of host-local was replaced: %v", err)
 		}
-		if a := mine.word("import", network); a.code != 0 {
+		if a := mine.takeOver(network); a.code != 0 {
 			t.Fatal(a)
 		}
 		told := map[string]string{"a": "10.1.2.2/24", "b": "10.1.2.3/24", "x": mine.first("x", late.conf)}
@@ -69,7 +68,7 @@ func TestExportRepeated(t *testing.T) {
 	done := make(chan answer, 1)
 	go func() { done <- export.word("export", "both") }()
 	time.Sleep(100 * time.Millisecond)
-	if a := mine.word("import", "both"); a.code != 0 {
+	if a := mine.takeOver("both"); a.code != 0 {
 		t.Fatal(a)
 	}
 	if a := <-done; a.code != 0 {
@@ -89,7 +88,7 @@ func TestExportOfTheOriginals(t *testing.T) {
 	for range 2 {
 		before := fingerprint(t, n.dir)
 		for _, args := range [][]string{{"export"}, {"export", "net"}, {"export", "-n"}} {
-			n.mustWord("net: this plugin does not have it\n", args...)
+			n.mustWord("there is no network of this plugin in "+n.dir+"\n", args...)
 		}
 		if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
 			t.Errorf("changed to\n%s", strings.Join(after, "\n"))
@@ -99,62 +98,6 @@ func TestExportOfTheOriginals(t *testing.T) {
 	n.bin = ours(t)
 	n.must(del1("a", c))
 	n.mustWord("net: ok, 0 attachments\n", "check")
-}
-
-// TestLeaveBesideAdd: an ADD that goes on without the lock of the network while the node leaves
-// it is told nothing that the store does not keep from others.
-func TestLeaveBesideAdd(t *testing.T) {
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	n := sharedNode(t)
-	local, shared := conf("net", one24), conf("net", one24+","+storeKeys(cluster, "a", nil))
-	n.first("first", shared)
-	n.must(del1("first", shared))
-	file := n.confFile(shared)
-	leave := n.traced("delay=unlinkat:2500ms").command(nil, "export", "-conf", file)
-	if err := leave.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(700 * time.Millisecond)
-	add := n.call(add1("pod1", shared))
-	if err := leave.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if add.failure().Code != 11 {
-		t.Errorf("ADD beside the end of the sharing: %+v", add)
-	}
-	for range 2 { // repeated, it leaves host-local alone
-		n.says("net: this node does not share it", "export", "-conf", file)
-		original := &node{TB: t, dir: n.dir, bin: other(t, binaries.HostLocal)}
-		original.must(add1("x", local))
-		original.must(del1("x", local))
-	}
-	n.says("net: ok, 0 attachments", "check", "-conf", file)
-	// A call with the store joins again.
-	n.first("again", shared)
-	n.says("net: ok, 1 attachments", "check", "-conf", file)
-}
-
-// TestLeaveKilledEverywhere kills the end of sharing at its system calls and repeats it.
-func TestLeaveKilledEverywhere(t *testing.T) {
-	stride := 7
-	if testing.Short() {
-		stride = 41
-	}
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	n := sharedNode(t)
-	original := &node{TB: t, dir: n.dir, bin: other(t, binaries.HostLocal)}
-	for at, killed := 1, true; killed; at += stride {
-		network := fmt.Sprint("net", at)
-		local, shared := conf(network, one24), conf(network, one24+","+storeKeys(cluster, "a", nil))
-		n.must(add1("a", shared))
-		n.must(del1("a", shared))
-		file := n.confFile(shared)
-		killed = n.traced(fmt.Sprint("kill=", at)).command(nil, "export", "-conf", file).Run() != nil
-		n.says(network+": this node", "export", "-conf", file)
-		if a := original.call(add1("x", local)); a.code != 0 {
-			t.Fatalf("killed at %d: %+v", at, a)
-		}
-	}
 }
 
 // rewrite replaces the values of the records of a network's state.
@@ -182,31 +125,11 @@ func (n *node) inVersion(network string, version byte) {
 	n.rewrite(network, func(was string) string { return string(version) + was[1:] })
 }
 
-// TestRepairOfUselessRecords: a state of which no record is of use is not replaced without -lost.
-func TestRepairOfUselessRecords(t *testing.T) {
-	n := newNode(t, ours(t))
-	n.must(add1("a", conf("net", one24)))
-	n.rewrite("net", func(was string) string { return was[:1] + "\xff" })
-	before := fingerprint(t, filepath.Join(n.dir, "net", stateName))
-	for range 2 {
-		if a := n.word("repair", "net"); a.code != 1 || !strings.Contains(a.stderr, "records that were read is of use") {
-			t.Errorf("%+v", a)
-		}
-	}
-	if after := fingerprint(t, filepath.Join(n.dir, "net", stateName)); !slices.Equal(after, before) {
-		t.Errorf("%v, was %v", after, before)
-	}
-	if a := n.word("repair", "-lost", "net"); a.code != 0 {
-		t.Errorf("%+v", a)
-	}
-	n.must(add1("b", conf("net", one24)))
-}
-
 // TestNeighbourVersions: a state that the version before or after this one wrote is named, and
 // neither read nor replaced, by any call or word, in any boot.
 func TestNeighbourVersions(t *testing.T) {
-	const present = 4
-	for _, version := range []byte{present - 1, present + 1} {
+	const present = 1
+	for _, version := range []byte{4, present + 1} { // 4 is that of the last edition before version 1
 		n := newNode(t, ours(t))
 		boot := filepath.Join(n.dir, "boot_id")
 		n.put(boot, "one")
@@ -229,8 +152,7 @@ func TestNeighbourVersions(t *testing.T) {
 				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: c}, 5, want)
 			}
 			n.fails(invocation{verb: "STATUS", conf: c}, 50, want)
-			for _, args := range [][]string{{"show"}, {"check"}, {"import"}, {"export", "-n"}, {"export"}, {"gc", "-keep", keep, "net"}, {"free", "net", "a"},
-				{"repair", "-n", "net"}, {"repair", "net"}, {"repair", "-lost", "net"}} {
+			for _, args := range [][]string{{"show"}, {"check"}, {"export", "-n"}, {"export"}, {"gc", "-keep", keep, "net"}, {"gc", "net", "a"}, {"install", n.originals()}} {
 				if a := n.word(args...); a.code != 1 || !strings.Contains(a.stderr, want) {
 					t.Errorf("version %d: %v: %+v", version, args, a)
 				}
@@ -341,7 +263,7 @@ func TestPowerCutOnTheWayBack(t *testing.T) {
 		}
 		shutDown(t, image, fs)
 		if cut == 0 {
-			mine.mustWord(network+": this plugin does not have it\n", "export", network)
+			mine.mustWord("there is no network of this plugin in "+mine.dir+"\n", "export", network)
 		} else if a := mine.word(word...); a.code != 0 {
 			t.Fatalf("cut %d: %+v", cut, a)
 		}

@@ -38,6 +38,7 @@ type netConf struct {
 	Attachments      json.RawMessage `json:"cni.dev/attachments"`
 
 	broken error   // why it could not be read beyond name and version
+	caller string  // see callers
 	raw    []byte  // all of it
 	shared *shared // of a shared network; see complete
 }
@@ -45,7 +46,7 @@ type netConf struct {
 // ipamConf is the part that is about addresses. The first blocks are host-local's.
 type ipamConf struct {
 	Type       string          `json:"type"`
-	Store      json.RawMessage `json:"store"`
+	Store      json.RawMessage `json:"store"` // see sharedConf
 	DataDir    string          `json:"dataDir"`
 	ResolvConf string          `json:"resolvConf"`
 	Routes     json.RawMessage `json:"routes"`
@@ -60,9 +61,7 @@ type ipamConf struct {
 	// What host-local does not know. See options.
 	RebootLeases  json.RawMessage `json:"rebootLeases"`
 	RefuseDamaged json.RawMessage `json:"refuseDamaged"`
-	PreferArgs    json.RawMessage `json:"preferArgs"`
 	StatusFull    json.RawMessage `json:"statusFull"`
-	StatusStore   json.RawMessage `json:"statusStore"`
 	Exclude       json.RawMessage `json:"exclude"`
 	BootIDFile    json.RawMessage `json:"bootIDFile"`
 }
@@ -71,9 +70,7 @@ type ipamConf struct {
 type options struct {
 	rebootLeases  bool             // the first call after a reboot releases what was added before it
 	refuseDamaged bool             // a damaged state is refused also after a reboot
-	preferArgs    bool             // args.cni.ips in place of the address in CNI_ARGS, not beside it
 	statusFull    bool             // STATUS fails if a range is full
-	statusStore   bool             // STATUS fails if a shared store cannot be reached
 	boot          string           // what bootIDFile says
 	exclude       []netipx.IPRange // addresses that are not handed out
 }
@@ -87,8 +84,8 @@ func (c *ipamConf) options() (o options, err error) {
 		part json.RawMessage
 		into any
 	}{
-		{"rebootLeases", c.RebootLeases, &o.rebootLeases}, {"refuseDamaged", c.RefuseDamaged, &o.refuseDamaged}, {"preferArgs", c.PreferArgs, &o.preferArgs},
-		{"statusFull", c.StatusFull, &o.statusFull}, {"statusStore", c.StatusStore, &o.statusStore}, {"exclude", c.Exclude, &exclude}, {"bootIDFile", c.BootIDFile, &file},
+		{"rebootLeases", c.RebootLeases, &o.rebootLeases}, {"refuseDamaged", c.RefuseDamaged, &o.refuseDamaged},
+		{"statusFull", c.StatusFull, &o.statusFull}, {"exclude", c.Exclude, &exclude}, {"bootIDFile", c.BootIDFile, &file},
 	} {
 		if e := decode(k.part, k.into); e != nil && err == nil {
 			err = badConf("ipam.%s: %v", k.name, e)
@@ -106,7 +103,7 @@ func (c *ipamConf) options() (o options, err error) {
 		err = cmp.Or(err, badConf("ipam.rebootLeases needs a state of the node's own, not ipam.store"))
 	}
 	var e error
-	if o.boot, e = readBootID(file); o.rebootLeases && (e != nil || o.boot == "") {
+	if o.boot, e = readLine(file); o.rebootLeases && (e != nil || o.boot == "") {
 		o.rebootLeases = false
 		if err == nil {
 			err = badConf("ipam.rebootLeases needs to know the boot: %s: %v", file, e)
@@ -115,8 +112,8 @@ func (c *ipamConf) options() (o options, err error) {
 	return o, err
 }
 
-// readBootID reads what identifies the present boot.
-func readBootID(path string) (string, error) {
+// readLine reads the first bytes of a file, such as what identifies the present boot.
+func readLine(path string) (string, error) {
 	f, err := openRead(path)
 	if err != nil {
 		return "", err
@@ -137,6 +134,7 @@ type runtimeConf struct {
 type argsConf struct {
 	CNI *struct {
 		IPs []ipText `json:"ips"`
+		Key string   `json:"ipam-claim-reference"`
 	} `json:"cni"`
 }
 
@@ -195,10 +193,7 @@ type envArgs struct {
 	IP ipText
 }
 
-const (
-	defaultDataDir = "/var/lib/cni/networks"
-	defaultBootID  = "/proc/sys/kernel/random/boot_id"
-)
+const defaultBootID = "/proc/sys/kernel/random/boot_id"
 
 // complete fills in what is missing. Ranges and requests are not looked at.
 func (c *netConf) complete() error {
@@ -211,12 +206,7 @@ func (c *netConf) complete() error {
 	if c.IPAM.DataDir == "" {
 		c.IPAM.DataDir = defaultDataDir
 	}
-	if !c.isShared() {
-		return nil
-	}
-	var err error
-	c.shared, err = c.readShared()
-	return err
+	return c.readShared()
 }
 
 // badConf is an error about the configuration.
@@ -231,6 +221,7 @@ func (c *netConf) dir() string { return filepath.Join(c.IPAM.DataDir, c.Name) }
 type wishes struct {
 	sets      []hostlocal.RangeSet
 	requested []netip.Addr
+	key       string // of a shared network
 	routes    []*types.Route
 }
 
@@ -247,22 +238,25 @@ func (c *netConf) wishes(cniArgs string, o options) (w wishes, err error) {
 			return w, err
 		}
 	}
+	if args.CNI != nil {
+		w.key = args.CNI.Key
+	}
 	old, err := c.IPAM.oldRange()
 	if err != nil {
 		return w, err
 	}
-	if w.requested, err = requests(cniArgs, args, runtime, o); err != nil {
+	if w.requested, err = requests(cniArgs, args, runtime); err != nil {
 		return w, err
 	}
 	if w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges); err == nil {
-		w.sets, err = exclude(w.sets, o.exclude)
+		exclude(w.sets, o.exclude)
 	}
 	return w, err
 }
 
 // requests returns the addresses asked for: the one in CNI_ARGS, those of the
 // configuration's args, and those of the runtime's configuration.
-func requests(cniArgs string, args argsConf, runtime runtimeConf, o options) (as []netip.Addr, err error) {
+func requests(cniArgs string, args argsConf, runtime runtimeConf) (as []netip.Addr, err error) {
 	var env envArgs
 	if err := types.LoadArgs(cniArgs, &env); err != nil {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "")
@@ -271,7 +265,7 @@ func requests(cniArgs string, args argsConf, runtime runtimeConf, o options) (as
 	if args.CNI != nil {
 		texts = args.CNI.IPs
 	}
-	if env.IP.addr.IsValid() && (len(texts) == 0 || !o.preferArgs) {
+	if env.IP.addr.IsValid() {
 		as = append(as, env.IP.addr)
 	}
 	for _, t := range append(texts[:len(texts):len(texts)], runtime.IPs...) {

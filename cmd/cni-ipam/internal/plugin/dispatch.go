@@ -26,6 +26,7 @@ type call struct {
 	ifName      string
 	args        string
 	anyNetns    bool
+	caller      string // see callers
 	conf        *netConf
 	badVersion  error // why the version could not be read
 }
@@ -51,7 +52,7 @@ var variables = []struct {
 func readCall(getenv func(string) string) (*call, *types.Error) {
 	c := &call{
 		command: getenv("CNI_COMMAND"), containerID: getenv("CNI_CONTAINERID"), netns: getenv("CNI_NETNS"), ifName: getenv("CNI_IFNAME"),
-		args: getenv("CNI_ARGS"),
+		args: getenv("CNI_ARGS"), caller: callers(),
 	}
 	override := getenv("CNI_NETNS_OVERRIDE")
 	c.anyNetns = strings.EqualFold(override, "true") || override == "1"
@@ -122,7 +123,7 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 		c.conf = &netConf{}
 		full = json.Unmarshal(data, c.conf)
 	}
-	c.conf.raw = data
+	c.conf.raw, c.conf.caller = data, c.caller
 	if full != nil { // perhaps not in what is looked at first
 		var named struct {
 			Name string `json:"name"`
@@ -130,7 +131,7 @@ func (c *call) readConf(stdin io.Reader) *types.Error {
 		if err := json.Unmarshal(data, &named); err != nil {
 			return types.NewError(types.ErrDecodingFailure, fmt.Sprintf("error unmarshall network config: %v", err), "")
 		}
-		c.conf = &netConf{Name: named.Name, raw: data}
+		c.conf = &netConf{Name: named.Name, raw: data, caller: c.caller}
 	}
 	switch {
 	case c.conf.Name == "":
@@ -192,7 +193,7 @@ func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []b
 	c, err := readCall(getenv)
 	if err != nil {
 		if err.Code == types.ErrInvalidEnvironmentVariables && getenv("CNI_COMMAND") == "" {
-			fmt.Fprintf(stderr, "%s\nCNI protocol versions supported: %s\n", about, strings.Join(version.All.SupportedVersions(), ", "))
+			fmt.Fprintf(stderr, "%s\nCNI protocol versions supported: %s\n", about(), strings.Join(version.All.SupportedVersions(), ", "))
 			return nil, nil
 		}
 		return nil, err
@@ -219,9 +220,6 @@ func run(getenv func(string) string, stdin io.Reader, stderr io.Writer) (out []b
 		if err := c.inOwnNamespace(); err != nil {
 			return nil, err
 		}
-	}
-	if openRemote == nil && c.conf.isShared() {
-		return nil, handOver(nil, c.conf.raw)
 	}
 	out, failed := verb(c)
 	if failed != nil {

@@ -3,7 +3,6 @@ package plugin
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"go4.org/netipx"
@@ -37,33 +36,31 @@ func parseSpan(text string) (s netipx.IPRange, err error) {
 	return s, nil
 }
 
-// exclude cuts spans out of the ranges of sets. A range that loses its middle becomes two of
-// the same subnet and gateway.
-func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) ([]hostlocal.RangeSet, error) {
-	if len(spans) == 0 {
-		return sets, nil
-	}
-	sets = slices.Clone(sets)
-	for i, set := range sets {
-		sets[i] = nil
-		for _, r := range set {
-			var left netipx.IPSetBuilder
-			left.AddRange(netipx.IPRangeFrom(r.First, r.Last))
+// exclude takes spans out of the ranges of sets.
+func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) {
+	for _, set := range sets {
+		for i := range set {
+			subnet := netipx.RangeOfPrefix(set[i].Subnet)
 			for _, s := range spans {
-				left.RemoveRange(s)
+				if s.Overlaps(subnet) {
+					s = netipx.IPRangeFrom(maxAddr(s.From(), subnet.From()), minAddr(s.To(), subnet.To()))
+					set[i].Exclude = append(set[i].Exclude, s.Prefixes()...)
+				}
 			}
-			kept, err := left.IPSet()
-			if err != nil {
-				return nil, badConf("ipam.exclude: %v", err)
-			}
-			for _, k := range kept.Ranges() {
-				r.First, r.Last = k.From(), k.To()
-				sets[i] = append(sets[i], r)
-			}
-		}
-		if len(sets[i]) == 0 {
-			return nil, badConf("ipam.exclude leaves no address of range set %d", i)
 		}
 	}
-	return sets, nil
+}
+
+func maxAddr(a, b netip.Addr) netip.Addr {
+	if a.Less(b) {
+		return b
+	}
+	return a
+}
+
+func minAddr(a, b netip.Addr) netip.Addr {
+	if b.Less(a) {
+		return b
+	}
+	return a
 }

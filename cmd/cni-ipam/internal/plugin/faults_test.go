@@ -85,14 +85,14 @@ func TestDamage(t *testing.T) {
 			bad := n.damage(state, kind)
 			// In the boot of the damage, what the state held may be alive.
 			for _, verb := range []string{"ADD", "DEL", "CHECK"} {
-				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "cni-ipam repair net")
+				n.fails(invocation{verb: verb, container: "a", ifname: "eth0", conf: plain}, 5, "drain the node and reboot")
 			}
-			n.fails(invocation{conf: plain, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}}, 50, "cni-ipam repair net")
-			n.fails(add1("c", refuse), 5, "cni-ipam repair net")
+			n.fails(invocation{conf: plain, env: []string{"CNI_COMMAND=STATUS", "CNI_PATH=/x"}}, 50, "drain the node and reboot")
+			n.fails(add1("c", refuse), 5, "drain the node and reboot")
 			if a := n.word("show"); a.code != 1 {
 				t.Fatal(a)
 			}
-			if a := n.word("import"); a.code != 1 || !strings.Contains(a.stderr, "cni-ipam repair net") {
+			if a := n.word("export"); a.code != 1 || !strings.Contains(a.stderr, "drain the node") {
 				t.Fatal(a)
 			}
 			n.put(boot, "two")

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	scratch = dir
+	scratch, defaultDataDir = dir, filepath.Join(dir, "networks")
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

@@ -80,19 +80,20 @@ func TestImage(t *testing.T) {
 	if err := exec.Command("unshare", "-m", "true").Run(); err != nil {
 		t.Skip("SKIPPED, namespaces can't be made here:", err)
 	}
-	n := sharedNode(t)
+	n := bothNode(t)
 	spec := readDaemonSet(t).Spec.Template.Spec
 	mount, host := spec.Containers[0].VolumeMounts[0], spec.Volumes[0]
-	if mount.Name != host.Name || host.HostPath.Path != "/opt/cni/bin" || !slices.Contains(spec.Containers[0].Args, mount.MountPath) {
+	if mount.Name != host.Name || host.HostPath.Path != "/opt/cni/bin" || mount.MountPath != "/host"+host.HostPath.Path || !slices.Contains(spec.Containers[0].Args, host.HostPath.Path) {
 		t.Fatalf("%+v", spec)
 	}
 	root, bin := t.TempDir(), t.TempDir()
-	for _, name := range []string{"cni-ipam", helperName} {
+	for _, name := range []string{"cni-ipam", sharedName} {
 		if err := copyFile(filepath.Join(filepath.Dir(n.bin), name), filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, mount.MountPath), 0o755), os.Mkdir(filepath.Join(root, "proc"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, mount.MountPath), 0o755), os.Mkdir(filepath.Join(root, "proc"), 0o755),
+		os.MkdirAll(filepath.Join(root, "host", filepath.Dir(n.bin), "networks"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	plugin := filepath.Join(bin, "host-local")
@@ -131,8 +132,8 @@ func TestImage(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	if same, err := sameContent(filepath.Join(root, helperName), filepath.Join(bin, helperName)); err != nil || !same {
-		t.Errorf("%s is not installed: %v", helperName, err)
+	if same, err := sameContent(filepath.Join(root, sharedName), filepath.Join(bin, sharedName)); err != nil || !same {
+		t.Errorf("%s is not installed: %v", sharedName, err)
 	}
 	if b, _ := os.ReadFile(plugin + ".original"); string(b) != "another" {
 		t.Errorf("kept %q", b)
@@ -145,7 +146,7 @@ func TestImage(t *testing.T) {
 // TestInstallWithFewCapabilities runs the installer as the DaemonSet has it, as root with two
 // capabilities, in a directory of another user.
 func TestInstallWithFewCapabilities(t *testing.T) {
-	n, bin := sharedNode(t), t.TempDir()
+	n, bin := bothNode(t), t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(bin, "host-local"), []byte("original"), 0o755), os.Chown(filepath.Join(bin, "host-local"), 1000, 1000), os.Chown(bin, 1000, 1000)); err != nil {
 		t.Skip("SKIPPED, the owner of a file cannot be changed here:", err)
 	}

@@ -12,16 +12,17 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipalloc/ipalloc"
 )
 
-// Beside an installed program, under its name with one of these suffixes, are the program that
-// it replaced and a record, which has keptLine once there was a program to keep. The record stays
-// after uninstall: it tells a person who swapped the original back from an installer that did.
+// Beside an installed program, under its name with a suffix, are the program that it replaced and a record, which has keptLine
+// once there was a program to keep. The record stays after uninstall: it tells a person who swapped the original back from an
+// installer that did.
 const (
-	pluginName     = "host-local"
-	originalSuffix = ".original"
-	recordSuffix   = ".installed"
-	keptLine       = "kept"
+	pluginName   = "host-local"
+	recordSuffix = ".installed"
+	keptLine     = "kept"
 )
 
 // errSwappedBack means that install, which looks again and again, must not do it again.
@@ -43,43 +44,134 @@ func repeated(do func(*word, []string) error) func(*word, []string) error {
 	}
 }
 
+// pluginDir returns the directory of plugins that a command names, locked against other commands, and removes what one that was
+// killed left in it.
+func (w *word) pluginDir(args []string) (dir string, unlock func() error, err error) {
+	if len(args) == 0 {
+		return "", nil, fmt.Errorf("%s needs the directory of the plugins", w.name)
+	}
+	dir = filepath.Join(w.root, args[0])
+	at, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	lock, err := lockFile(at, false, false, lockWait)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, name := range []string{pluginName, pluginName + recordSuffix, sharedName} {
+		for _, suffix := range []string{newSuffix, ".kept-"} {
+			left, _ := filepath.Glob(filepath.Join(dir, name+suffix+"*"))
+			for _, path := range left {
+				err = errors.Join(err, os.Remove(path))
+			}
+		}
+	}
+	return dir, lock.Close, err
+}
+
+// newSuffix is that of a file that is about to get another name. Earlier versions appended the id of their process, and had a
+// second one.
+const newSuffix = ".new"
+
 // install puts this program into a directory of plugins under the name of the one it
-// replaces, and the command for shared networks beside it if it is there.
+// replaces, and the command for shared networks beside it if it is there. The program that it replaces stays beside it until
+// this one has read every network, also those that were made in the meantime.
 func (w *word) install(args []string) error {
 	if len(args) != 1 {
 		return errors.New("install needs the directory of the plugins")
 	}
+	dir, unlock, err := w.pluginDir(args)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	dest := filepath.Join(args[0], pluginName)
-	_, missing := os.Lstat(dest)
-	if err := w.keepOther(self, dest); err != nil {
+	dest := filepath.Join(dir, pluginName)
+	if same, err := sameContent(self, dest); err != nil {
 		return err
-	}
-	helper := filepath.Join(filepath.Dir(self), helperName)
-	if _, err := os.Stat(helper); err == nil {
-		if err := w.replace(helper, filepath.Join(args[0], helperName), os.Rename); err != nil {
+	} else if _, unfinished := os.Lstat(dest + previousSuffix); !same || unfinished == nil {
+		if err := w.put(self, dest); err != nil {
 			return err
 		}
 	}
-	put := os.Link // fails if there is a program by now: that one must be kept
-	if missing == nil {
-		put = supplant
-	}
-	err = w.replace(self, dest, put)
-	if errors.Is(err, fs.ErrExist) {
-		return w.install(args)
-	}
-	return err
+	return w.putShared(self, dir)
 }
 
-// tempName returns the name of a file that is about to get the name at dest. One of a call that was
-// killed goes: in a container, the next call has the same process id.
-func tempName(dest, what string) (string, error) {
-	temp := fmt.Sprintf("%s.%s-%d", dest, what, os.Getpid())
-	return temp, place{}.remove(temp)
+// putShared copies the command for shared networks, if it is beside this one.
+func (w *word) putShared(self, dir string) error {
+	from := filepath.Join(filepath.Dir(self), sharedName)
+	if _, err := os.Stat(from); err != nil {
+		return nil
+	}
+	return w.replace(from, filepath.Join(dir, sharedName), os.Rename)
+}
+
+// put replaces the program at dest by this one.
+func (w *word) put(self, dest string) error {
+	if err := w.canRead(); err != nil {
+		return fmt.Errorf("%w; nothing was replaced", err)
+	}
+	for {
+		if err := w.keepOther(self, dest); err != nil {
+			return err
+		}
+		if err := w.putShared(self, filepath.Dir(dest)); err != nil {
+			return err
+		}
+		put := os.Link // fails if there is a program by now: that one must be kept
+		if _, missing := os.Lstat(dest); missing == nil {
+			put = supplant
+			if err := keepAs(dest, previousSuffix); err != nil {
+				return err
+			}
+		}
+		if err := w.replace(self, dest, put); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := w.canRead(); err != nil { // the program before made a network in the meantime
+		back := os.Rename(dest+previousSuffix, dest)
+		if errors.Is(back, fs.ErrNotExist) {
+			back = os.Remove(dest)
+		}
+		return errors.Join(fmt.Errorf("%w; the program before is back", err), back)
+	}
+	return place{dir: filepath.Dir(dest)}.remove(pluginName + previousSuffix)
+}
+
+// canRead returns an error if this program cannot read a network in the form that it has. A damaged one can be read by no
+// program.
+func (w *word) canRead() error {
+	return w.each(nil, func(p place) error {
+		v, err := p.look(true)
+		switch {
+		case errors.Is(err, errDamaged), errors.Is(err, ipalloc.ErrCorrupt):
+			logf("network %s: %v", p.network, err)
+			return nil
+		case err == nil && !v.ours && p.exists("ipalloc.shared"):
+			return fmt.Errorf("an earlier version shares it in a store: drain the node, remove %s, and use the type %s", p.dir, sharedName)
+		}
+		return err
+	})
+}
+
+// keepAs gives the program at dest a second name.
+func keepAs(dest, suffix string) error {
+	temp := dest + newSuffix
+	err := place{}.remove(temp)
+	if err == nil {
+		err = os.Link(dest, temp)
+	}
+	if err == nil {
+		err = os.Rename(temp, dest+suffix)
+	}
+	return errors.Join(err, place{}.remove(temp)) // which is there if both names are of one file
 }
 
 // keepOther keeps the program at dest if it is to be replaced and is not this plugin: also if
@@ -104,15 +196,7 @@ func (w *word) keepOther(self, dest string) error {
 		return fmt.Errorf("%s: %w", dest, errSwappedBack)
 	}
 	if theirs {
-		temp, err := tempName(dest, "kept")
-		defer os.Remove(temp)
-		if err == nil {
-			err = os.Link(dest, temp)
-		}
-		if err == nil {
-			err = os.Rename(temp, dest+originalSuffix)
-		}
-		if err != nil {
+		if err := keepAs(dest, originalSuffix); err != nil {
 			return err
 		}
 	}
@@ -125,11 +209,9 @@ func (w *word) keepOther(self, dest string) error {
 
 // writeRecord writes a record in one step: on a full disk, the one that is there stays.
 func writeRecord(dest, line string) error {
-	temp, err := tempName(dest+recordSuffix, "new")
+	temp := dest + recordSuffix + newSuffix
 	defer os.Remove(temp)
-	if err == nil {
-		err = writeNew(temp, line)
-	}
+	err := writeNew(temp, line)
 	if err == nil {
 		err = os.Rename(temp, dest+recordSuffix)
 	}
@@ -141,8 +223,9 @@ func (w *word) replace(self, dest string, put func(from, to string) error) error
 	if same, err := sameContent(self, dest); err != nil || same {
 		return err
 	}
-	temp, err := tempName(dest, "new")
+	temp := dest + newSuffix
 	defer os.Remove(temp)
+	err := place{}.remove(temp)
 	if err == nil {
 		err = copyFile(self, temp)
 	}
@@ -182,166 +265,6 @@ func supplant(from, dest string) error {
 	return fmt.Errorf("%s: another program came meanwhile: %w", dest, fs.ErrExist)
 }
 
-// uninstall gives all networks back to host-local and puts the original in its place again. It
-// looks at everything before it changes anything, and takes back what it gave if it cannot go on.
-// A call of this plugin that began before the original was back may make a network, so it waits
-// until these calls have ended and looks at the networks once more.
-func (w *word) uninstall(args []string) error {
-	if len(args) != 1 {
-		return errors.New("uninstall needs the directory of the plugins")
-	}
-	dest := filepath.Join(args[0], pluginName)
-	w.program = "uninstall " + dest + "\n"
-	change, err := w.original(dest)
-	if err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
-	}
-	look := *w
-	if look.dryRun = true; !w.dryRun {
-		look.stdout = io.Discard
-	}
-	found := false
-	err = look.eachDir(func(w *word, name string) error {
-		found = found || w.hasNetwork(name)
-		return w.giveBack(name)
-	})
-	if err == nil && !found {
-		fmt.Fprintf(w.stdout, "there is no network of this plugin in %s\n", strings.Join(w.dirs(), ", "))
-	}
-	if w.dryRun {
-		if err == nil && change != nil {
-			fmt.Fprintf(w.stdout, "%s: would put the original back\n", dest)
-		}
-		return err
-	}
-	if err == nil {
-		err = w.eachDir((*word).giveBack)
-	}
-	if change == nil {
-		return err
-	}
-	var replaced *os.File
-	if err == nil {
-		replaced, err = os.Open(dest)
-	}
-	defer replaced.Close() // a nil file returns an error, which is no news
-	if err == nil {
-		if err = change(); errors.Is(err, fs.ErrExist) { // an update of the package came meanwhile: it stays
-			err = nil
-		}
-	}
-	if err != nil {
-		if e := w.eachDir((*word).takeBack); e != nil {
-			return errors.Join(err, fmt.Errorf("and taking back what was given: %w", e))
-		}
-		return fmt.Errorf("%w; this plugin goes on with every network", err)
-	}
-	fmt.Fprintf(w.stdout, "%s: the original is back\n", dest)
-	return errors.Join(syncAll(args[0]), outlastCalls(replaced), w.eachDir((*word).giveBack), place{dir: args[0]}.remove(helperName))
-}
-
-// outlastCalls waits until no process runs the program that was replaced. This one may.
-func outlastCalls(program *os.File) error {
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	info, err := program.Stat()
-	if mine, e := os.Stat(own); err != nil || e == nil && os.SameFile(info, mine) {
-		return err
-	}
-	_, err = disused(program, lockWait)
-	return err
-}
-
-// original returns what puts the original in the place of the program at dest, nil if that was
-// done before, and an error if there is no original or this plugin is not what is to be replaced.
-func (w *word) original(dest string) (change func() error, err error) {
-	kept, known, err := readRecord(dest)
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := isTheirs(dest)
-	if err != nil {
-		return nil, err
-	}
-	original, err := isTheirs(dest + originalSuffix)
-	if err != nil {
-		return nil, err
-	}
-	_, missing := os.Stat(dest)
-	_, left := os.Lstat(dest + originalSuffix)
-	if err := mayWrite(filepath.Dir(dest)); missing == nil && err != nil {
-		return nil, err
-	}
-	switch {
-	case theirs && known && left == nil && !original: // this plugin, of an uninstall that was killed after the exchange
-		return func() error { return os.Remove(dest + originalSuffix) }, nil
-	case theirs && known, missing != nil && known && !kept && !original:
-		return nil, nil
-	case theirs:
-		return nil, fmt.Errorf("%s is another program, and nothing says that it was replaced", dest)
-	case original && (known || missing == nil):
-		return func() error {
-			if err := writeRecord(dest, keptLine+"\n"); err != nil { // for a repetition
-				return err
-			}
-			return supplant(dest+originalSuffix, dest)
-		}, nil
-	case missing != nil:
-		return nil, missing
-	case known && !kept: // there was none
-		return func() error {
-			if theirs, err := isTheirs(dest); err != nil || theirs {
-				return err
-			}
-			return os.Remove(dest)
-		}, nil
-	}
-	return nil, fmt.Errorf("%s is this plugin, and %s is gone: put the program of that name there from its package", dest, dest+originalSuffix)
-}
-
-// dirs returns the data directories that are there.
-func (w *word) dirs() []string {
-	if _, none := os.Stat(w.dataDir); len(w.dataDirs) == 0 && none == nil {
-		return []string{w.dataDir}
-	}
-	return w.dataDirs
-}
-
-// eachDir does something for each network of each data directory.
-func (w *word) eachDir(do func(*word, string) error) (err error) {
-	for _, dir := range w.dirs() {
-		in := *w
-		in.dataDir = dir
-		err = errors.Join(err, each(do)(&in, nil))
-	}
-	return err
-}
-
-// hasNetwork reports whether there is something to give back.
-func (w *word) hasNetwork(name string) bool {
-	p := w.place(name)
-	return p.sharedIn() != "" || p.exists(stateName) || p.guarded()
-}
-
-// giveBack exports a network that this plugin has.
-func (w *word) giveBack(name string) error {
-	if !w.hasNetwork(name) {
-		return nil
-	}
-	return w.export(name)
-}
-
-// takeBack imports a network that an uninstall of the same program has given back.
-func (w *word) takeBack(name string) error {
-	marker, err := os.ReadFile(w.place(name).file(exportedName))
-	if err != nil || !strings.HasSuffix(string(marker), "\n"+w.program) {
-		return nil
-	}
-	return w.takeOver(name)
-}
-
 // readRecord reports whether a program was installed at dest, and whether one was kept.
 func readRecord(dest string) (kept, known bool, err error) {
 	data, err := os.ReadFile(dest + recordSuffix)
@@ -365,7 +288,7 @@ func isTheirs(path string) (bool, error) {
 	b, kept := make([]byte, 64<<10), 0
 	for {
 		n, err := f.Read(b[kept:])
-		if n += kept; bytes.Contains(b[:n], []byte(about)) {
+		if n += kept; bytes.Contains(b[:n], []byte(mark)) {
 			return false, nil
 		}
 		if err == io.EOF {
@@ -374,7 +297,7 @@ func isTheirs(path string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		kept = copy(b, b[max(0, n-len(about)):n])
+		kept = copy(b, b[max(0, n-len(mark)):n])
 	}
 }
 

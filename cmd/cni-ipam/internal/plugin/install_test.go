@@ -117,7 +117,7 @@ func TestInstallKnowsItsVersions(t *testing.T) {
 	if err := os.Rename(dest+originalSuffix, dest); err != nil {
 		t.Fatal(err)
 	}
-	w := word{stdout: io.Discard, every: 1}
+	w := word{dataDirs: []string{t.TempDir()}, stdout: io.Discard, every: 1}
 	if err := w.install([]string{bin}); !errors.Is(err, errSwappedBack) {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestUpdateMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	helper := filepath.Join(filepath.Dir(self), helperName)
+	helper := filepath.Join(filepath.Dir(self), sharedName)
 	content := func(path, want string) {
 		t.Helper()
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
@@ -168,7 +168,7 @@ func TestUpdateMeanwhile(t *testing.T) {
 	dest := filepath.Join(bin, "host-local")
 	n.put(helper, "helper") // install prints a line for it before it looks at dest again
 	defer os.Remove(helper)
-	w := word{dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	w := word{dataDirs: []string{n.dir}, stdout: &afterFirst{dest: dest}}
 	if err := w.install([]string{bin}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +183,7 @@ func TestUpdateMeanwhile(t *testing.T) {
 	if err := w.uninstall([]string{bin}); err != nil {
 		t.Fatal(err)
 	}
-	content(dest, "update")
-	content(dest+originalSuffix, "before")
+	content(dest, "update") // the update replaces the original that has just come back
 }
 
 // TestUpdateAtTheExchange: an update that comes after the last look, at the moment in which a word
@@ -206,10 +205,10 @@ func TestUpdateAtTheExchange(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, want %q", path, len(b), err, want)
 		}
 	}
-	helper := filepath.Join(filepath.Dir(self), helperName)
+	helper := filepath.Join(filepath.Dir(self), sharedName)
 	n.put(dest, "before")
 	n.put(helper, "helper") // install prints a line for it after it kept the program
-	w := word{dataDir: n.dir, stdout: &afterFirst{dest: dest}}
+	w := word{dataDirs: []string{n.dir}, stdout: &afterFirst{dest: dest}}
 	err = w.install([]string{bin})
 	os.Remove(helper)
 	if err != nil {

@@ -66,7 +66,7 @@ func readLegacy(dir string) (*legacy, error) {
 	for _, name := range names {
 		a, isAddr := parseFileName(name)
 		set, isCursor := cursorSet(name)
-		if name == guardName+".new" || strings.HasPrefix(name, stateName+".") && strings.HasSuffix(name, ".new") {
+		if name == guardName+".new" || name == "ipalloc.exported" || strings.HasPrefix(name, stateName+".") && strings.HasSuffix(name, ".new") {
 			l.stray = append(l.stray, name)
 		}
 		if !isAddr && !isCursor {

@@ -1,5 +1,4 @@
-// Package plugin is the CNI plugin cni-ipam, and the words that a person calls it with. Its
-// commands differ only in the stores that they link.
+// Package plugin is the CNI plugins cni-ipam and cni-ipam-etcd, and the commands that a person calls them with.
 package plugin
 
 import (
@@ -13,13 +12,18 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-const about = "CNI IPAM plugin cni-ipam of ipalloc, in place of host-local"
+// mark is in each program of this plugin, and in no other one.
+const mark = "CNI IPAM plugin cni-ipam of ipalloc"
+
+func about() string {
+	if openRemote != nil {
+		return mark + ", for networks that nodes share: " + sharedName
+	}
+	return mark + ", in place of host-local"
+}
 
 // Main carries out the call that the environment and the arguments describe, and ends the
-// process.
-//
-// Without open, a call for a network that nodes share is handed over to the command
-// cni-ipam-etcd.
+// process. With open, it is the plugin for networks that nodes share, without it that for local ones.
 func Main(open func(context.Context, Remote) (*Session, error)) {
 	openRemote = open
 	if os.Getenv("CNI_COMMAND") == "" && len(os.Args) > 1 {
@@ -54,5 +58,5 @@ func printError(err *types.Error) {
 // logf writes a line to stderr, which is where a plugin's log goes.
 func logf(format string, a ...any) {
 	text := strings.TrimSuffix(fmt.Sprintf(format, a...), "\n")
-	fmt.Fprintln(os.Stderr, "cni-ipam: "+printable(strings.ReplaceAll(text, "\n", "; ")))
+	fmt.Fprintln(os.Stderr, program()+": "+printable(strings.ReplaceAll(text, "\n", "; ")))
 }

@@ -39,8 +39,8 @@ func (c *netConf) readPlain(data []byte) bool {
 		{name: "resolvConf", text: &p.ResolvConf}, {name: "routes", raw: &p.Routes}, {name: "ranges", raw: &p.Ranges},
 		{name: "rangeStart", raw: &p.RangeStart}, {name: "rangeEnd", raw: &p.RangeEnd}, {name: "subnet", raw: &p.Subnet},
 		{name: "gateway", raw: &p.Gateway}, {name: "rebootLeases", raw: &p.RebootLeases}, {name: "refuseDamaged", raw: &p.RefuseDamaged},
-		{name: "preferArgs", raw: &p.PreferArgs}, {name: "statusFull", raw: &p.StatusFull}, {name: "exclude", raw: &p.Exclude},
-		{name: "statusStore", raw: &p.StatusStore}, {name: "bootIDFile", raw: &p.BootIDFile},
+		{name: "statusFull", raw: &p.StatusFull}, {name: "exclude", raw: &p.Exclude},
+		{name: "bootIDFile", raw: &p.BootIDFile},
 	})
 }
 

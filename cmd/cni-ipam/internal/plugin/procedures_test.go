@@ -106,8 +106,9 @@ func (n *clusterNode) start(args []string) {
 	n.kill()
 	args = slices.Clone(args)
 	for i, a := range args {
-		a = strings.Replace(a, "/host/opt/cni/bin", n.plugins, 1)
-		a = strings.Replace(a, "/host/var/lib/cni/networks", n.dir, 1)
+		a = strings.Replace(a, "-root", "-data-dir", 1)
+		a = strings.Replace(a, "/host", n.dir, 1)
+		a = strings.Replace(a, "/opt/cni/bin", n.plugins, 1)
 		args[i] = strings.Replace(a, "1m", "20ms", 1)
 	}
 	for _, life := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, time.Hour} {
@@ -281,11 +282,15 @@ func TestSwapProcedures(t *testing.T) {
 		}
 		for _, n := range nodes {
 			n.kill()
-			n.word("import") // what was not called for
+			for _, network := range networks { // what was not called for
+				n.takeOver(network)
+			}
 			n.restPods(oursHold(n), networks...)
 			n.runPods(networks...)
 		}
-		printed = follow(t, nodes, "swap-back.md", func(n *clusterNode) bool { return is(n, original) })
+		printed = follow(t, nodes, "swap-back.md", func(n *clusterNode) bool {
+			return is(n, original) && !slices.ContainsFunc(networks, func(network string) bool { return n.place(network).has() })
+		})
 		for line := range strings.Lines(printed["See that it worked"]) {
 			if !strings.HasSuffix(line, "  host-local\n") {
 				t.Errorf("swap back: %s", line)

@@ -33,14 +33,33 @@ var buildShared = sync.OnceValues(func() (string, error) {
 	return binaries.Shared(dir, "cni-ipam")
 })
 
-// sharedNode returns a node with both commands of this plugin.
-func sharedNode(t testing.TB) *node {
+// bothNode returns a node with both commands of this plugin, on which the one for local networks is called.
+func bothNode(t testing.TB) *node {
 	t.Helper()
 	bin, err := buildShared()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newNode(t, bin)
+}
+
+// sharedNode returns a node on which the command for shared networks is called. A call that leaves something in its data
+// directory fails the test.
+func sharedNode(t testing.TB) *node {
+	t.Helper()
+	n := bothNode(t)
+	n.bin = filepath.Join(filepath.Dir(n.bin), sharedName)
+	t.Cleanup(func() {
+		if left := fingerprint(t, n.dir); len(left) > 1 {
+			t.Errorf("calls of a shared network left %q", left)
+		}
+	})
+	return n
+}
+
+// sharedNet returns the configuration of a shared network.
+func sharedNet(network, ipam string, more ...string) string {
+	return strings.Replace(conf(network, ipam, more...), `"type":"host-local"`, `"type":"`+sharedName+`"`, 1)
 }
 
 // storeKeys returns the keys of ipam that name an etcd, for a node.
@@ -62,14 +81,21 @@ func (n *node) confFile(conf string) string {
 	return path
 }
 
-// shown calls the plugin as a person does and returns what it prints.
-func (n *node) shown(args ...string) string {
+// shownBy calls the plugin as a person does.
+func (n *node) shownBy(args ...string) answer {
 	n.Helper()
-	out, err := exec.Command(n.bin, args...).CombinedOutput()
+	cmd := exec.Command(n.bin, args...)
+	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		n.Fatal(err)
 	}
-	return string(out)
+	return answer{code: cmd.ProcessState.ExitCode(), stdout: string(out)}
+}
+
+// shown returns what a command prints.
+func (n *node) shown(args ...string) string {
+	n.Helper()
+	return n.shownBy(args...).stdout
 }
 
 // says expects what it prints to contain a text.
@@ -95,9 +121,9 @@ func TestSharedNetwork(t *testing.T) {
 	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: tls})
 	a, b := sharedNode(t), sharedNode(t)
 	ipam := one24 + "," + storeKeys(cluster, "%NODE%", tls)
-	confA, confB := conf("net", strings.Replace(ipam, "%NODE%", "a", 1)), conf("net", strings.Replace(ipam, "%NODE%", "b", 1))
-	twin := conf("twin", strings.Replace(ipam, "%NODE%", "b", 1)+`,"space":"net"`)
-	apart := conf("apart", strings.Replace(ipam, "%NODE%", "b", 1))
+	confA, confB := sharedNet("net", strings.Replace(ipam, "%NODE%", "a", 1)), sharedNet("net", strings.Replace(ipam, "%NODE%", "b", 1))
+	twin := sharedNet("twin", strings.Replace(ipam, "%NODE%", "b", 1)+`,"space":"net"`)
+	apart := sharedNet("apart", strings.Replace(ipam, "%NODE%", "b", 1))
 	got := []string{a.first("a1", confA), b.first("b1", confB), b.first("t1", twin), b.first("p1", apart), a.first("a2", confA)}
 	if want := []string{"10.1.2.2/24", "10.1.2.3/24", "10.1.2.4/24", "10.1.2.2/24", "10.1.2.5/24"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -109,27 +135,22 @@ func TestSharedNetwork(t *testing.T) {
 	file := b.confFile(confB)
 	b.says("net: ok, 4 attachments", "check", "-conf", file)
 	b.says(`"scope": "b/net"`, "show", "-conf", file, "-o", "json")
-	b.says("t1  eth0  cni-ipam  b/twin", "show", "-conf", file)
+	b.says("t1  eth0  cni-ipam-etcd  b/twin", "show", "-conf", file)
 
 	// A GC of node b for net leaves node a, and the other network of the space, alone.
 	gc := strings.Replace(confB, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[]`, 1)
 	b.must(invocation{verb: "GC", conf: gc})
 	b.says("net: ok, 3 attachments", "check", "-conf", file)
 	b.first("b2", confB)
-	list := `printf 't1\n# end\n' | "$0" gc -conf "$1" -max 100% -keep -`
-	(&node{TB: t, bin: "/bin/sh"}).says("released 10.1.2.6 of b2/eth0", "-c", list, b.bin, file)
-	b.says("released 10.1.2.5 of a2/eth0", "free", "-conf", file, "net", "10.1.2.5")
-	b.says("this node holds 1 attachments", "export", "-conf", a.confFile(confA))
+	b.first("b3", confB)
+	b.says("released 10.1.2.6 of b2/eth0", "gc", "-conf", file, "net", "b2")
+	b.says("has no attachment", "gc", "-conf", file, "net", "10.1.2.5") // it is of node a
+	b.says("released 10.1.2.5 of a2/eth0", "gc", "-conf", file, "-node", "a", "net", "10.1.2.5")
+	b.says("released 10.1.2.7 of b3/eth0", "gc", "-conf", file, "-drained")
 	b.must(del1("t1", twin))
 	a.must(del1("a1", confA))
 	a.must(del1("a1", confA))
 	b.says("net: ok, 0 attachments", "check", "-conf", file)
-
-	// host-local would give out addresses of its own.
-	original := &node{TB: t, dir: a.dir, bin: other(t, binaries.HostLocal)}
-	if x := original.call(add1("x", confA)); x.code == 0 {
-		t.Errorf("host-local answers %s", x.stdout)
-	}
 }
 
 func TestSharedErrors(t *testing.T) {
@@ -145,23 +166,36 @@ func TestSharedErrors(t *testing.T) {
 		`"store":"etcd://a:1/x","storeUser":"u"`:                                     {7, "in clear"},
 		`"store":7`:                                                                  {6, ""},
 	} {
-		n.fails(add1("c", conf("net", one24+","+ipam)), want.code, want.text)
+		n.fails(add1("c", sharedNet("net", one24+","+ipam)), want.code, want.text)
 	}
 	// An etcd that does not answer: another try may succeed, and nothing is given out meanwhile.
-	away := conf("net", one24+`,"store":"etcd://127.0.0.1:1/x"`)
+	away := sharedNet("net", one24+`,"store":"etcd://127.0.0.1:1/x"`)
 	for _, verb := range []string{"ADD", "DEL"} {
 		n.fails(invocation{verb: verb, container: "c", ifname: "eth0", conf: away}, 11, "connection refused")
 	}
 	// A store that is away makes no node unready unless that is asked for.
 	status := func(keys string) invocation {
-		return invocation{verb: "STATUS", conf: conf("net", one24+`,"store":"etcd://127.0.0.1:1/x"`+keys)}
+		return invocation{verb: "STATUS", conf: sharedNet("net", one24+`,"store":"etcd://127.0.0.1:1/x"`+keys)}
 	}
 	n.must(status(""))
 	n.must(status(`,"statusFull":true`))
-	n.fails(status(`,"statusStore":true`), 50, "connection refused")
-	n.fails(invocation{verb: "STATUS", conf: conf("net", `"ranges":[],"store":"etcd://127.0.0.1:1/x"`)}, 7, "no IP ranges")
-	alone := newNode(t, ours(t))
-	alone.fails(add1("c", conf("net", one24+`,"store":"etcd://a:1/x"`)), 5, "ipam.store needs")
+	n.fails(invocation{verb: "STATUS", conf: sharedNet("net", `"ranges":[],"store":"etcd://127.0.0.1:1/x"`)}, 7, "no IP ranges")
+	n.fails(add1("c", sharedNet("net", one24)), 7, "ipam.store is missing")
+	n.fails(add1("c", conf("net", one24+`,"store":"etcd://a:1/x"`)), 7, "a network that nodes share has the type")
+	n.fails(add1("c", sharedNet("net", one24+`,"store":"etcd://a:1/x","keyDays":0`)), 7, "ipam.keyDays")
+	for _, args := range [][]string{{"install", n.dir}, {"uninstall", n.dir}, {"check"}, {"gc", "net", "c"}} {
+		if a := n.shownBy(args...); a.code == 0 {
+			t.Errorf("%v: %+v", args, a)
+		}
+	}
+	// Earlier versions shared a network of the type host-local: the name of the new type is all that they are told.
+	local := newNode(t, ours(t))
+	for _, verb := range []string{"ADD", "DEL", "CHECK", "STATUS"} {
+		local.fails(invocation{verb: verb, container: "c", ifname: "eth0", conf: conf("net", one24+`,"store":"etcd://a:1/x"`)}, 7, sharedName)
+	}
+	if left := fingerprint(t, local.dir); len(left) > 1 {
+		t.Errorf("left: %q", left)
+	}
 }
 
 // TestServerName: the certificate of the store must be of the name that the configuration
@@ -174,59 +208,12 @@ func TestServerName(t *testing.T) {
 	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true, TLS: tls})
 	n := sharedNode(t)
 	named := func(name string) string {
-		return conf("net", one24+","+strings.Replace(storeKeys(cluster, "a", tls), `"storeTLS":{`, fmt.Sprintf(`"storeTLS":{"serverName":%q,`, name), 1))
+		return sharedNet("net", one24+","+strings.Replace(storeKeys(cluster, "a", tls), `"storeTLS":{`, fmt.Sprintf(`"storeTLS":{"serverName":%q,`, name), 1))
 	}
 	n.first("a", named("localhost"))
 	if x := n.call(add1("b", named("other.example"))); x.code == 0 || !strings.Contains(x.stdout, "other.example") {
 		t.Errorf("%d %s", x.code, x.stdout)
 	}
-}
-
-// TestSharedMark: the directory of a shared network says so, to a configuration that names no
-// store or another one, to the words, and to host-local.
-func TestSharedMark(t *testing.T) {
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	n := sharedNode(t)
-	local, shared := conf("net", one24), conf("net", one24+","+storeKeys(cluster, "a", nil))
-	n.first("a1", shared)
-	file, mark := n.confFile(shared), "etcd://"+cluster.Members()[0].ClientAddress()+"/cni/ net"
-	before := fingerprint(t, n.dir)
-	for _, verb := range []string{"ADD", "DEL", "CHECK"} {
-		n.fails(invocation{verb: verb, container: "x", ifname: "eth0", conf: local}, 7, mark)
-	}
-	n.fails(invocation{verb: "GC", conf: strings.Replace(local, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[]`, 1)}, 7, mark)
-	n.fails(invocation{verb: "STATUS", conf: local}, 50, mark)
-	elsewhere := conf("net", one24+","+strings.Replace(storeKeys(cluster, "a", nil), "/cni", "/cni2", 1))
-	n.fails(add1("x", elsewhere), 7, mark)
-	n.fails(add1("x", conf("net", one24+`,"space":"y",`+storeKeys(cluster, "a", nil))), 7, mark)
-	keep := filepath.Join(t.TempDir(), "keep")
-	n.put(keep, "none\n# end\n")
-	for _, args := range [][]string{{"export"}, {"export", "-n"}, {"import"}, {"import", "-n"}, {"gc", "-keep", keep, "net"}, {"free", "net", "a1"}, {"repair", "net"}} {
-		if a := n.word(args...); a.code != 1 || !strings.Contains(a.stderr, mark) {
-			t.Errorf("%v: %+v", args, a)
-		}
-	}
-	n.mustWord("net: not checked: shared, in "+mark+"; name it by -conf FILE\n", "check")
-	n.mustWord("net  -  -  -  shared in "+mark+"\n", "show")
-	if after := fingerprint(t, n.dir); !slices.Equal(after, before) {
-		t.Fatalf("changed\n%s\nto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
-	}
-	original := &node{TB: t, dir: n.dir, bin: other(t, binaries.HostLocal)}
-	if x := original.call(add1("x", shared)); x.code == 0 {
-		t.Errorf("host-local answers %s", x.stdout)
-	}
-	// The way out: nothing is held, and the word names the store.
-	n.says("holds 1 attachments", "export", "-conf", file)
-	n.must(del1("a1", shared))
-	n.says("could end the sharing with none", "export", "-n", "-conf", file)
-	n.says("net: this node shares it no longer", "export", "-conf", file)
-	if got := original.first("x", local); got != "10.1.2.2/24" {
-		t.Errorf("host-local gave %s", got)
-	}
-	// And again, with files of host-local on the way in.
-	n.must(del1("x", shared))
-	n.says("net: this node shares it no longer", "export", "-conf", file)
-	original.first("x", local)
 }
 
 // TestNetworksOfASpace: the key of an attachment has its network, so a DEL in one network of a
@@ -235,73 +222,24 @@ func TestNetworksOfASpace(t *testing.T) {
 	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
 	keys := one24 + `,"space":"common",` + storeKeys(cluster, "n", nil)
-	a, b := conf("a", keys), conf("b", keys)
+	a, b := sharedNet("a", keys), sharedNet("b", keys)
 	if got := []string{n.first("c", a), n.first("c", b)}; !slices.Equal(got, []string{"10.1.2.2/24", "10.1.2.3/24"}) {
 		t.Error(got)
 	}
 	n.must(del1("c", b))
 	n.must(del1("c", b))
 	n.must(invocation{verb: "CHECK", container: "c", ifname: "eth0", conf: a})
-	n.says("a  10.1.2.2  c  eth0  cni-ipam  n/a", "show", "-conf", n.confFile(a))
+	n.says("a  10.1.2.2  c  eth0  cni-ipam-etcd  n/a", "show", "-conf", n.confFile(a))
 	n.must(invocation{verb: "GC", conf: strings.Replace(a, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]`, 1)})
 	n.must(del1("c", a))
 	n.says("a: ok, 0 attachments", "check", "-conf", n.confFile(a))
-}
-
-// TestMoveIntoStore verifies that the attachments of a network that gets a store keep their
-// addresses, whether host-local or this plugin had them.
-func TestMoveIntoStore(t *testing.T) {
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	a, b := sharedNode(t), sharedNode(t)
-	original := &node{TB: t, dir: b.dir, bin: other(t, binaries.HostLocal)}
-	local := conf("net", one24)
-	a.first("a1", local)
-	original.first("b1", local) // 10.1.2.2 is given on both nodes
-	original.first("b2", local)
-	confA, confB := conf("net", one24+","+storeKeys(cluster, "a", nil)), conf("net", one24+","+storeKeys(cluster, "b", nil))
-	if got := a.first("a2", confA); got != "10.1.2.3/24" {
-		t.Errorf("a2 got %s", got)
-	}
-	got := b.must(add1("b3", confB))
-	if got.addresses(t)[0] != "10.1.2.4/24" || !strings.Contains(got.stderr, "10.1.2.3") {
-		t.Errorf("b3 got %s%s", got.stdout, got.stderr)
-	}
-	b.says("net: ok, 3 attachments", "check", "-conf", b.confFile(confB))
-	list := filepath.Join(b.dir, "alive")
-	b.put(list, "a2\n# end\n")
-	if a := b.word("gc", "-keep", list, "-max", "100%", "-conf", b.confFile(confB)); a.code == 0 || !strings.Contains(a.stderr, "not on record: use -keep -") {
-		t.Errorf("gc by a file: %d %s", a.code, a.stderr)
-	}
-	a.must(del1("a1", confA))
-}
-
-// TestDamagedMove: a damaged state is not moved into the store while what it held may be alive,
-// and does not stop the network after the next boot.
-func TestDamagedMove(t *testing.T) {
-	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
-	n := sharedNode(t)
-	boot := filepath.Join(n.dir, "boot_id")
-	n.put(boot, "one")
-	keys := one24 + `,"bootIDFile":"%DIR%/boot_id"`
-	n.must(add1("a", conf("net", keys)))
-	n.must(add1("a2", conf("net", keys))) // the second call notes the boot
-	n.damage(filepath.Join(n.dir, "net", stateName), "garbage")
-	shared := conf("net", keys+","+storeKeys(cluster, "n", nil))
-	n.fails(add1("b", shared), 5, "cni-ipam repair net")
-	n.fails(del1("a", shared), 5, "cni-ipam repair net")
-	n.put(boot, "two")
-	if a := n.must(del1("a", shared)); !strings.Contains(a.stderr, "is lost and set aside") {
-		t.Error(a.stderr)
-	}
-	n.first("b", shared)
-	n.says("net: ok, 1 attachments", "check", "-conf", n.confFile(shared))
 }
 
 // TestSharedDamage: a shared network whose records cannot be read is neither whole nor empty.
 func TestSharedDamage(t *testing.T) {
 	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
 	n := sharedNode(t)
-	shared := conf("net", one24+","+storeKeys(cluster, "a", nil))
+	shared := sharedNet("net", one24+","+storeKeys(cluster, "a", nil))
 	n.first("a1", shared)
 	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints()})
 	if err != nil {
@@ -321,7 +259,7 @@ func TestSharedDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, word := range []string{"check", "show", "export"} {
+	for _, word := range []string{"check", "show"} {
 		if got := n.shown(word, "-conf", n.confFile(shared)); !strings.Contains(got, "damaged") {
 			t.Errorf("%s: %s", word, got)
 		}
@@ -386,7 +324,7 @@ func TestSharedKillStorm(t *testing.T) {
 	nodes, confs := map[string]*node{}, map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
 		n := sharedNode(t)
-		c := conf("net", `"ranges":[[{"subnet":"10.1.2.0/26"}],[{"subnet":"fd00::/122"}]],`+storeKeys(cluster, name, nil))
+		c := sharedNet("net", `"ranges":[[{"subnet":"10.1.2.0/26"}],[{"subnet":"fd00::/122"}]],`+storeKeys(cluster, name, nil))
 		nodes[name], confs[name] = n, c
 		for w := range 2 {
 			wg.Go(func() { s.worker(n, c, fmt.Sprint(name, w), uint64(w)*3+uint64(name[0]), calls) })
@@ -444,4 +382,97 @@ func (s *sharedStorm) compare(n *node, file string) {
 			s.Errorf("%s lost %v", container, want)
 		}
 	}
+}
+
+// TestOrphan: an ADD whose caller has been killed waits for an etcd that does not answer, and the DEL of the runtime ends before
+// it. Nothing is held then.
+func TestOrphan(t *testing.T) {
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
+	n := sharedNode(t)
+	c := sharedNet("net", one24+","+storeKeys(cluster, "a", nil))
+	n.first("first", c)
+	file, etcd := n.confFile(c), cluster.Members()[0]
+	for round := range 4 {
+		if err := etcd.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("p", round)
+		// The shell is the plugin that calls this one; setsid makes sure that its death takes nothing with it.
+		caller := exec.Command("/bin/sh", "-c", `"$0" <"$1"; true`, n.bin, file)
+		caller.Env = add1(name, "").environment()
+		if err := caller.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(300+round*300) * time.Millisecond)
+		caller.Process.Kill()
+		caller.Wait()
+		done := make(chan answer, 1)
+		go func() { a, _ := n.start(del1(name, c), time.Hour); done <- a }()
+		time.Sleep(300 * time.Millisecond)
+		if err := etcd.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-done; a.code != 0 {
+			t.Errorf("DEL: %s", a.stdout)
+		}
+		time.Sleep(time.Second) // the ADD ends
+		n.says("net: ok, 1 attachments", "check", "-conf", file)
+	}
+}
+
+// TestOrderOfAttachment: calls for one attachment take turns, so the DEL behind a slow ADD releases what that added; a call that
+// was killed stops nobody.
+func TestOrderOfAttachment(t *testing.T) {
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
+	n := sharedNode(t)
+	c := sharedNet("net", one24+","+storeKeys(cluster, "a", nil))
+	for round := range 8 {
+		name := fmt.Sprint("p", round)
+		done := make(chan answer, 1)
+		go func() {
+			a, _ := n.start(add1(name, c), time.Duration(map[bool]int{true: 40 + 15*round, false: 60_000}[round%2 == 0])*time.Millisecond)
+			done <- a
+		}()
+		time.Sleep(time.Duration(30+round*10) * time.Millisecond)
+		began := time.Now()
+		n.must(del1(name, c))
+		<-done
+		n.must(del1(name, c))
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("a DEL took %s", took)
+		}
+	}
+	n.says("net: ok, 0 attachments", "check", "-conf", n.confFile(c))
+}
+
+// TestPersistentAddresses: a machine that migrates or stops keeps its addresses by the key that the runtime passes.
+func TestPersistentAddresses(t *testing.T) {
+	cluster := servers.NewEtcd(t, servers.EtcdOptions{NoSync: true})
+	n := sharedNode(t)
+	keys := one24 + `,"space":"s",` + storeKeys(cluster, "%NODE%", nil)
+	vm := func(node, name string) string {
+		return sharedNet("net", strings.Replace(keys, "%NODE%", node, 1), `"args":{"cni":{"ipam-claim-reference":"`+name+`"}}`)
+	}
+	plain := sharedNet("net", strings.Replace(keys, "%NODE%", "a", 1))
+	if got := []string{n.first("c1", vm("a", "ns.vm")), n.first("x", plain), n.first("c2", vm("b", "ns.vm"))}; !slices.Equal(got, []string{"10.1.2.2/24", "10.1.2.3/24", "10.1.2.2/24"}) {
+		t.Fatal(got)
+	}
+	n.fails(add1("c2", vm("b", "ns.vm")), 999, "duplicate allocation")
+	n.must(del1("c1", plain)) // without the key, as from a cache; it has nothing any more
+	n.must(invocation{verb: "CHECK", container: "c2", ifname: "eth0", conf: vm("b", "ns.vm")})
+	file := n.confFile(plain)
+	n.says("used by c2", "show", "-conf", file)
+	n.must(del1("c2", vm("b", "ns.vm")))
+	if got := n.first("c3", vm("a", "ns.vm")); got != "10.1.2.2/24" {
+		t.Fatal(got)
+	}
+	n.fails(add1("c4", sharedNet("net", strings.Replace(keys, "%NODE%", "a", 1), `"args":{"cni":{"ipam-claim-reference":"ns.vm","ips":["10.1.2.9"]}}`)), 7, "holds other addresses: 10.1.2.2")
+	// A GC takes the key out of use, and leaves it its addresses.
+	n.must(invocation{verb: "GC", conf: strings.Replace(plain, `"type":"bridge"`, `"type":"bridge","cni.dev/valid-attachments":[{"containerID":"x","ifname":"eth0"}]`, 1)})
+	n.says("10.1.2.2  key/ns.vm/net", "show", "-conf", file)
+	if got := n.first("y", plain); got != "10.1.2.4/24" {
+		t.Fatal(got)
+	}
+	n.says("released 10.1.2.2 of key/ns.vm", "gc", "-conf", file, "net", "ns.vm")
+	n.says("net: ok, 2 attachments", "check", "-conf", file)
 }

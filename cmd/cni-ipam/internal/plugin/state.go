@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,22 +21,23 @@ import (
 
 // The files of a network, in the directory where host-local has its own.
 const (
-	lockName     = "ipalloc.lock"     // the lock of this plugin; only root can open it
-	stateName    = "ipalloc.db"       // everything that is held
-	bootName     = "ipalloc.boot"     // a symbolic link to nowhere: its target is the boot in which the state was last opened
-	exportedName = "ipalloc.exported" // the network was written back for host-local
-	spareName    = "ipalloc.spare"    // space that a release on a full disk gives back first
-	guardName    = "lock"             // host-local's lock file; a directory once this plugin has the network
-	takenName    = "host-local.taken" // files that were taken over
+	lockName  = "ipalloc.lock"     // the lock of this plugin; only root can open it
+	stateName = "ipalloc.db"       // everything that is held
+	bootName  = "ipalloc.boot"     // a symbolic link to nowhere: its target is the boot in which the state was last opened
+	spareName = "ipalloc.spare"    // space that a release on a full disk gives back first
+	guardName = "lock"             // host-local's lock file; a directory once this plugin has the network
+	takenName = "host-local.taken" // files that were taken over
 )
 
 var (
 	// errBusy means another call of the same network did not end in time.
 	errBusy = errors.New("the network's lock is taken")
-	// errExported means host-local has the network again.
-	errExported = errors.New("the state was written back for host-local")
+	// errReplaced means another program is in place of the one that runs.
+	errReplaced = errors.New("this program was replaced while it ran, and takes no network over")
 	// errNothing means the network holds nothing and has no state.
 	errNothing = errors.New("nothing is held")
+	// errDamaged means the state cannot be read, and what it held may be alive.
+	errDamaged = errors.New("the state is damaged")
 	// errEarlier means the state is damaged, from an earlier boot, and the configuration
 	// refuses to start afresh.
 	errEarlier = errors.New("ipam.refuseDamaged is set, and the damage is from an earlier boot")
@@ -54,11 +56,12 @@ type place struct {
 	refuse  bool // a damaged state of an earlier boot too
 	create  bool // the state, if there is none
 	short   bool // of space: make no spare
-	export  bool // for an export, which does not make what is not there
-	adopt   bool // for an import, which takes the network over again
+	export  bool // to write it back; makes nothing that is not there
 	asIs    bool // take nothing over
 	last    bool // the process ends when the state is closed
-	tool    bool // a person called: the boot of the configuration is unknown
+	tool    bool // a person called, and the configuration is unknown
+	caller  string
+	lockOf  hostlocal.Attachment // which attachment of a shared network to lock, if any
 	shared  *shared
 }
 
@@ -68,6 +71,7 @@ type state struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	lock    *os.File
+	unlock  func() error     // of an attachment of a shared network
 	store   *boltstore.Store // the state file, if the network is not shared
 	session *Session         // the shared store
 	engine  *hostlocal.Engine
@@ -100,7 +104,7 @@ func (p place) exists(name string) bool {
 // the directory. Without create it returns errNothing if there is neither.
 func (p place) open() (*state, error) {
 	s := &state{place: p, ctx: context.Background()}
-	if p.create || p.shared != nil && !p.export {
+	if p.create && p.shared == nil {
 		err := os.Mkdir(p.dir, 0o755)
 		if s.fresh = err == nil; errors.Is(err, fs.ErrNotExist) {
 			err = os.MkdirAll(p.dir, 0o755)
@@ -124,29 +128,24 @@ func (s *state) openLocal() (err error) {
 	if err = s.takeLock(); err != nil {
 		return err
 	}
-	if err = s.mustBeLocal(); err != nil {
-		return err
-	}
-	if s.adopt {
-		if err = s.remove(exportedName); err != nil {
-			return err
-		}
-	}
-	written := s.exists(exportedName)
-	if written && !s.export {
-		return fmt.Errorf("%w: cni-ipam import takes it over again (%s)", errExported, s.file(exportedName))
+	if s.caller != "" && callers() != s.caller { // the DEL may have come and gone
+		return errOrphan
 	}
 	if !s.create && !s.exists(stateName) {
-		if s.export && (written || !s.guarded()) { // written back, but for the guard perhaps; or never taken over
+		if s.export { // written back, but for the guard perhaps; or never taken over
 			return cmp.Or(s.unguard(), errNothing)
 		}
-		if l, err := readLegacy(s.dir); err != nil || s.asIs || len(l.files) == 0 && !s.export {
+		if l, err := readLegacy(s.dir); err != nil || s.asIs || len(l.files) == 0 {
 			return cmp.Or(err, errNothing)
 		}
 		s.create = true // what host-local left is taken over
 	}
 	wasTheirs := false
-	if s.asIs = s.asIs || written; !s.asIs {
+	if !s.asIs && !s.guarded() {
+		if wasTheirs, err = s.acquire(); err != nil {
+			return err
+		}
+	} else if !s.asIs {
 		if wasTheirs, err = s.guard(); err != nil {
 			return err
 		}
@@ -169,6 +168,7 @@ func (s *state) openLocal() (err error) {
 		return err
 	case s.fresh && !wasTheirs: // the next call settles
 		s.noteBoot()
+		s.recordDir()
 		return nil
 	}
 	return s.settle()
@@ -177,9 +177,6 @@ func (s *state) openLocal() (err error) {
 // takeLock takes the lock of the network. A call that makes no state makes no lock where
 // there is nothing to take over.
 func (s *state) takeLock() (err error) {
-	if !s.create && s.sharedIn() != "" {
-		return s.mustBeLocal()
-	}
 	s.lock, err = lockFile(s.file(lockName), false, s.create, lockWait)
 	if s.lock != nil || s.create {
 		return err
@@ -218,16 +215,16 @@ func (s *state) openStore() (*boltstore.Store, error) {
 	switch {
 	case !damaged(err):
 		return db, err
-	case s.tool, last != "" && last == s.boot:
-		return nil, fmt.Errorf("%w (attachments may be alive: cni-ipam repair %s saves what can be read)", err, s.network)
+	case !s.earlierBoot(last):
+		return nil, fmt.Errorf("%w (%s), and its containers may be alive: drain the node and reboot it", errDamaged, damage(err))
 	case s.refuse:
-		return nil, fmt.Errorf("%w: %w", err, errEarlier)
+		return nil, fmt.Errorf("%w (%s): %w", errDamaged, damage(err), errEarlier)
 	}
 	aside, renamed := s.setAside()
 	if renamed != nil {
 		return nil, errors.Join(err, renamed)
 	}
-	logf("ERROR: the state of network %s is lost and set aside as %s: %v", s.network, aside, err)
+	logf("ERROR: the state of network %s is lost and set aside as %s: %s", s.network, aside, damage(err))
 	opts.NoCreate = false
 	return boltstore.Open(s.ctx, path, opts)
 }
@@ -237,20 +234,6 @@ func (s *state) openStore() (*boltstore.Store, error) {
 func (p place) setAside() (string, error) {
 	aside := p.asideName()
 	return aside, os.Rename(p.file(stateName), aside)
-}
-
-// replaceState puts a repaired state in the place of the damaged one, which gets another name
-// too: at no time is there no state, with which a call would begin again.
-func (p place) replaceState(fresh string) (string, error) {
-	aside := p.asideName()
-	err := os.Link(p.file(stateName), aside)
-	if err != nil { // a file system without links
-		err = copyFile(p.file(stateName), aside)
-	}
-	if err == nil {
-		err = os.Rename(fresh, p.file(stateName))
-	}
-	return aside, err
 }
 
 // asideName returns a name for a damaged state, and removes all earlier ones but the last.
@@ -266,6 +249,19 @@ func (p place) asideName() string {
 
 func damaged(err error) bool {
 	return errors.Is(err, ipalloc.ErrCorrupt) || errors.Is(err, boltstore.ErrForeign)
+}
+
+// damage returns what is damaged. What the store advises is for programs.
+func damage(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "; nothing was changed")
+	text, _, _ = strings.Cut(text, "; Salvage saves")
+	return text
+}
+
+// earlierBoot reports whether the state was last opened before the machine was started, or in no boot that is known. A command
+// knows the boot by the kernel's name for it alone.
+func (p place) earlierBoot(last string) bool {
+	return last == "" || last != p.boot && (!p.tool || len(last) == len(p.boot))
 }
 
 func noSpace(err error) bool {
@@ -302,6 +298,11 @@ func (s *state) noteBoot() (last string) {
 
 // close gives the network back.
 func (s *state) close() (err error) {
+	if s.unlock != nil {
+		if e := s.unlock(); e != nil { // ends with this process
+			logf("%v", e)
+		}
+	}
 	if s.session != nil {
 		err = s.session.Close()
 	}
@@ -329,12 +330,12 @@ const noteKey = "Ncni-ipam"
 const settleTime = 2 * time.Second
 
 func encodeNote(changed int64) string {
-	return string(binary.BigEndian.AppendUint64([]byte{2}, uint64(changed)))
+	return string(binary.BigEndian.AppendUint64([]byte{1}, uint64(changed)))
 }
 
 // decodeNote returns 0, a time at which no directory changed, for a note that is none.
 func decodeNote(s string) (changed int64) {
-	if len(s) != 9 || s[0] != 2 {
+	if len(s) != 9 || s[0] != 1 {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64([]byte(s[1:])))
@@ -355,6 +356,7 @@ func (s *state) settle() error {
 	}
 	if last := s.noteBoot(); last != "" {
 		s.forgetTaken()
+		s.recordDir()
 	}
 	if was == now {
 		return nil
@@ -427,7 +429,7 @@ func (p place) releasing(do func(*state) error) error {
 		switch {
 		case errors.Is(err, errNothing):
 			return nil
-		case !noSpace(err) || p.short:
+		case !noSpace(err) || p.short || p.shared != nil:
 			return err
 		case os.Remove(p.file(spareName)) == nil:
 		case p.exists(takenName):

@@ -150,11 +150,6 @@ func TestRequestSources(t *testing.T) {
 			t.Errorf("%q %s: %s, want %s", c.args, c.more, got, c.want)
 		}
 	}
-	preferred := add1("p", conf("net", sets+`,"preferArgs":true`, `"args":{"cni":{"ips":["10.1.2.16"]}}`))
-	preferred.args = "IP=10.1.2.99"
-	if got := n.must(preferred).addresses(t); !slices.Equal(got, []string{"10.1.2.16/24", "2001:db8:1::5/64"}) {
-		t.Fatal(got)
-	}
 	merged := add1("m", conf("net", sets, `"args":{"cni":{"ips":["10.1.2.20"]}}`))
 	merged.args = "IP=10.1.2.21"
 	n.fails(merged, 7, "failed to allocate all requested IPs: 10.1.2.20")
@@ -300,7 +295,7 @@ func TestErrors(t *testing.T) {
 		t.Fatal(s)
 	}
 	// No verb at all says on stderr what this is.
-	if a := n.call(invocation{env: []string{"CNI_PATH=/x"}}); a.code != 0 || a.stdout != "" || !strings.Contains(a.stderr, about) || !strings.Contains(a.stderr, "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0") {
+	if a := n.call(invocation{env: []string{"CNI_PATH=/x"}}); a.code != 0 || a.stdout != "" || !strings.Contains(a.stderr, about()) || !strings.Contains(a.stderr, "0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0") {
 		t.Fatalf("%+v", a)
 	}
 	if a := n.must(invocation{env: []string{"CNI_COMMAND=VERSION"}}); a.stdout != `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`+"\n" {
@@ -344,7 +339,7 @@ func TestLenientDel(t *testing.T) {
 	}
 	n.must(add1("c", c))
 	n.must(del1(strings.Repeat("x", 1025), c))
-	n.must(del1("c", conf("net", one24+`,"rebootLeases":true,"bootIDFile":"/none","exclude":5,"preferArgs":"x"`)))
+	n.must(del1("c", conf("net", one24+`,"rebootLeases":true,"bootIDFile":"/none","exclude":5`)))
 	if s := n.state("net"); len(s.Holdings) != 0 {
 		t.Fatal(s)
 	}

@@ -49,6 +49,22 @@ func (s *state) guard() (wasTheirs bool, err error) {
 	return true, outlast(old, lockWait)
 }
 
+// acquire guards a network that this plugin does not have, and gives it back if this program was replaced in the meantime: an
+// uninstall that put host-local in place before the guard was there has not seen it.
+func (s *state) acquire() (wasTheirs bool, err error) {
+	if replaced() {
+		return false, errReplaced
+	}
+	if wasTheirs, err = s.guard(); err != nil {
+		return wasTheirs, err
+	}
+	if replaced() {
+		return wasTheirs, errors.Join(errReplaced, s.unguard())
+	}
+	s.recordDir()
+	return wasTheirs, nil
+}
+
 // displace gives the lock file of host-local another name and puts a directory in its place.
 // On a file system that cannot do so in one step, host-local can make the file anew in
 // between: then the path is still no directory.
@@ -133,7 +149,7 @@ func disused(f *os.File, wait time.Duration) (known bool, err error) {
 // importState imports what the files say. left are the files whose address another
 // attachment holds.
 func (s *state) importState(l *legacy) (left map[string]string, err error) {
-	refused, err := s.engine.Import(s.ctx, s.inSpace(l.State))
+	refused, err := s.engine.Import(s.ctx, l.State)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", s.dir, err)
 	}
@@ -178,6 +194,14 @@ func (s *state) importFiles(l *legacy) error {
 	return nil
 }
 
+// remove removes a file of the network that may be gone already.
+func (p place) remove(name string) error {
+	if err := os.Remove(p.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // forgetTaken removes the files that were moved aside.
 func (p place) forgetTaken() {
 	if err := os.RemoveAll(p.file(takenName)); err != nil {
@@ -206,11 +230,9 @@ func (p place) unguard() error {
 
 // view is what a look at a network shows.
 type view struct {
-	state    hostlocal.State // what this plugin holds
-	files    *legacy         // files of host-local that were not taken over
-	ours     bool            // this plugin has the network
-	exported bool            // this plugin had it and wrote it back
-	shared   string          // the store that holds it, if the configuration names none
+	state hostlocal.State // what this plugin holds
+	files *legacy         // files of host-local that were not taken over
+	ours  bool            // this plugin has the network
 }
 
 // look reads a network and changes nothing, whichever plugin has it. If check is true, it
@@ -227,14 +249,7 @@ func (p place) look(check bool) (v view, err error) {
 	if v.files, err = readLegacy(p.dir); err != nil {
 		return v, err
 	}
-	v.ours, err = p.there(stateName)
-	if err == nil {
-		v.exported, err = p.there(exportedName)
-	}
-	if err == nil {
-		v.shared, err = p.readMark()
-	}
-	if err != nil || !v.ours {
+	if v.ours, err = p.there(stateName); err != nil || !v.ours {
 		return v, err
 	}
 	opts := boltstore.Options{ReadOnly: true, LockWait: lockWait, Verify: boltstore.VerifyNever}
@@ -242,7 +257,12 @@ func (p place) look(check bool) (v view, err error) {
 		opts.Verify = boltstore.VerifyAlways
 	}
 	db, err := boltstore.Open(context.Background(), p.file(stateName), opts)
-	if err != nil {
+	switch {
+	case damaged(err) && p.earlierBoot(p.lastBoot()):
+		return v, fmt.Errorf("%w (%s), and no container of it is alive: the next call sets it aside and begins anew", errDamaged, damage(err))
+	case damaged(err):
+		return v, fmt.Errorf("%w (%s), and its containers may be alive: drain the node and reboot it", errDamaged, damage(err))
+	case err != nil:
 		return v, err
 	}
 	defer db.Close()

@@ -84,12 +84,11 @@ func TestLookingChangesNothing(t *testing.T) {
 	}{
 		{[]string{"show"}, []string{"net    10.1.2.2  a     eth0  host-local\n", "taken  10.1.2.2  m     eth0  cni-ipam\n", "taken  10.1.2.9  late  eth0  host-local\n", "given  10.1.2.2  x     eth0  host-local\n"}},
 		{[]string{"show", "-o", "json"}, []string{`"network": "taken"`, `"by": "cni-ipam"`, `"attachments": 3`, `"addresses": 3`, `"container": "m"`, `"0": "10.1.2.3"`}},
-		{[]string{"check"}, []string{"net: ok, not taken over: 2 attachments in 3 files of host-local\n", "given: ok, written back: 1 attachments in 2 files of host-local\n",
+		{[]string{"check"}, []string{"net: ok, not taken over: 2 attachments in 3 files of host-local\n", "given: ok, not taken over: 1 attachments in 2 files of host-local\n",
 			"taken: ok, 2 attachments, and 1 attachments in 1 files of host-local to be taken over by the next call\n", "foreign: ok, not taken over: 0 attachments in 0 files of host-local\n"}},
-		{[]string{"export", "-n"}, []string{"net: this plugin does not have it\n", "taken: would write back 2 attachments\n"}},
-		{[]string{"import", "-n"}, []string{"net: would take over 2 attachments from 3 files, and free 0 addresses without a holder\n"}},
+		{[]string{"export", "-n"}, []string{"taken: would write back 2 attachments\n"}},
 		{[]string{"gc", "-n", "-max", "1", "-keep", list, "taken"}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
-		{[]string{"free", "-n", "taken", "10.1.2.2"}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
+		{[]string{"gc", "-n", "taken", "10.1.2.2"}, []string{"taken: would release 10.1.2.2 of m/eth0\n"}},
 	} {
 		a := n.word(c.args...)
 		for _, want := range c.want {
@@ -143,14 +142,12 @@ func TestOriginalAfterTakeover(t *testing.T) {
 	}
 }
 
-// TestTakenFiles: files that were taken over are moved aside until the next boot or until a
-// person says so.
+// TestTakenFiles: files that were taken over are moved aside until the next boot.
 func TestTakenFiles(t *testing.T) {
 	n := newNode(t, ours(t))
 	boot := filepath.Join(n.dir, "boot_id")
 	c := conf("net", one24+`,"bootIDFile":"%DIR%/boot_id"`)
 	for round, finish := range []func(){
-		func() { n.mustWord("net: holds 2 attachments\n", "import", "-finish") },
 		func() {
 			if err := os.WriteFile(boot, []byte("two"), 0o600); err != nil {
 				t.Fatal(err)

@@ -74,7 +74,12 @@ func addError(err error, sets []hostlocal.RangeSet, who hostlocal.Attachment) er
 	case ipalloc.ErrOccupied:
 		return at(types.ErrTryAgainLater, "requested IP address %s is not available in range set %s", e.Addr, sets[in.Set])
 	case ipalloc.ErrReserved:
+		if set := sets[in.Set]; set[set.RangeOf(e.Addr)].Gateway != e.Addr {
+			return at(types.ErrInvalidNetworkConfig, "requested ip %s is excluded by ipam.exclude", e.Addr)
+		}
 		return at(types.ErrInvalidNetworkConfig, "requested ip %s is subnet's gateway", e.Addr)
+	case ipalloc.ErrMismatch:
+		return types.NewError(types.ErrInvalidNetworkConfig, "the key of args.cni."+keyField+" holds other addresses: "+joinAddrs(in.Addrs), err.Error())
 	case ipalloc.ErrOutOfRange:
 		return types.NewError(types.ErrInvalidNetworkConfig, "failed to allocate all requested IPs: "+joinAddrs(in.Addrs), "")
 	}
@@ -98,8 +103,7 @@ func asError(err error) *types.Error {
 	switch invalid := errors.Is(err, ipalloc.ErrInvalid) && errors.As(err, &own); {
 	case errors.As(err, &done):
 		return done
-	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errExported), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, ipalloc.ErrClosed): // the node leaves the shared network
+	case errors.Is(err, ipalloc.ErrConflict), errors.Is(err, errBusy), errors.Is(err, errReplaced), errors.Is(err, errOrphan), errors.Is(err, context.DeadlineExceeded):
 		code = types.ErrTryAgainLater
 	case invalid && (own.Field == "Container" || own.Field == "Interface"):
 		code = types.ErrInvalidEnvironmentVariables

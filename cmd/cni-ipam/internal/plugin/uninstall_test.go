@@ -178,7 +178,7 @@ func TestUninstallLooksEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.mustWord(s.dest+": installed\n", "install", s.plugins)
-	s.put(filepath.Join(s.plugins, helperName), about)
+	s.put(filepath.Join(s.plugins, sharedName), mark)
 	if err := os.Remove(s.dest + recordSuffix); err != nil {
 		t.Fatal(err)
 	}
@@ -206,5 +206,5 @@ func TestFirstCallNotesTheBoot(t *testing.T) {
 	c := conf("net", one24)
 	n.must(add1("a", c))
 	n.damage(filepath.Join(n.dir, "net", stateName), "garbage")
-	n.fails(add1("b", c), 5, "cni-ipam repair net")
+	n.fails(add1("b", c), 5, "drain the node and reboot")
 }

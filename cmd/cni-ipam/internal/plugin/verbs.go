@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -33,12 +34,12 @@ func add(c *call) ([]byte, error) {
 		result.DNS = *dns
 	}
 	p := conf.place(o, want.sets)
-	p.create = true
+	p.create, p.lockOf = true, c.attachment()
 	s, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.engine.Add(s.ctx, s.inNetwork(c.attachment()), want.requested...)
+	got, err := s.add(c.attachment(), want)
 	if err = errors.Join(s.retry(err), s.close()); err != nil {
 		return nil, addError(err, want.sets, c.attachment())
 	}
@@ -54,6 +55,25 @@ func add(c *call) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// add is an Add, or an AddKey if the configuration names a key. In a range that is full, it first ends keys that are out of use for
+// long.
+func (s *state) add(who hostlocal.Attachment, want wishes) (got []hostlocal.Address, err error) {
+	who = s.inNetwork(who)
+	for again := s.shared != nil; ; again = false {
+		if want.key != "" && s.shared != nil {
+			got, err = s.engine.AddKey(s.ctx, s.keyName(want.key), who, want.requested...)
+		} else {
+			got, err = s.engine.Add(s.ctx, who, want.requested...)
+		}
+		if !again || !errors.Is(err, ipalloc.ErrFull) {
+			return got, err
+		}
+		if e := s.expireKeys(); e != nil {
+			return nil, errors.Join(err, e)
+		}
+	}
+}
+
 // read reads all that an ADD needs of a configuration.
 func (c *netConf) read(cniArgs string) (o options, want wishes, err error) {
 	if err = c.complete(); err == nil {
@@ -67,7 +87,7 @@ func (c *netConf) read(cniArgs string) (o options, want wishes, err error) {
 
 // place returns where the network's state is. A plugin's process ends after one call.
 func (c *netConf) place(o options, sets []hostlocal.RangeSet) place {
-	return place{dir: c.dir(), network: c.Name, sets: sets, boot: o.boot, leases: o.rebootLeases, refuse: o.refuseDamaged, last: true, shared: c.shared}
+	return place{dir: c.dir(), network: c.Name, sets: sets, boot: o.boot, leases: o.rebootLeases, refuse: o.refuseDamaged, last: true, shared: c.shared, caller: c.caller}
 }
 
 func toIPNet(p netip.Prefix) net.IPNet {
@@ -85,6 +105,7 @@ func del(c *call) ([]byte, error) {
 		logf("del: %v", err)
 	}
 	p := c.conf.place(o, nil)
+	p.lockOf = c.attachment()
 	release := func(s *state) error {
 		_, err := s.engine.Del(s.ctx, s.inNetwork(c.attachment()))
 		if errors.Is(err, ipalloc.ErrInvalid) {
@@ -112,7 +133,9 @@ func check(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := conf.place(o, want.sets).open()
+	p := conf.place(o, want.sets)
+	p.lockOf = c.attachment()
+	s, err := p.open()
 	if err == nil {
 		err = s.engine.Verify(s.ctx, s.inNetwork(c.attachment()), listed...)
 		err = errors.Join(s.retry(err), s.close())
@@ -158,7 +181,7 @@ func (c *netConf) listed() ([]netip.Addr, error) {
 // nothing. An entry that names no attachment could stand for one that is alive, so it is
 // refused before anything is released.
 func gc(c *call) ([]byte, error) {
-	conf := c.conf
+	conf, began := c.conf, time.Now() // the runtime made its list before
 	if err := conf.complete(); err != nil {
 		return nil, err
 	}
@@ -186,7 +209,11 @@ func gc(c *call) ([]byte, error) {
 		keep[i] = p.inNetwork(hostlocal.Attachment{Container: a.ContainerID, Interface: a.IfName})
 	}
 	return nil, p.releasing(func(s *state) error {
-		freed, err := s.engine.GC(s.ctx, keep)
+		args := hostlocal.GCArgs{Valid: keep, Made: began}
+		if s.shared != nil {
+			args.Idle = s.shared.keyAge
+		}
+		freed, err := s.engine.GC(s.ctx, args)
 		for _, h := range freed {
 			logf("gc: released %s of %s, which is not a valid attachment", joinAddrs(h.Addresses), h.Attachment)
 		}
@@ -197,17 +224,16 @@ func gc(c *call) ([]byte, error) {
 	})
 }
 
-// status reports whether the plugin is able to serve an ADD. That a range is full, or that a
-// shared store cannot be reached, is no error unless the configuration asks for it: on
-// Kubernetes it makes the node unready, and the store makes all of them so at once. A network
-// that was written back is none either: its node is between two programs.
+// status reports whether the plugin is able to serve an ADD. A full range is an error only if the configuration asks for it,
+// because it makes a node of Kubernetes unready. A shared store that cannot be reached is none, because it would make all nodes
+// unready at once. A program that was replaced is none either, because the next call reaches the other one.
 func status(c *call) ([]byte, error) {
 	conf := c.conf
 	o, want, err := conf.read("")
 	if err != nil {
 		return nil, err
 	}
-	if conf.shared != nil && !o.statusFull && !o.statusStore {
+	if conf.shared != nil && !o.statusFull {
 		return nil, nil
 	}
 	s, err := conf.place(o, want.sets).open()
@@ -220,11 +246,11 @@ func status(c *call) ([]byte, error) {
 	}
 	in := (*hostlocal.SetError)(nil)
 	switch full := errors.Is(err, ipalloc.ErrFull) && errors.As(err, &in); {
-	case err == nil, errors.Is(err, errNothing), errors.Is(err, errExported), full && !o.statusFull:
+	case err == nil, errors.Is(err, errNothing), errors.Is(err, errReplaced), full && !o.statusFull:
 		return nil, nil
 	case full:
 		err = fmt.Errorf("no IP addresses available in range set: %s", want.sets[in.Set])
-	case conf.shared != nil && !o.statusStore && asError(err).Code == types.ErrTryAgainLater:
+	case conf.shared != nil && asError(err).Code == types.ErrTryAgainLater:
 		return nil, nil
 	}
 	return nil, types.NewError(types.ErrPluginNotAvailable, err.Error(), "")

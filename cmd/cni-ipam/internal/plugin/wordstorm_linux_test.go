@@ -9,13 +9,11 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/binaries"
-	"github.com/ipalloc/ipalloc/internal/test/servers"
 )
 
 // TestWordStorm: every word that hands networks over runs in a loop, killed at any of its system
 // calls and repeated, beside calls of both programs that are held back at theirs. What callers
-// were told is what is held at the end, in each network: two of the node's own, and one that is
-// shared whenever this plugin is called for it.
+// were told is what is held at the end, in each network.
 func TestWordStorm(t *testing.T) {
 	rounds, turns := 4, 12
 	if testing.Short() {
@@ -23,36 +21,32 @@ func TestWordStorm(t *testing.T) {
 	}
 	n := newNode(t, other(t, binaries.HostLocal))
 	n.traced("kill=1")
-	mine := sharedNode(t)
-	mine.dir = n.dir
-	keys := one24 + "," + storeKeys(servers.NewEtcd(t, servers.EtcdOptions{NoSync: true}), "a", nil)
-	confs := map[string]string{"blue": conf("blue", one24), "red": conf("red", one24), "green": conf("green", keys)}
-	shared := mine.confFile(confs["green"])
+	mine := &node{TB: t, dir: n.dir, bin: ours(t)}
+	confs := map[string]string{"blue": conf("blue", one24), "red": conf("red", one24)}
 	plugins := t.TempDir()
 	dest := filepath.Join(plugins, "host-local")
 	if err := copyFile(n.bin, dest); err != nil {
 		t.Fatal(err)
 	}
-	networks, all := []string{"blue", "red"}, []string{"blue", "red", "green"}
+	networks := []string{"blue", "red"}
 	list := filepath.Join(t.TempDir(), "list") // of every pod there may be: gc has nothing to release
 	pods := ""
-	for i := range 36 {
-		pods += fmt.Sprint(all[i%3], "-w", i/3%4, "-", i/12, "\n")
+	for i := range 24 {
+		pods += fmt.Sprint(networks[i%2], "-w", i/2%4, "-", i/8, "\n")
 	}
 	n.put(list, pods+"blue-first\nred-first\n# end\n")
 	s := &handoverStorm{T: t, told: map[string]string{}}
 	for _, network := range networks {
 		s.call(n, "ADD", network+"-first", confs[network])
 	}
-	words := [][]string{{"export", "blue"}, {"import", "blue"}, {"export"}, {"import"}, {"install", plugins}, {"uninstall", plugins},
-		{"repair", "red"}, {"gc", "-keep", list, "-max", "100%", "blue", "red"}, {"check"}, {"uninstall", "-n", plugins},
-		{"export", "-conf", shared}, {"export", "-conf", shared}, {"gc", "-keep", list, "-max", "100%", "-conf", shared}, {"check", "-conf", shared}}
+	words := [][]string{{"export"}, {"install", plugins}, {"uninstall", plugins}, {"install", plugins}, {"uninstall", plugins},
+		{"gc", "-keep", list, "-max", "100%", "blue", "red"}, {"check"}, {"uninstall", "-n", plugins}}
 	for round := range rounds {
 		stop := make(chan struct{})
 		var callers, people sync.WaitGroup
 		for w := range 4 {
 			callers.Go(func() {
-				caller := *[]*node{n, mine}[w%2]
+				caller := *[]*node{n, mine, {TB: t, dir: n.dir, bin: dest}}[w%3] // the last one is what is in place
 				for k := 0; ; k++ {
 					select {
 					case <-stop:
@@ -61,9 +55,6 @@ func TestWordStorm(t *testing.T) {
 					}
 					caller.trace = fmt.Sprint("stretch=", round*1000+w*100+k)
 					network, pod := networks[k%2], k%3
-					if w > 1 && k%4 > 1 { // an ADD and a DEL, so that the node holds nothing in between
-						network, pod = "green", k/4%3
-					}
 					name := fmt.Sprint(network, "-w", w, "-", pod)
 					s.mu.Lock()
 					_, has := s.told[name]
@@ -93,13 +84,14 @@ func TestWordStorm(t *testing.T) {
 		people.Wait()
 		close(stop)
 		callers.Wait()
-		s.leave(mine, shared, confs["green"])
-		// Two words that a person types alone get every network to one program.
+		// One word that a person types alone gets every network to one program.
 		if a := mine.word("install", plugins); a.code != 0 {
 			t.Fatalf("%+v", a)
 		}
-		if a := mine.word("import"); a.code != 0 {
-			t.Fatalf("%+v", a)
+		for _, network := range networks {
+			if a := mine.takeOver(network); a.code != 0 {
+				t.Fatalf("%+v", a)
+			}
 		}
 		s.compareIn(networks, func(network string) map[string]string { return mine.holders(network, 24) })
 		if a := mine.word("uninstall", plugins); a.code != 0 {
@@ -130,23 +122,4 @@ func (s *handoverStorm) compareIn(networks []string, held func(string) map[strin
 		}
 		part.compare(held(network))
 	}
-}
-
-// leave compares what the shared network holds with what was told, releases it and ends the sharing.
-func (s *handoverStorm) leave(n *node, file, conf string) {
-	s.Helper()
-	if a := n.word("import"); a.code != 0 && !strings.Contains(a.stderr, "is shared") {
-		s.Errorf("%+v", a)
-	}
-	n.must(del1("nobody", conf)) // joins, and takes over what host-local and this plugin had
-	held := map[string]string{}
-	for line := range strings.Lines(n.shown("show", "-conf", file)) {
-		f := strings.Fields(line)
-		held[f[2]] = f[1] + "/24"
-	}
-	s.compareIn([]string{"green"}, func(string) map[string]string { return held })
-	for pod := range held {
-		s.call(n, "DEL", pod, conf)
-	}
-	n.says("green: this node shares it no longer", "export", "-conf", file)
 }

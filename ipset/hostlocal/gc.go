@@ -1,0 +1,191 @@
+package hostlocal
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// GCArgs are what [Engine.GC] goes by.
+type GCArgs struct {
+	// Valid are the attachments that stay. With an empty list, GC releases everything, so pass one only if it is complete.
+	Valid []Attachment
+	// Made is the time before which Valid was complete: attachments that were added later stay. The zero Time means the time
+	// of the call. Times are those of the nodes' clocks.
+	Made time.Time
+	// AllScopes makes GC release in every scope of the network. Valid must list the attachments of all nodes.
+	AllScopes bool
+	// Keys are the keys that stay. If the list is empty, all keys stay. Otherwise GC releases every other key that came out of
+	// use before Made.
+	Keys []string
+	// Idle, if it is positive, makes GC also release keys that came out of use that long ago.
+	Idle time.Duration
+}
+
+// fate is what a sweep does with an attachment.
+type fate int
+
+const (
+	stays    fate = iota
+	outOfUse      // a key keeps its addresses, and its user ends
+	ends
+)
+
+// GC releases the addresses of every attachment of the engine's scope that is not in args.Valid, and returns them by attachment.
+// An attachment without interface is valid if Valid names its container. A key whose user is not valid comes out of use.
+//
+// It works in steps of one commit each. After an error the earlier steps are done, and their result
+// is returned with the error: ErrInvalid for an impossible attachment in Valid, before anything is
+// released; ErrCorrupt, ErrConflict and the store's errors. Attachments that are added while GC runs stay. Cost: linear in the
+// attachments of all scopes.
+func (e *Engine) GC(ctx context.Context, args GCArgs) ([]Holding, error) {
+	keep := make(map[Attachment]bool, 2*len(args.Valid))
+	for _, a := range args.Valid {
+		if err := a.check(); err != nil {
+			return nil, e.explain(err, "gc", a)
+		}
+		keep[a] = true
+		keep[Attachment{Container: a.Container}] = true
+	}
+	began := now()
+	made := began
+	if !args.Made.IsZero() {
+		made = args.Made.UnixNano()
+	}
+	// Attachments of an earlier boot are gone anyway and must not be counted.
+	err := e.do(ctx, "gc", Attachment{}, func(t *txn) error {
+		_, err := t.begin(e)
+		if err == nil && e.scope != "" {
+			err = t.touch()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	freed, err := e.sweep(ctx, func(a Attachment, h holding) fate {
+		key, isKey := strings.CutPrefix(a.Container, keyPrefix)
+		unlisted := len(args.Keys) > 0 && !slices.Contains(args.Keys, key) && h.added <= made
+		old := args.Idle > 0 && h.added <= began-int64(args.Idle)
+		idle := h.user == Attachment{}
+		switch ours := args.AllScopes || h.scope == e.scope; {
+		case isKey && idle && (unlisted || old):
+			return ends
+		case isKey && idle, !ours, h.added > made, !isKey && keep[a], isKey && keep[h.user]:
+			return stays
+		case isKey:
+			return outOfUse
+		}
+		return ends
+	})
+	return freed, e.explain(err, "gc", Attachment{})
+}
+
+// Holding is an attachment with all its addresses.
+type Holding struct {
+	// Attachment of a key has the container "key/" and the key.
+	Attachment Attachment
+	Addresses  []netip.Addr
+	// Scope is the scope of the engine that added it; empty for a key out of use. Import does not read it.
+	Scope string
+	// Added is when it last added an address. A key was last used then, or came out of use. For Import, the zero Time means now.
+	Added time.Time
+	// User is the attachment that uses a key, if any. Import does not read it: the key is out of use then.
+	User Attachment
+	// Sequence counts the attachments that have used a key. It is 0 if this is no key.
+	Sequence uint64
+}
+
+// of returns what is told of a holding.
+func (h holding) of(who Attachment) Holding {
+	return Holding{who, h.addresses, h.scope, time.Unix(0, h.added), h.user, h.sequence}
+}
+
+// now is the time that a record gets. It is read for each commit, because a call may have waited.
+var now = func() int64 { return time.Now().UnixNano() }
+
+// sweepPage is how many attachments are read at a time.
+const sweepPage = 1024
+
+// sweep ends the attachments for which goes returns true. The commit asks again.
+func (e *Engine) sweep(ctx context.Context, goes func(Attachment, holding) fate) (freed []Holding, err error) {
+	for r := e.all(kindAttachment); ; {
+		r.Limit = sweepPage
+		recs, _, err := e.store.List(ctx, r)
+		if err != nil {
+			return freed, err
+		}
+		var batch []Attachment
+		for _, rec := range recs {
+			a, h, err := e.parseAttachment(rec)
+			if err != nil {
+				return freed, err
+			}
+			if goes(a, h) != stays {
+				batch = append(batch, a)
+			}
+		}
+		for step := range slices.Chunk(batch, e.stepSize()) {
+			done, err := e.sweepStep(ctx, step, goes)
+			freed = append(freed, done...)
+			if err != nil {
+				return freed, err
+			}
+		}
+		if len(recs) < sweepPage {
+			return freed, nil
+		}
+		r.From = recs[len(recs)-1].Key + "\x00"
+	}
+}
+
+// stepSize is how many attachments go into one commit.
+func (e *Engine) stepSize() int {
+	if most := e.store.Limits().Ops; most > 0 {
+		return max(1, most/16) // two addresses with a record, a leaf and some pages above each, and the header
+	}
+	return sweepPage
+}
+
+// sweepStep releases attachments in one commit.
+func (e *Engine) sweepStep(ctx context.Context, step []Attachment, goes func(Attachment, holding) fate) ([]Holding, error) {
+	var freed []Holding
+	need := []string{e.header()}
+	for _, a := range step {
+		need = append(need, e.attachment(a))
+	}
+	err := e.attempt(ctx, func(t *txn) error {
+		freed = nil
+		if err := t.Load(need...); err != nil {
+			return err
+		}
+		if _, _, err := t.Get(t.header()); err != nil { // every commit names it
+			return err
+		}
+		for _, a := range step {
+			h, err := t.holding(a)
+			what := stays
+			if err == nil && len(h.addresses) > 0 {
+				what = goes(a, h)
+			}
+			switch what {
+			case ends:
+				if _, err = t.release(a); err == nil {
+					freed = append(freed, h.of(a))
+				}
+			case outOfUse:
+				err = t.endUse(e, h.user)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return freed, nil
+}
