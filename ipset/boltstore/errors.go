@@ -9,6 +9,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // Errors that a caller may want to tell apart, beside those of package ipalloc. Each left
@@ -20,16 +21,12 @@ var (
 	// ErrForeign means that the file is not a store of this package. It matches
 	// ipalloc.ErrMismatch.
 	ErrForeign = fmt.Errorf("%w: not a store of this package", ipalloc.ErrMismatch)
-	// ErrNoSpace means that the disk, a quota or Options.MaxSize has no room for the
-	// commit. It matches ipalloc.ErrLimit. Commits succeed again when there is room.
-	ErrNoSpace = fmt.Errorf("%w: no space left", ipalloc.ErrLimit)
-	// ErrReadOnly means that the store was opened for reading. It matches
-	// ipalloc.ErrMismatch.
-	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
-	// ErrFailed means that an earlier commit failed and left it unknown what the disk
-	// holds. It matches ipalloc.ErrClosed. Reads go on; close the store and open it again
-	// to write.
-	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
+	// ErrNoSpace is store.ErrNoSpace: the disk, a quota or Options.MaxSize has no room for the commit.
+	ErrNoSpace = store.ErrNoSpace
+	// ErrReadOnly is store.ErrReadOnly.
+	ErrReadOnly = store.ErrReadOnly
+	// ErrFailed is store.ErrFailed.
+	ErrFailed = store.ErrFailed
 )
 
 // failure returns an *ipalloc.Error about a file. It returns err itself if that is one

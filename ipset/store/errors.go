@@ -7,6 +7,17 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
+// Errors of stores that a caller may want to tell apart, beside those of package ipalloc. After each of them nothing was changed.
+var (
+	// ErrNoSpace means that there is no room for the commit. It matches ipalloc.ErrLimit. Commits succeed again when there is room.
+	ErrNoSpace = fmt.Errorf("%w: no space left", ipalloc.ErrLimit)
+	// ErrReadOnly means that the store was opened for reading. It matches ipalloc.ErrMismatch.
+	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
+	// ErrFailed means that an earlier commit failed and left it unknown what the disk holds. It matches ipalloc.ErrClosed.
+	// Reads go on; close the store and open it again to write.
+	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
+)
+
 // Conflict returns the error of a commit that found the record of key at another
 // revision than expected. It matches ipalloc.ErrConflict. pkg names the store's package.
 func Conflict(pkg, key string) error {

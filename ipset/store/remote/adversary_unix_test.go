@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -90,7 +91,7 @@ func TestServeTakesNoPlace(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if rest, err := os.ReadDir(dir); err != nil || len(rest) != 3 {
+	if rest, err := os.ReadDir(dir); err != nil || len(rest) != 4 { // the file, the link, the socket, its lock
 		t.Errorf("%v, %v", rest, err)
 	}
 }
@@ -120,7 +121,7 @@ func TestClientHangs(t *testing.T) {
 		return c
 	}
 	dial("POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: 100\r\n\r\nhalf")
-	large := dial("POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: 300000000\r\n\r\n")
+	large := dial("POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: 400000000\r\n\r\n")
 	if answer, err := http.ReadResponse(bufio.NewReader(large), nil); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("%v, %v", answer, err)
 	}
@@ -227,5 +228,55 @@ func TestServiceGoesAway(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// Clients cannot announce more bytes at a time than two requests may have, nor have more than 1,024 connections: what is beyond is refused
+// with an error that passes, or waits.
+func TestBounds(t *testing.T) {
+	path := shortDir(t) + "/s"
+	cancel, done := serve(t, path, limited{store.NewMemory()})
+	defer func() { cancel(); <-done }()
+	c, err := remote.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for range 2 {
+		half := dial()
+		defer half.Close()
+		fmt.Fprintf(half, "POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: %d\r\n\r\nhalf", 256<<10+32<<10+1<<20)
+	}
+	get := func() error { _, err := c.Get(t.Context(), nil, "a"); return err }
+	for err = get(); err == nil; err = get() { // until the service has read both
+	}
+	if !store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	var idle []net.Conn
+	for range 1021 {
+		idle = append(idle, dial())
+	}
+	late := dial()
+	defer late.Close()
+	io.WriteString(late, "POST /1/none HTTP/1.1\r\nHost: store\r\nContent-Length: 0\r\n\r\n")
+	late.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := late.Read(make([]byte, 1)); n > 0 {
+		t.Errorf("one connection more was answered: %v", err)
+	}
+	for _, c := range idle {
+		c.Close()
+	}
+	late.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := http.ReadResponse(bufio.NewReader(late), nil); err != nil {
+		t.Errorf("it was not answered when others had ended: %v", err)
 	}
 }

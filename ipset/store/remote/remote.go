@@ -7,7 +7,12 @@
 // reaches the socket has the service's full access to the store.
 //
 // Concurrency: all functions and methods are safe for concurrent use. Each call is one request; a watch is a request that stays
-// open. If a client goes away, its calls end in the service as if their contexts had ended.
+// open. If a client goes away, its calls end in the service as if their contexts had ended. A service has at most 1,024
+// connections, and accepts requests of twice the largest commit at a time.
+//
+// Restart: a client goes on with a service that was started again. It ends with ipalloc.ErrReplaced if the service has another
+// store now, or if that store lacks a commit that the client saw. A watch ends with the service, with an error that
+// store.Retryable accepts.
 package remote
 
 import (
@@ -20,10 +25,8 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -34,6 +37,7 @@ const protocol = "/1/"
 
 // request has the arguments of a call.
 type request struct {
+	Start uint64   // of the service, as the client knows it; a service with another start does nothing. 0 accepts any.
 	Keys  []string // of Get, or the prefixes of Watch
 	Range store.Range
 	Ops   []store.Op
@@ -42,40 +46,51 @@ type request struct {
 
 // response has the results of a call, or one event of a watch.
 type response struct {
+	Start  uint64 // of the service
 	Recs   []store.Record
 	Rev    uint64
 	Limits store.Limits
+	Most   int64 // bytes of a request
+	Starts starts
 	Err    *failure
 }
 
 // failure is an error as it is sent.
 type failure struct {
-	Text     string
-	Kinds    []int // of sentinels
-	Retry    bool
-	Conflict string // the key of a conflict
+	Error ipalloc.Error // without its Err
+	Kinds []int         // of sentinels
+	Retry bool
 }
 
 // sentinels are the errors that a client tells apart; their order is part of what is sent. The context of the service is not the client's.
 var sentinels = []error{ipalloc.ErrInvalid, ipalloc.ErrOutOfRange, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse, ipalloc.ErrMismatch, ipalloc.ErrVersion,
-	ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed}
+	ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed,
+	store.ErrNoSpace, store.ErrReadOnly, store.ErrFailed}
 
 // sent returns an error in the form in which it is sent.
-func sent(err error) *failure {
+func (s *service) sent(op string, err error) *failure {
 	if err == nil {
 		return nil
 	}
-	f := &failure{Text: err.Error(), Retry: store.Retryable(err)}
+	f := &failure{Retry: store.Retryable(err), Error: ipalloc.Error{Package: "remote", Op: op, Reason: err.Error()}}
+	if e := (*ipalloc.Error)(nil); errors.As(err, &e) {
+		if f.Error = *e; e.Reason == "" && e.Err != nil {
+			f.Error.Reason = e.Err.Error()
+		}
+		f.Error.Err = nil
+	}
+	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // not the client's
+		f.Retry, f.Error.Reason = true, "the service has ended"
+	}
 	for n, s := range sentinels {
 		if errors.Is(err, s) {
 			f.Kinds = append(f.Kinds, n)
 		}
 	}
-	f.Conflict, _ = store.ConflictKey(err)
 	return f
 }
 
-// received is an error of the service.
+// received is what an error of the service wraps.
 type received struct {
 	text  string
 	kinds []error
@@ -89,143 +104,14 @@ func (f *failure) err() error {
 	if f == nil {
 		return nil
 	}
-	r := &received{text: f.Text}
+	e, r := f.Error, &received{text: f.Error.Reason}
 	for _, n := range f.Kinds {
-		if n < 0 || n >= len(sentinels) {
-			continue
-		}
-		if sentinels[n] == ipalloc.ErrConflict {
-			return store.Conflict("remote", f.Conflict)
-		}
-		r.kinds = append(r.kinds, sentinels[n])
-	}
-	return &store.Cause{Err: r, Retry: f.Retry}
-}
-
-// lastWords is how long a client may take to send its request, or to read its answer, when the context of Serve has ended.
-const lastWords = time.Second
-
-// mostBytes bounds a request, and so the memory that a client can make the service use for one.
-const mostBytes = 256 << 20
-
-// Serve serves a store at a socket until ctx has ended and the calls in flight have returned; a client that hangs delays it by a
-// second. Close the store only after Serve has returned. Serve replaces a socket that a killed process left. Its own socket stays
-// in place after Serve has returned, and refuses connections. path has at most some 90 bytes.
-//
-// It returns nil after ctx has ended, [ipalloc.ErrInUse] if a process serves at path, [ipalloc.ErrExists] if path is not a
-// socket, and an error of the system if it cannot listen.
-func Serve(ctx context.Context, path string, db store.Store) error {
-	l, err := listen(path)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	calls := new(sync.RWMutex)
-	srv := &http.Server{Handler: handler(db, calls), ReadHeaderTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		defer close(ended)
-		patience, enough := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-		defer enough()
-		if srv.Shutdown(patience) != nil {
-			srv.Close()
-		}
-	})
-	err = srv.Serve(l)
-	cancel()
-	<-ended
-	calls.Lock() // waits for the calls in flight; there is no later one
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// listen makes a socket that nobody else can reach at any time: in a directory of its own, from which it is moved.
-func listen(path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
-		return nil, &ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "there is something else than a socket", Err: ipalloc.ErrExists}
-	}
-	if c, err := net.Dial("unix", path); err == nil {
-		return nil, errors.Join(&ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "another process serves there", Err: ipalloc.ErrInUse}, c.Close())
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	l, err := net.Listen("unix", dir+"/s")
-	if err != nil {
-		return nil, err
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	err = os.Chmod(dir+"/s", 0o600)
-	if err == nil {
-		err = os.Rename(dir+"/s", path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// handler answers the calls of clients, each with a lock for reading.
-func handler(db store.Store, calls *sync.RWMutex) http.Handler {
-	call := func(f func(ctx context.Context, q *request, answer func(*response) error) *response) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			if !calls.TryRLock() {
-				return // Serve has ended
-			}
-			defer calls.RUnlock()
-			if r.ContentLength < 0 || r.ContentLength > mostBytes {
-				http.Error(w, "the request is too large", http.StatusRequestEntityTooLarge)
-				return
-			}
-			body, err := io.ReadAll(r.Body) // to its end, so that a client that goes away is seen
-			var q request
-			if err == nil {
-				err = gob.NewDecoder(bytes.NewReader(body)).Decode(&q)
-			}
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusBadRequest)
-				return
-			}
-			out := gob.NewEncoder(w)
-			answer := func(p *response) error {
-				return errors.Join(out.Encode(p), http.NewResponseController(w).Flush())
-			}
-			_ = answer(f(r.Context(), &q, answer)) // a client that has gone learns nothing
+		if n >= 0 && n < len(sentinels) {
+			r.kinds = append(r.kinds, sentinels[n])
 		}
 	}
-	mux := http.NewServeMux()
-	mux.Handle("POST "+protocol+"get", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
-		recs, err := db.Get(ctx, nil, q.Keys...)
-		return &response{Recs: recs, Err: sent(err)}
-	}))
-	mux.Handle("POST "+protocol+"list", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
-		recs, rev, err := db.List(ctx, q.Range)
-		return &response{Recs: recs, Rev: rev, Err: sent(err)}
-	}))
-	mux.Handle("POST "+protocol+"commit", call(func(ctx context.Context, q *request, _ func(*response) error) *response {
-		rev, err := db.Commit(ctx, q.Ops)
-		return &response{Rev: rev, Err: sent(err)}
-	}))
-	mux.Handle("POST "+protocol+"limits", call(func(context.Context, *request, func(*response) error) *response {
-		return &response{Limits: db.Limits()}
-	}))
-	mux.Handle("POST "+protocol+"watch", call(func(ctx context.Context, q *request, answer func(*response) error) *response {
-		for event, err := range db.Watch(ctx, q.After, q.Keys...) {
-			if err != nil {
-				return &response{Err: sent(err)}
-			}
-			if err := answer(&response{Recs: event.Changes, Rev: event.Rev}); err != nil {
-				return &response{Err: sent(err)}
-			}
-		}
-		return &response{Err: sent(ctx.Err())}
-	}))
-	return mux
+	e.Err = &store.Cause{Err: r, Retry: f.Retry}
+	return &e
 }
 
 // Client is a store of another process.
@@ -233,6 +119,14 @@ type Client struct {
 	path   string
 	http   http.Client
 	limits store.Limits
+	most   int64
+	open   context.Context // ends with Close
+	close  context.CancelFunc
+
+	mu     sync.Mutex
+	starts starts // of the service
+	seen   uint64 // the highest revision during the last of them
+	lost   error  // why every call fails
 }
 
 var _ store.Store = (*Client)(nil)
@@ -240,19 +134,31 @@ var _ store.Store = (*Client)(nil)
 // Open returns the store that a process serves at a socket. It returns an error of the system if none does.
 func Open(ctx context.Context, path string) (*Client, error) {
 	c := &Client{path: path}
-	c.http.Transport = &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c.open, c.close = context.WithCancel(context.Background())
+	c.http.Transport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
-	p, err := c.call(ctx, "limits", &request{})
-	c.limits = p.Limits
+	p, err := c.once(ctx, "limits", &request{})
+	c.limits, c.most, c.starts = p.Limits, p.Most, p.Starts
 	return c, err
 }
 
-// Close closes the connections that are idle.
+// Close ends the client: its watches end, and all later calls fail with ipalloc.ErrClosed. Other calls in flight return their results.
 func (c *Client) Close() error {
+	c.close()
 	c.http.CloseIdleConnections()
 	return nil
 }
+
+// refusal is an answer that the call was not made.
+type refusal struct {
+	text string
+	is   error
+	pass bool // as soon as the service has less to do, or is started again
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.is }
 
 // send begins a call.
 func (c *Client) send(ctx context.Context, op string, q *request) (*http.Response, error) {
@@ -260,46 +166,123 @@ func (c *Client) send(ctx context.Context, op string, q *request) (*http.Respons
 	if err := gob.NewEncoder(&body).Encode(q); err != nil {
 		return nil, err
 	}
+	if c.most > 0 && int64(body.Len()) > c.most {
+		return nil, &refusal{text: fmt.Sprintf("the call has %d bytes, at most %d", body.Len(), c.most), is: ipalloc.ErrLimit}
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://store"+protocol+op, &body)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := c.http.Do(r)
-	switch {
-	case err != nil || answer.StatusCode == http.StatusOK:
-	case answer.StatusCode == http.StatusNotFound:
-		err = errors.Join(fmt.Errorf("the service speaks another version: %w", ipalloc.ErrVersion), answer.Body.Close())
-	default:
-		err = errors.Join(errors.New(answer.Status), answer.Body.Close())
+	if err != nil || answer.StatusCode == http.StatusOK {
+		return answer, err
 	}
-	return answer, err
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+	no := &refusal{text: answer.Status + ": " + strings.TrimSpace(string(text)), pass: answer.StatusCode == http.StatusServiceUnavailable}
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		no.text, no.is = "the service speaks another version", ipalloc.ErrVersion
+	case http.StatusRequestEntityTooLarge:
+		no.is = ipalloc.ErrLimit
+	}
+	return nil, errors.Join(no, answer.Body.Close())
 }
 
-// call makes a call and returns its answer. The error is that of the service, or says why there is no answer.
-func (c *Client) call(ctx context.Context, op string, q *request) (p response, err error) {
-	err = ctx.Err()
-	begun := err == nil
-	if begun {
-		var answer *http.Response
-		if answer, err = c.send(ctx, op, q); err == nil {
-			err = errors.Join(gob.NewDecoder(answer.Body).Decode(&p), answer.Body.Close())
-		}
+// once makes a call and returns its answer. The error is that of the service, or says why there is no answer.
+func (c *Client) once(ctx context.Context, op string, q *request) (p response, err error) {
+	if err := ctx.Err(); err != nil {
+		return p, c.failure(ctx, op, &refusal{text: err.Error(), is: err})
 	}
+	answer, err := c.send(ctx, op, q)
 	if err == nil {
-		return p, p.Err.err()
+		err = gob.NewDecoder(answer.Body).Decode(&p)
+		_, _ = io.Copy(io.Discard, answer.Body) // to its end, which frees the connection for the next call
+		err = errors.Join(err, answer.Body.Close())
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		begun = false
+	if err != nil {
+		return response{}, c.failure(ctx, op, err)
 	}
+	return p, p.Err.err()
+}
+
+// failure returns the error of a call that has no answer.
+func (c *Client) failure(ctx context.Context, op string, err error) error {
+	no, dial := (*refusal)(nil), (*net.OpError)(nil)
+	refused := errors.As(err, &no)
+	cause := &store.Cause{Err: err, Retry: ctx.Err() == nil && (!refused || no.pass)}
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		err = errors.Join(ended, err)
+		cause.Err = errors.Join(ended, err)
 	}
-	cause := &store.Cause{Err: err, Retry: ctx.Err() == nil && !errors.Is(err, ipalloc.ErrVersion)}
-	if begun && op == "commit" {
+	if op == "commit" && !refused && (!errors.As(err, &dial) || dial.Op != "dial") {
 		cause.Kind = ipalloc.ErrUnknownOutcome
 	}
-	return response{}, &ipalloc.Error{Package: "remote", Op: op, Name: c.path, Reason: cause.Error(), Err: cause}
+	return &ipalloc.Error{Package: "remote", Op: op, Name: c.path, Reason: cause.Error(), Err: cause}
+}
+
+// standing returns the start of the service that the client knows, or the error that ended the client.
+func (c *Client) standing(op string) (uint64, error) {
+	if c.open.Err() != nil {
+		return 0, &ipalloc.Error{Package: "remote", Op: op, Name: c.path, Err: ipalloc.ErrClosed}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.starts.now(), c.ended(op)
+}
+
+// ended returns the error of a client whose store was replaced.
+func (c *Client) ended(op string) error {
+	if c.lost == nil {
+		return nil
+	}
+	return &ipalloc.Error{Package: "remote", Op: op, Name: c.path, Err: &store.Cause{Err: c.lost}}
+}
+
+// saw notes a revision of an answer, during a start of the service that may not be the last one any more.
+func (c *Client) saw(op string, during, rev uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if during == c.starts.now() {
+		c.seen = max(c.seen, rev)
+	} else if err := c.starts.lack(during, rev); err != nil && c.lost == nil {
+		c.lost = err
+	}
+	return c.ended(op)
+}
+
+// follow goes on with a service that was started again, if its store has what the client saw.
+func (c *Client) follow(ctx context.Context, op string) error {
+	p, err := c.once(ctx, "limits", &request{})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if during := c.starts.now(); during != p.Starts.now() && c.lost == nil {
+		c.lost = p.Starts.lack(during, c.seen)
+		c.starts, c.seen = p.Starts, 0
+	}
+	return c.ended(op)
+}
+
+// call makes a call and returns its answer. A service that was started again does nothing until the client has seen its past.
+func (c *Client) call(ctx context.Context, op string, q *request) (p response, err error) {
+	for {
+		if q.Start, err = c.standing(op); err != nil {
+			return response{}, err
+		}
+		if p, err = c.once(ctx, op, q); err != nil {
+			return response{}, err
+		}
+		if p.Start == q.Start {
+			for i := range p.Recs {
+				p.Rev = max(p.Rev, p.Recs[i].Rev)
+			}
+			return p, c.saw(op, p.Start, p.Rev)
+		}
+		if err := c.follow(ctx, op); err != nil {
+			return response{}, err
+		}
+	}
 }
 
 // Get implements [store.Store].
@@ -326,41 +309,58 @@ func (c *Client) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return p.Rev, err
 }
 
-// Limits implements [store.Store].
+// Limits implements [store.Store]: the limits of the store that is served. One without a limit of bytes has one of 256 MiB.
 func (c *Client) Limits() store.Limits { return c.limits }
 
-// Watch implements [store.Store].
+// Watch implements [store.Store]. It ends with the service.
 func (c *Client) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		answer, err := c.send(ctx, "watch", &request{After: after, Keys: prefixes})
-		if err != nil {
-			yield(store.Event{}, c.cut(ctx, err))
-			return
-		}
-		defer answer.Body.Close()
-		for in := gob.NewDecoder(answer.Body); ; {
-			var p response
-			if err := in.Decode(&p); err != nil {
-				yield(store.Event{}, c.cut(ctx, err))
-				return
+		defer context.AfterFunc(c.open, cancel)()
+		for again := true; again; {
+			start, err := c.standing("watch")
+			if err == nil {
+				again, err = c.events(ctx, start, &request{Start: start, After: after, Keys: prefixes}, yield)
 			}
-			if p.Err != nil {
-				yield(store.Event{}, p.Err.err())
-				return
+			if err == nil && again {
+				err = c.follow(ctx, "watch")
 			}
-			if !yield(store.Event{Rev: p.Rev, Changes: p.Recs}, nil) {
+			if err != nil {
+				if c.open.Err() != nil {
+					_, err = c.standing("watch")
+				}
+				yield(store.Event{}, err)
 				return
 			}
 		}
 	}
 }
 
-// cut returns the error of a watch that has no answer.
-func (c *Client) cut(ctx context.Context, err error) error {
-	if ended := ctx.Err(); ended != nil {
-		err = ended
+// events yields the events of a watch until the caller breaks the loop. It returns again, and has yielded nothing, if the service was
+// started again.
+func (c *Client) events(ctx context.Context, start uint64, q *request, yield func(store.Event, error) bool) (again bool, err error) {
+	answer, err := c.send(ctx, "watch", q)
+	if err != nil {
+		return false, c.failure(ctx, "watch", err)
 	}
-	return &ipalloc.Error{Package: "remote", Op: "watch", Name: c.path, Reason: err.Error(), Err: &store.Cause{Err: err, Retry: ctx.Err() == nil}}
+	defer answer.Body.Close()
+	for in := gob.NewDecoder(answer.Body); ; {
+		var p response
+		if err := in.Decode(&p); err != nil {
+			return false, c.failure(ctx, "watch", err)
+		}
+		if p.Start != start {
+			return true, nil
+		}
+		if p.Err != nil {
+			return false, p.Err.err()
+		}
+		if err := c.saw("watch", start, p.Rev); err != nil {
+			return false, err
+		}
+		if !yield(store.Event{Rev: p.Rev, Changes: p.Recs}, nil) {
+			return false, nil
+		}
+	}
 }

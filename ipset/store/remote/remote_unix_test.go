@@ -58,12 +58,12 @@ func TestErrors(t *testing.T) {
 	db := faults.NewFaulty(store.NewMemory())
 	c := served(t, db)
 	for _, want := range []error{ipalloc.ErrInvalid, ipalloc.ErrOutOfRange, ipalloc.ErrExists, ipalloc.ErrNotFound, ipalloc.ErrInUse, ipalloc.ErrMismatch, ipalloc.ErrVersion,
-		ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrClosed} {
+		ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrClosed, store.ErrNoSpace, store.ErrReadOnly, store.ErrFailed} {
 		for _, retry := range []bool{false, true} {
 			db.Script(faults.From(1, faults.Fail(&store.Cause{Kind: want, Err: faults.ErrInjected, Retry: retry})))
 			_, got := c.Get(t.Context(), nil, "a")
 			_, _, listed := c.List(t.Context(), store.Range{})
-			if !errors.Is(got, want) || !errors.Is(listed, want) || store.Retryable(got) != retry {
+			if !errors.Is(got, want) || !errors.Is(listed, want) || !errors.As(got, new(*ipalloc.Error)) || store.Retryable(got) != retry {
 				t.Errorf("%v: %v, %v", want, got, listed)
 			}
 		}
@@ -97,7 +97,10 @@ func (s stuck) wait(ctx context.Context, what string) error {
 	return ctx.Err()
 }
 
-func (s stuck) Commit(ctx context.Context, _ []store.Op) (uint64, error) {
+func (s stuck) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
+	if ops[0].Key != "a" { // the service notes its start
+		return s.Store.Commit(ctx, ops)
+	}
 	return 0, s.wait(ctx, "commit")
 }
 

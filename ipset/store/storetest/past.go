@@ -110,12 +110,15 @@ func witnesses(t *testing.T, p Past) (all []*witness) {
 			t.Fatal(err)
 		}
 		w.rev = rev
-		go func() {
-			var last error
-			for _, err := range w.Watch(ctx, rev, "") {
-				last = err
-			}
-			w.watch <- last
+		go func() { // as an engine does: a watch that may be repeated goes on where it ended
+			w.watch <- again(func() (last error) {
+				for ev, err := range w.Watch(ctx, rev, "") {
+					if last = err; err == nil {
+						rev = ev.Rev
+					}
+				}
+				return last
+			})
 		}()
 		all = append(all, w)
 	}
