@@ -8,15 +8,19 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Changes yields what every commit after revision after changed, in commit order, until ctx ends or the caller breaks the loop. With
+// Changes yields the changes of every commit after revision after, in commit order, until ctx ends or the caller breaks the loop. With
 // after 0 it yields the present state first, in parts, and then the commits after that state: nothing is missed between the two.
-// An error is the last thing it yields.
+// An error is the last value that it yields.
+//
+// Changes is a feed for caches and indexes, not an audit log. Stores remember a limited number of commits, and bbolt remembers none after
+// a restart. A reader that falls further behind begins again with 0: the state is then complete, but the holders in between are lost. For
+// a complete log, write a record of your own in the commit that assigns or releases; see the example AuditLog.
 //
 // Commits come from all engines on the store. Those that change no address, block, pool or setting of this engine's space are passed
 // over. In a commit, changes of pools and settings come first, then claimed blocks, then addresses in address order, then blocks
 // given up.
 //
-// A change is reported when a commit writes it. A lease that has ended, and an address that has cooled, are reported when some call
+// A change is reported when a commit writes it. The end of a lease or of a cooldown is reported when a call
 // next changes the block, at the latest by [Operator.Sweep].
 //
 // Changes takes the state before a commit from the records that it has seen. It begins with one list of all addresses and blocks
@@ -25,9 +29,8 @@ import (
 // you need the holders, store them with the revision.
 //
 // Errors: [ipalloc.ErrOutOfRange] if the store no longer has the commits after that revision, or if the loop body is so slow that
-// the store forgets commits before they are delivered: begin again with 0; the state that it yields includes everything missed.
-// [ipalloc.ErrCorrupt] for a record that cannot be read, [ipalloc.ErrVersion] for one of a another version. Else the error of the
-// store or of ctx.
+// the store forgets commits before they are delivered: begin again with 0. [ipalloc.ErrCorrupt] for a record that cannot be read,
+// [ipalloc.ErrVersion] for one of another version. Otherwise the error of the store or of ctx.
 //
 // No lock is held while the loop body runs, and no goroutine outlives the loop.
 func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Commit, error] {

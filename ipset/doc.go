@@ -43,8 +43,8 @@
 // apart, which may overlap. Everything that an engine has or does belongs to its own space: pools, configuration, reservations,
 // hosts, handles, request keys, queries, Check.
 //
-// An [Engine] and a store are safe for concurrent use; a [block.Block] is not. Nothing is held
-// outside the store: a new engine starts with an empty cache. [Engine.Changes] delivers what
-// every commit did, whole and in order, for an audit log. An engine remembers a lost commit and
-// settles it before it plans or reads anything else. The page of [Engine] has costs, clocks and limits; README.md of store the records.
+// An [Engine] and a store are safe for concurrent use; a [block.Block] is not. All state is in
+// the store: a new engine starts with an empty cache. [Engine.Changes] delivers the changes of
+// each commit, in order, for caches and indexes; it is not an audit log. An engine remembers a
+// commit of unknown outcome and settles it before it plans or reads anything else. The page of [Engine] has costs, clocks and limits; README.md of store the records.
 package ipset

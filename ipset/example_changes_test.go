@@ -5,80 +5,96 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"time"
 
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// tenure is who had an address from a revision on; "" is nobody.
-type tenure struct {
-	from   uint64
-	holder string
-}
-
-// auditLog answers who had an address after any commit. A program would keep the time beside the revision.
-type auditLog map[netip.Addr][]tenure
-
-// add adds the changes of a commit.
-func (l auditLog) add(c alloc.Commit) {
-	for _, ch := range c.Changes {
-		switch ch.Kind {
-		case alloc.AddressAssigned:
-			l[ch.Address] = append(l[ch.Address], tenure{c.Rev, ch.Is.Handle})
-		case alloc.AddressReleased, alloc.AddressCooling:
-			l[ch.Address] = append(l[ch.Address], tenure{c.Rev, ""})
-		}
-	}
-}
-
-// holder returns who had an address after the commit of a revision.
-func (l auditLog) holder(a netip.Addr, rev uint64) (who string) {
-	for _, t := range l[a] {
-		if t.from <= rev {
-			who = t.holder
-		}
-	}
-	return who
-}
-
-// An audit log answers who held an address at a time. It begins with the present state and goes on with every commit.
+// A cache of the holders follows the commits. After ErrOutOfRange it would begin again with 0 and an empty cache: the state is
+// then complete, but the holders in between are unknown.
 func ExampleEngine_Changes() {
 	ctx := context.Background()
 	e := newEngine("10.0.0.0/30", 30)
 	_, err := e.Assign(ctx, alloc.HostOwner("node-a"), "pod-1")
 	must(err)
 
-	log := auditLog{}
+	holders := make(map[netip.Addr]string)
 	next, stop := iter.Pull2(e.Changes(ctx, 0)) // in a program, a goroutine with: for c, err := range e.Changes(ctx, 0)
 	defer stop()
-	read := func() (rev uint64) {
+	follow := func() {
 		for more := true; more; {
 			c, err, _ := next()
 			must(err)
 			for _, ch := range c.Changes {
-				if ch.Address.IsValid() {
-					fmt.Printf("%s %s: %q, then %q\n", ch.Address, ch.Kind, ch.Was.Handle, ch.Is.Handle)
+				switch ch.Kind {
+				case alloc.AddressAssigned:
+					holders[ch.Address] = ch.Is.Handle
+				case alloc.AddressReleased, alloc.AddressCooling:
+					delete(holders, ch.Address)
 				}
 			}
-			log.add(c)
-			rev, more = c.Rev, c.More
+			more = c.More
 		}
-		return rev
+		fmt.Println(holders)
 	}
-	first := read()
+	follow()
 	released, err := e.ReleaseByHandle(ctx, "pod-1")
 	must(err)
-	second := read()
+	follow()
 	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: released[0], Owner: alloc.HostOwner("node-b"), Handle: "pod-2"})
 	must(err)
-	third := read()
-	for _, rev := range []uint64{first, second, third} {
-		fmt.Printf("%q\n", log.holder(released[0], rev))
+	follow()
+	// Output:
+	// map[10.0.0.0:pod-1]
+	// map[]
+	// map[10.0.0.0:pod-2]
+}
+
+// logged makes one change of the addresses and writes a row of the log, in one commit. Rows are records of the caller's own.
+func logged(ctx context.Context, db store.Store, now time.Time, change func(e *ipset.Engine) (row string, err error)) error {
+	return store.Together(ctx, db, func(tx store.Store) error {
+		e, err := ipset.New(tx, ipset.Options{})
+		if err != nil {
+			return err
+		}
+		row, err := change(e)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Log/" + now.UTC().Format("20060102T150405.000000000") + "/" + row}})
+		return err
+	})
+}
+
+// A complete log of all holders is a record of your own, written in the commit that assigns or releases. It survives a restart, and
+// a reader may be as slow as it likes. A row cannot exist without its assignment, nor an assignment without its row.
+func Example_auditLog() {
+	ctx, db := context.Background(), store.NewMemory()
+	e, err := ipset.New(db, ipset.Options{})
+	must(err)
+	must(e.AddPool(ctx, alloc.Pool{Name: "nat", Prefix: netip.MustParsePrefix("100.64.0.0/30"), BlockBits: 30}))
+	now := time.Date(2026, 1, 1, 8, 0, 0, 0, time.UTC)
+	for _, subscriber := range []string{"ann", "bob"} {
+		must(logged(ctx, db, now, func(e *ipset.Engine) (string, error) {
+			a, err := e.Assign(ctx, alloc.VirtualOwner("nat"), subscriber)
+			return fmt.Sprint("assigned/", a.Address, "/", subscriber), err
+		}))
+		now = now.Add(time.Minute)
+	}
+	must(logged(ctx, db, now, func(e *ipset.Engine) (string, error) {
+		released, err := e.ReleaseByHandle(ctx, "ann")
+		return fmt.Sprint("released/", released[0], "/ann"), err
+	}))
+
+	rows, _, err := db.List(ctx, store.Range{From: "Log/", To: "Log0"}) // '0' follows '/'
+	must(err)
+	for _, row := range rows {
+		fmt.Println(row.Key)
 	}
 	// Output:
-	// 10.0.0.0 assigned: "", then "pod-1"
-	// 10.0.0.0 released: "pod-1", then ""
-	// 10.0.0.0 assigned: "", then "pod-2"
-	// "pod-1"
-	// ""
-	// "pod-2"
+	// Log/20260101T080000.000000000/assigned/100.64.0.0/ann
+	// Log/20260101T080100.000000000/assigned/100.64.0.1/bob
+	// Log/20260101T080200.000000000/released/100.64.0.0/ann
 }
