@@ -244,7 +244,7 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 	case 18:
 		host := r.host(tr)
 		want := r.m.ReleaseByHost("host:" + host)
-		if got, err := e.ReleaseAddressesOf(ctx, alloc.HostOwner(host)); err != nil || !slices.Equal(got, want) {
+		if got, err := e.ReleaseByHost(ctx, alloc.HostOwner(host)); err != nil || !slices.Equal(got, want) {
 			r.t.Fatalf("release by host %s: %v, %v, want %v", host, got, err, want)
 		}
 	case 19:

@@ -280,7 +280,7 @@ func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		left, err := w.engine(limited(w.store, ops)).ReleaseAddressesOf(bg, alloc.HostOwner("a"))
+		left, err := w.engine(limited(w.store, ops)).ReleaseByHost(bg, alloc.HostOwner("a"))
 		if held := w.used(); err != nil || len(left) != 8 || len(held) > 0 {
 			t.Errorf("%d operations a commit: %v, %v, %v are held", ops, left, err, held)
 		}
@@ -310,7 +310,7 @@ func TestHoldersWithFaults(t *testing.T) {
 		"second goes": {[]string{"p", "q"}, release("q"), []string{"p"}},
 		"last goes":   {[]string{"p"}, release("p"), nil},
 		"by handle":   {[]string{"p", "q"}, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }, []string{"q"}},
-		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("a")); return err }, []string{"q"}},
+		"by host":     {[]string{"p", "q", "r"}, func(e *Engine) error { _, err := e.ReleaseByHost(bg, alloc.HostOwner("a")); return err }, []string{"q"}},
 	} {
 		for _, o := range []faults.Outcome{faults.Fail(errors.New("no answer")), faults.Unknown(false), faults.Unknown(true)} {
 			for n, refused := 1, true; refused; n++ {

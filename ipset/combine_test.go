@@ -128,7 +128,7 @@ func TestCallersThatLeaveShareNothingWithTheBatch(t *testing.T) {
 	calls := []func(context.Context, int){
 		func(ctx context.Context, i int) { w.ReleaseByHandle(ctx, fmt.Sprint(i%2)) },
 		func(ctx context.Context, i int) { w.Renew(ctx, fmt.Sprint(i%2), time.Hour) },
-		func(ctx context.Context, i int) { w.ReleaseAddressesOf(ctx, alloc.HostOwner("h")) },
+		func(ctx context.Context, i int) { w.ReleaseByHost(ctx, alloc.HostOwner("h")) },
 		func(ctx context.Context, i int) { w.Operator().Reindex(ctx, "a") },
 	}
 	var wg sync.WaitGroup

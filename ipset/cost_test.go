@@ -126,7 +126,7 @@ func TestGuestLeavesAlone(t *testing.T) {
 	w.assign(want("h", 60, "p"))
 	guest := w.assign(want("guest", 1, "q")).V4[0].Address
 	s := faults.NewFaulty(w.store)
-	got, err := w.engine(s).ReleaseAddressesOf(bg, alloc.HostOwner("guest"))
+	got, err := w.engine(s).ReleaseByHost(bg, alloc.HostOwner("guest"))
 	if err != nil || len(got) != 1 || got[0] != guest || touched(s) > 20 {
 		t.Errorf("%v, %v, %d records", got, err, touched(s))
 	}

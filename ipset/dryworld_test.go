@@ -147,8 +147,8 @@ func (w *dryWorld) release() dryCall {
 			return answer(err, res)
 		}}
 	case 1:
-		return dryCall{"ReleaseAddressesOf", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.ReleaseAddressesOf(ctx, o)
+		return dryCall{"ReleaseByHost", func(ctx context.Context, e *ipset.Engine) string {
+			res, err := e.ReleaseByHost(ctx, o)
 			return answer(err, res)
 		}}
 	case 2:

@@ -58,7 +58,7 @@ type Options struct {
 // # Calls
 //
 //	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
-//	release       ReleaseByHandle, ReleaseIPs, ReleaseAddressesOf a host; Release all or none
+//	release       ReleaseByHandle, ReleaseIPs, ReleaseByHost a host; Release all or none
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Hosts, Utilization
 //	pools         Pools, AddPool, UpdatePool, RemovePool

@@ -92,8 +92,8 @@ func TestReleasedAddressesLeaveNoRecord(t *testing.T) {
 			e.Release(bg, alloc.ReleaseArgs{Handle: "y"})
 		},
 		"host": func(w *world, e *Engine, _ alloc.Allocation) {
-			e.ReleaseAddressesOf(bg, h)
-			e.ReleaseAddressesOf(bg, g)
+			e.ReleaseByHost(bg, h)
+			e.ReleaseByHost(bg, g)
 		},
 		"RemoveHost": func(w *world, e *Engine, _ alloc.Allocation) { e.RemoveHost(bg, h); e.RemoveHost(bg, g) },
 		"Decline": func(w *world, e *Engine, al alloc.Allocation) {
@@ -332,7 +332,7 @@ func TestHandleMoves(t *testing.T) {
 			if r, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Owner: a}); err != nil || len(r) != 0 {
 				t.Errorf("%s, %s: late release: %v, %v", name, how, r, err)
 			}
-			if _, err := w.ReleaseAddressesOf(bg, a); err != nil {
+			if _, err := w.ReleaseByHost(bg, a); err != nil {
 				t.Fatal(err)
 			}
 			if als, err := w.IPsByHandle(bg, "vm"); err != nil || len(als) != 1 || als[0].Host != b {

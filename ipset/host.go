@@ -67,18 +67,18 @@ func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks [
 	return blocks, cause.Op("disown blocks", err)
 }
 
-// ReleaseAddressesOf gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
+// ReleaseByHost gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
 // returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.DisownBlocks] takes those.
 //
 // Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
 // store with what was given back so far.
-func (e *Engine) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
-	released, err = e.release.ReleaseAddressesOf(ctx, o)
-	return released, cause.Op("release addresses of", err)
+func (e *Engine) ReleaseByHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
+	released, err = e.release.ReleaseByHost(ctx, o)
+	return released, cause.Op("release by host", err)
 }
 
 // RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
-// borrowed are left without owner. It is ReleaseAddressesOf and DisownBlocks in this order, and resumed in the same way.
+// borrowed are left without owner. It is ReleaseByHost and DisownBlocks in this order, and resumed in the same way.
 func (e *Engine) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	released, blocks, err = e.release.RemoveHost(ctx, o)
 	return released, blocks, cause.Op("remove host", err)

@@ -52,7 +52,7 @@ func TestReleaseByHost(t *testing.T) {
 			t.Errorf("strict %v: once another has the block or a part of it, %s are held for a, before %s", strict, w.heldFor("a"), a)
 		}
 		w.check()
-		as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner("a"))
+		as, err := w.ReleaseByHost(bg, alloc.HostOwner("a"))
 		if err != nil || len(as) != 5 || w.heldFor("a") != "" {
 			t.Errorf("strict %v: released %v, %v, left %s", strict, as, err, w.heldFor("a"))
 		}
@@ -64,13 +64,13 @@ func TestReleaseByHost(t *testing.T) {
 		if w.heldFor("c") == "" || w.records(record.KindHandle) != 1 {
 			t.Errorf("strict %v: c has %q", strict, w.heldFor("c"))
 		}
-		if as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner("b")); err != nil || len(as) != 0 {
+		if as, err := w.ReleaseByHost(bg, alloc.HostOwner("b")); err != nil || len(as) != 0 {
 			t.Errorf("strict %v: again: %v, %v", strict, as, err)
 		}
 		w.check()
 	}
 	w := newWorld(t, alloc.Config{})
-	if _, err := w.ReleaseAddressesOf(bg, alloc.Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
+	if _, err := w.ReleaseByHost(bg, alloc.Owner{}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
 	}
 	if _, err := w.IPsByHost(bg, alloc.HostOwner("")); !errors.Is(err, ipalloc.ErrInvalid) {
@@ -142,7 +142,7 @@ func TestHostsAtRandom(t *testing.T) {
 					t.Fatal(err)
 				}
 			case 7:
-				as, err := w.ReleaseAddressesOf(bg, alloc.HostOwner(host))
+				as, err := w.ReleaseByHost(bg, alloc.HostOwner(host))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -269,8 +269,8 @@ func TestManyLeasesEndInSteps(t *testing.T) {
 func TestBlockComesBackToItsHost(t *testing.T) {
 	calls := map[string]func(e *Engine, o alloc.Owner) (int, error){
 		"IPsByHost": func(e *Engine, o alloc.Owner) (int, error) { als, err := e.IPsByHost(bg, o); return len(als), err },
-		"ReleaseAddressesOf": func(e *Engine, o alloc.Owner) (int, error) {
-			as, err := e.ReleaseAddressesOf(bg, o)
+		"ReleaseByHost": func(e *Engine, o alloc.Owner) (int, error) {
+			as, err := e.ReleaseByHost(bg, o)
 			return len(as), err
 		},
 		"RemoveHost": func(e *Engine, o alloc.Owner) (int, error) { as, _, err := e.RemoveHost(bg, o); return len(as), err },

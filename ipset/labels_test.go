@@ -63,7 +63,7 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 		}
 	}
 	for _, o := range []alloc.Owner{{Kind: alloc.Virtual, Name: "in"}, alloc.HostOwner("in")} {
-		if _, err := w.ReleaseAddressesOf(bg, o); err != nil {
+		if _, err := w.ReleaseByHost(bg, o); err != nil {
 			t.Fatal(err)
 		}
 	}

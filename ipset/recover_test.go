@@ -27,7 +27,7 @@ func TestLostCommitIsFenced(t *testing.T) {
 	ask := map[string]func(e *Engine) error{
 		"list by handle": func(e *Engine) error { _, err := e.IPsByHandle(bg, "pod"); return err },
 		"release":        func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "pod"); return err },
-		"by host":        func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("h")); return err },
+		"by host":        func(e *Engine) error { _, err := e.ReleaseByHost(bg, alloc.HostOwner("h")); return err },
 		"look up":        func(e *Engine) error { _, err := e.Lookup(bg, ip("10.0.0.0")); return notFoundIsFine(err) },
 		"another call":   func(e *Engine) error { _, err := e.AutoAssign(bg, want("g", 1, "other")); return err },
 	}

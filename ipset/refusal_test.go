@@ -84,7 +84,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.Lookup", "no address", invalid, "Address", second(e.Lookup(bg, netip.Addr{})))
 	add("Engine.Lookup", "not held", ipalloc.ErrNotHeld, "", second(e.Lookup(bg, netip.MustParseAddr("10.0.0.1"))))
 	add("Engine.Release", "no address", invalid, "Address", second(e.Release(bg, alloc.ReleaseArgs{Addresses: []alloc.Release{{}}})))
-	add("Engine.ReleaseAddressesOf", "no owner", invalid, "Owner", second(e.ReleaseAddressesOf(bg, zero)))
+	add("Engine.ReleaseByHost", "no owner", invalid, "Owner", second(e.ReleaseByHost(bg, zero)))
 	add("Engine.ReleaseByHandle", "no handle", invalid, "handle", second(e.ReleaseByHandle(bg, "")))
 	add("Engine.ReleaseIPs", "no address", invalid, "Address", second(e.ReleaseIPs(bg, alloc.Release{})))
 	add("Engine.RemoveHost", "no host", invalid, "Owner", third(e.RemoveHost(bg, zero)))

@@ -94,7 +94,7 @@ var settling = map[string]func(e *Engine) error{
 	"Pools":              func(e *Engine) error { _, err := e.Pools(bg); return err },
 	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
 	"Release":            func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "z"}); return err },
-	"ReleaseAddressesOf": func(e *Engine) error { _, err := e.ReleaseAddressesOf(bg, alloc.HostOwner("z")); return err },
+	"ReleaseByHost": func(e *Engine) error { _, err := e.ReleaseByHost(bg, alloc.HostOwner("z")); return err },
 	"DisownBlocks of a prefix": func(e *Engine) error {
 		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: alloc.HostOwner("z")})
 		return err

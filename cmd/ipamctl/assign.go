@@ -181,7 +181,7 @@ func (a *app) release(ctx context.Context, e *ipset.Engine, f *releaseFlags, arg
 		if err != nil {
 			return err
 		}
-		ips, err := e.ReleaseAddressesOf(ctx, o)
+		ips, err := e.ReleaseByHost(ctx, o)
 		for _, ip := range ips {
 			add(ip.String(), alloc.Released.String())
 		}

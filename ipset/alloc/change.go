@@ -35,13 +35,13 @@ type Commit struct {
 	Changes       []Change
 }
 
-// ChangeKind says what a Change is.
+// ChangeKind says what a Change is. The zero value is no kind.
 type ChangeKind uint8
 
 const (
 	// AddressAssigned: the address is held; Is has the holder. Was is set if the address was cooling. Each holder of a
 	// shared address has an AddressAssigned when it joins and an AddressReleased when it leaves; Seq tells them apart.
-	AddressAssigned ChangeKind = iota
+	AddressAssigned ChangeKind = iota + 1
 	// AddressReleased: the holder in Was does not hold the address any more. If no AddressAssigned of the same commit follows, and
 	// there is no other holder, the address is free.
 	AddressReleased
@@ -73,7 +73,7 @@ const (
 
 // kindNames are the texts of the kinds.
 var kindNames = [...]string{
-	"assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
+	"", "assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed", "block claimed",
 	"block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed", "configuration changed",
 }
 

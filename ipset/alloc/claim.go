@@ -58,23 +58,24 @@ type Guard struct {
 	Seq uint64
 }
 
-// Outcome says what a release did with one address.
+// Outcome says what a release did with one address. The zero value is no answer.
 type Outcome uint8
 
 const (
 	// Released means that the address was held and is now free or cooling. Holders other than the one that the guard names
 	// keep it.
-	Released Outcome = iota
+	Released Outcome = iota + 1
 	// WasFree means that the address was not held.
 	WasFree
 	// OwnerChanged means that the address is held, but not by the handle or allocation that the guard names. It stays held.
 	OwnerChanged
 )
 
+// outcomeNames are the texts of the outcomes.
+var outcomeNames = [...]string{"", "released", "was free", "owner changed"}
+
 // String returns "released", "was free" or "owner changed".
-func (o Outcome) String() string {
-	return [...]string{"released", "was free", "owner changed"}[min(o, OwnerChanged)]
-}
+func (o Outcome) String() string { return nameOf(outcomeNames[:], "outcome", o) }
 
 // Release names an address to release.
 type Release struct {

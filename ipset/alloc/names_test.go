@@ -54,18 +54,17 @@ func roundTrip[T name](t *testing.T, last T, want ...string) {
 	}
 }
 
-// Every value has a name of its own, in text and in JSON, and the zero Reason, which is none, the empty one.
+// Every value has a name of its own, in text and in JSON, and the zero Reason and ChangeKind, which are none, the empty one.
 func TestNames(t *testing.T) {
 	roundTrip(t, ReasonNotOfNamespace, "", "full", "reserved", "draining", "cooling", "foreign", "limit", "fragmented", "blocks too small",
 		"full, only addresses that AssignIP gives are left", "full from there on", "more than one commit takes", "of the other family",
 		"only calls that name it", "disabled", "for other uses", "blocks not larger than Head and Tail", "does not select the host",
 		"does not select the namespace")
-	roundTrip(t, ConfigChanged, "assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed",
+	roundTrip(t, ConfigChanged, "", "assigned", "released", "cooling", "cooled", "lease changed", "attributes changed", "host changed",
 		"block claimed", "block orphaned", "block returned", "pool added", "pool changed", "pool removed", "reservations changed",
 		"configuration changed")
-	roundTrip(t, Gone, "alive", "leaked", "gone")
 	roundTrip(t, Random, "fifo", "lowest", "random")
-	if got := fmt.Sprint(Reason(99), ChangeKind(99), Liveness(9)); got != "reason 99 kind 99 liveness 9" {
+	if got := fmt.Sprint(Reason(99), ChangeKind(99), Liveness(9), Outcome(9), Gone, OwnerChanged, Liveness(0)); got != "reason 99 kind 99 liveness 9 outcome 9 gone owner changed " {
 		t.Error("unknown values:", got)
 	}
 	data, err := json.Marshal(Explanation{Shortage: Shortage{Family: 4, Pool: "a"}})

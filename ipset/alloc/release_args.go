@@ -83,12 +83,13 @@ type ClaimFailure struct {
 	Err   error
 }
 
-// Liveness says whether an allocation is in use, as far as the caller knows.
+// Liveness says whether an allocation is in use, as far as the caller knows. The zero value means that the caller cannot tell; the
+// address then stays held.
 type Liveness uint8
 
 const (
-	// Alive means that it is in use, or that the caller cannot tell.
-	Alive Liveness = iota
+	// Alive means that it is in use.
+	Alive Liveness = iota + 1
 	// Leaked means that it is not in use. It is released after it has been so for the whole grace period.
 	Leaked
 	// Gone means that what used it no longer exists. It is released at once.
@@ -96,18 +97,10 @@ const (
 )
 
 // livenessNames are the texts of the states.
-var livenessNames = [...]string{"alive", "leaked", "gone"}
+var livenessNames = [...]string{"", "alive", "leaked", "gone"}
 
-// String returns "alive", "leaked" or "gone".
+// String returns "alive", "leaked" or "gone", and "" for the zero value.
 func (l Liveness) String() string { return nameOf(livenessNames[:], "liveness", l) }
-
-// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown state.
-func (l Liveness) MarshalText() ([]byte, error) { return writeName(livenessNames[:], "liveness", l) }
-
-// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
-func (l *Liveness) UnmarshalText(text []byte) error {
-	return readName(livenessNames[:], "liveness", l, text)
-}
 
 // DisownArgs say which blocks Engine.DisownBlocks takes from their owners.
 type DisownArgs struct {

@@ -81,7 +81,7 @@ func ExampleAllocator_Fits() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("%.2f held, largest free /%d, %d /24 fit\n", u.Share(), u.LargestFree(), u.Room(24))
+	fmt.Printf("%.2f held, largest free /%d, %d /24 fit\n", u.Ratio(), u.LargestFree(), u.Room(24))
 	// Output:
 	// 10.12.0.0/14 <nil>
 	// 10.7.0.0/24 <nil>

@@ -101,7 +101,7 @@ func TestWholePools(t *testing.T) {
 			t.Fatal(whole, err)
 		}
 		sound(t, a)
-		if u, err := a.Utilization(ctx, pool); err != nil || u.Held[pool.Bits()] != 1 || u.Share() != 1 || u.LargestFree() != -1 {
+		if u, err := a.Utilization(ctx, pool); err != nil || u.Held[pool.Bits()] != 1 || u.Ratio() != 1 || u.LargestFree() != -1 {
 			t.Errorf("%v: %+v, %v", pool, u, err)
 		}
 		var e *ipalloc.Error

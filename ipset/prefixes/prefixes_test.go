@@ -224,7 +224,7 @@ func TestLevels(t *testing.T) {
 			t.Errorf("level %d: %s, want %s", i, got, want)
 		}
 	}
-	if got, want := levels[1].Share(), (32*1+0.25)/512; got != want {
+	if got, want := levels[1].Ratio(), (32*1+0.25)/512; got != want {
 		t.Errorf("share %v, want %v", got, want)
 	}
 	one, err := a.Levels(context.Background(), netip.MustParsePrefix("10.0.0.0/16"))
@@ -259,7 +259,7 @@ func TestUtilizationFits(t *testing.T) {
 		}
 	}
 	var none Utilization
-	if none.LargestFree() != -1 || none.Share() != 0 || none.Room(128) != 0 {
+	if none.LargestFree() != -1 || none.Ratio() != 0 || none.Room(128) != 0 {
 		t.Error("the zero Utilization has room")
 	}
 }

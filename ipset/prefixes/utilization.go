@@ -42,9 +42,9 @@ func (u *Utilization) LargestFree() int {
 	return -1
 }
 
-// Share returns the held part of the addresses of the pools, from 0 to 1. It returns 0 if
+// Ratio returns the held part of the addresses of the pools, from 0 to 1. It returns 0 if
 // there are no pools.
-func (u *Utilization) Share() float64 {
+func (u *Utilization) Ratio() float64 {
 	held, all := addresses(&u.Held), addresses(&u.Pools)
 	if all == 0 {
 		return 0

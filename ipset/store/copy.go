@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// CopyReport says what [Copy] did.
-type CopyReport struct {
+// Copied says what [Copy] did.
+type Copied struct {
 	Records int // in the store copied from
 	Written int // by this call; the rest was there already
 }
@@ -40,10 +40,10 @@ const (
 //
 // It lists src three times and dst twice, and keeps a page of each and the root records in
 // memory.
-func Copy(ctx context.Context, dst, src Store) (CopyReport, error) {
+func Copy(ctx context.Context, dst, src Store) (Copied, error) {
 	for field, db := range map[string]Store{"dst": dst, "src": src} {
 		if db == nil {
-			return CopyReport{}, isNil("copy", field)
+			return Copied{}, isNil("copy", field)
 		}
 	}
 	c := copier{dst: dst, src: src, limits: dst.Limits(), marks: map[string]uint64{}}
@@ -147,7 +147,7 @@ type copier struct {
 	rooted   bool              // src has a root of the space without a name
 	ops      []Op
 	bytes    int
-	report   CopyReport
+	report   Copied
 }
 
 // eachRecord calls do with every record of src, and whether dst has it. dst must have no other.

@@ -70,7 +70,7 @@ func (p plan) report(ctx context.Context, region prefixes.Holding) error {
 		return err
 	}
 	for i, of := range []string{"regions", "clusters", "nodes"} {
-		fmt.Printf("%s: %.3f %% taken, largest free /%d\n", of, 100*levels[i].Share(), levels[i].LargestFree())
+		fmt.Printf("%s: %.3f %% taken, largest free /%d\n", of, 100*levels[i].Ratio(), levels[i].LargestFree())
 	}
 	next, err := p.Fits(ctx, region.Prefix, 14)
 	if errors.Is(err, ipalloc.ErrFull) {

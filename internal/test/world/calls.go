@@ -168,8 +168,8 @@ func releasing() []Call {
 				alloc.Release{Address: at("10.0.3.77"), Guard: guard("named")}, alloc.Release{Address: at("10.9.0.12"), Guard: guard("two")})
 			return answer(err, got)
 		}},
-		{Method: "ReleaseAddressesOf", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.ReleaseAddressesOf(ctx, host("h2"))
+		{Method: "ReleaseByHost", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.ReleaseByHost(ctx, host("h2"))
 			return answer(err, got)
 		}},
 		{Method: "RemoveHost", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {

@@ -169,7 +169,7 @@ func TestCopyRefuses(t *testing.T) {
 	if _, err := store.Copy(ctx, store.NewMemory(), src); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if rep, err := store.Copy(t.Context(), store.NewMemory(), store.NewMemory()); err != nil || rep != (store.CopyReport{}) {
+	if rep, err := store.Copy(t.Context(), store.NewMemory(), store.NewMemory()); err != nil || rep != (store.Copied{}) {
 		t.Errorf("nothing: %+v, %v", rep, err)
 	}
 }

@@ -55,7 +55,7 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) all
 		}
 		for al := range al.Holders() {
 			l := live(al)
-			if l == alloc.Alive {
+			if !ended(l) {
 				continue
 			}
 			key := leakKey{al.Address, al.Seq}
@@ -73,6 +73,9 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) all
 	return c.release(ctx, confirmed, live)
 }
 
+// ended reports whether the caller knows that an allocation is not in use.
+func ended(l alloc.Liveness) bool { return l == alloc.Leaked || l == alloc.Gone }
+
 // release gives back the addresses of the handles of which all are confirmed, handle by handle.
 func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Allocation, live func(alloc.Allocation) alloc.Liveness) ([]alloc.Allocation, error) {
 	var done []alloc.Allocation
@@ -84,7 +87,7 @@ func (c *Collector) release(ctx context.Context, confirmed map[string][]alloc.Al
 			return done, err
 		}
 		same := func(a, b alloc.Allocation) bool { return a.Address == b.Address && a.Seq == b.Seq }
-		alive := func(al alloc.Allocation) bool { return live(al) == alloc.Alive }
+		alive := func(al alloc.Allocation) bool { return !ended(live(al)) }
 		if !slices.EqualFunc(current, als, same) || slices.ContainsFunc(current, alive) {
 			continue
 		}

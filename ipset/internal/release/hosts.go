@@ -60,8 +60,8 @@ func (e *Releaser) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Alloca
 	return als, nil
 }
 
-// ReleaseAddressesOf carries out the call of that name.
-func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
+// ReleaseByHost carries out the call of that name.
+func (e *Releaser) ReleaseByHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
 	blocks, borrowed, err := e.hostPlaces(ctx, o)
 	if err == nil {
 		// In the order of the blocks: those that are or were its own whole, of others what it has borrowed.
@@ -82,7 +82,7 @@ func (e *Releaser) ReleaseAddressesOf(ctx context.Context, o alloc.Owner) (relea
 
 // RemoveHost carries out the call of that name.
 func (e *Releaser) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
-	if released, err = e.ReleaseAddressesOf(ctx, o); err == nil {
+	if released, err = e.ReleaseByHost(ctx, o); err == nil {
 		blocks, err = e.DisownBlocks(ctx, o, netip.Prefix{}, false)
 	}
 	return released, blocks, err
