@@ -86,6 +86,7 @@ func startUp(t *testing.T, args []string, fails func(string, int) failure) (kind
 			stop()
 			<-ended
 		}
+		time.Sleep(time.Minute) // for the request that is carried out late
 		if t.Failed() {
 			t.Log(log.String())
 		}
