@@ -174,7 +174,9 @@ func TestUninstallOutlastsCalls(t *testing.T) {
 	if a := s.word("uninstall", s.plugins); a.code != 0 {
 		t.Fatalf("%+v", a)
 	}
-	if told := <-done; told.failure().Code != 11 { // the runtime repeats it
+	if told := <-done; told.code == 0 { // it ended before the programs were exchanged
+		(&node{TB: t, dir: s.dir, bin: s.dest}).must(invocation{verb: "CHECK", container: "late", ifname: "eth0", conf: c})
+	} else if told.failure().Code != 11 { // the runtime repeats it
 		t.Errorf("%+v", told)
 	}
 	s.networks = append(s.networks, "late")

@@ -178,7 +178,9 @@ func (s *state) openShared() error {
 		Network: s.shared.space, Scope: s.scope(), Sets: s.sets, Attempts: 1 << 20, Keys: true,
 	})
 	if err == nil && s.lockOf != (hostlocal.Attachment{}) {
-		s.unlock, err = session.Lock(ctx, s.scope()+"/"+s.lockOf.String())
+		if s.unlock, err = session.Lock(ctx, s.scope()+"/"+s.lockOf.String()); err != nil {
+			err = types.NewError(types.ErrTryAgainLater, "the lock of the attachment: "+err.Error(), "")
+		}
 	}
 	return err
 }

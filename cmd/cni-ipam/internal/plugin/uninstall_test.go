@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,14 +94,6 @@ func TestUninstallIsOneDecision(t *testing.T) {
 			s.plugins = filepath.Join(right, "none")
 			return func() { s.plugins = right }
 		}, "no such file"},
-		"another directory with host-local": {func(s *served) func() {
-			right := s.plugins
-			s.plugins = t.TempDir()
-			if err := copyFile(other(t, binaries.HostLocal), filepath.Join(s.plugins, "host-local")); err != nil {
-				t.Fatal(err)
-			}
-			return func() { s.plugins = right }
-		}, "is another program"},
 		"a data directory that is not there": {func(s *served) func() {
 			right := s.dir
 			s.dir = filepath.Join(right, "none")
@@ -139,24 +132,30 @@ func TestUninstallIsOneDecision(t *testing.T) {
 	}
 }
 
-// TestUninstallOfAnotherForm: a damaged state and a shared network stop it too; a network that is
-// damaged stays as it was.
-func TestUninstallOfAnotherForm(t *testing.T) {
-	for _, kind := range []string{"damaged", "shared"} {
-		s := newServed(t)
-		if kind == "damaged" {
-			s.damage(filepath.Join(s.dir, "k", stateName), "garbage")
-		} else if err := os.Symlink("etcd://h:1/cni/ k", filepath.Join(s.dir, "k", sharedName)); err != nil {
-			t.Fatal(err)
+// TestUninstallOfDamage: a state that was damaged in this boot stops it, and every network stays as it was; one of an earlier boot
+// does not, for a command knows the boot as calls do.
+func TestUninstallOfDamage(t *testing.T) {
+	s := newServed(t)
+	s.damage(filepath.Join(s.dir, "k", stateName), "empty")
+	for range 2 {
+		if a := s.word("uninstall", s.plugins); a.code != 1 || !strings.Contains(a.stderr, "network k") || !strings.Contains(a.stderr, "drain the node and reboot") {
+			t.Errorf("%+v", a)
 		}
-		for range 2 {
-			if a := s.word("uninstall", s.plugins); a.code != 1 || !strings.Contains(a.stderr, "network k") {
-				t.Errorf("%s: %+v", kind, a)
-			}
-		}
-		s.networks = []string{"a", "z"}
-		s.serves(0, false)
 	}
+	s.networks = []string{"a", "z"}
+	s.serves(0, false)
+	link := filepath.Join(s.dir, "k", bootName)
+	if err := errors.Join(os.Remove(link), os.Symlink("01234567-89ab-cdef-0123-456789abcdef", link)); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.word("check", "k"); a.code != 1 || !strings.Contains(a.stderr, "no container of it is alive") {
+		t.Errorf("%+v", a)
+	}
+	if a := s.word("uninstall", s.plugins); a.code != 0 {
+		t.Errorf("%+v", a)
+	}
+	s.networks = []string{"a", "k", "z"}
+	s.serves(1, true)
 }
 
 // TestUninstallLooksEverywhere: a second data directory that is named is part of the decision;
