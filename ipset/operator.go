@@ -65,7 +65,7 @@ func (o Operator) OpenPool(ctx context.Context, name string) error {
 	return cause.Op("open pool", o.e.admin.OpenPool(ctx, name))
 }
 
-// Importer returns an engine on the same store whose calls work in closed pools too. Give it only to a program that brings in what
+// Importer returns an engine on the same store whose calls work in closed pools too, and whose releases do not cool. Give it only to a program that brings in what
 // another system holds. Everything else, its spaces and dry runs included, is as for the engine itself. It has a cache of its own.
 func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, true) }
 

@@ -195,7 +195,7 @@ func (v *coverage) narrow(ctx context.Context, e *ipset.Engine, r *audit.Report)
 		}
 	}
 	r.Problems = slices.DeleteFunc(r.Problems, func(p audit.Problem) bool {
-		return slices.Contains(ofList, p.Kind) && !v.covers(p.Addr) || p.Kind == audit.Unused && young[p.Addr]
+		return slices.Contains(ofList, p.Kind) && !v.covers(p.Addr) || p.Kind == audit.Unused && (young[p.Addr] || !v.frees(p.Addr))
 	})
 	return nil
 }

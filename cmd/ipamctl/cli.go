@@ -42,6 +42,7 @@ type app struct {
 	copying      bool // the store is opened to be copied into
 	adopting     bool // the store is opened to be taken over
 	labels       hostLabels
+	planned      *[]reason // what a dry run would leave as the reasons of reservations
 
 	wrote  atomic.Bool // a commit was made
 	copies []string    // of files, each with the name of the file

@@ -7,11 +7,15 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
+
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 )
@@ -105,35 +109,136 @@ func parseAttributes(text string) (m map[string]string, err error) {
 
 func readCSV(text []byte) (*inventory, error) {
 	inv := &inventory{lacks: lacks{noBlocks: true, noDetails: true, noPools: true}}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	r := csv.NewReader(bytes.NewReader(text))
 	r.FieldsPerRecord = -1
+	if first, _, _ := bytes.Cut(text, []byte("\n")); bytes.ContainsRune(first, ';') && !bytes.ContainsRune(first, ',') {
+		r.Comma = ';'
+	}
 	columns := csvColumns[:4]
+	lines := map[string]int{} // of addresses
 	for n := 1; ; n++ {
 		rec, err := r.Read()
-		if err == io.EOF {
-			return inv, nil
+		line, _ := 0, 0
+		if err == nil {
+			line, _ = r.FieldPos(0)
 		}
-		if err != nil {
+		switch {
+		case err == io.EOF && n == 1:
+			return nil, fail(exitUsage, "the file is empty")
+		case err == io.EOF:
+			inv.settle()
+			return inv, nil
+		case err != nil:
 			return nil, err
 		}
-		if n == 1 && rec[0] == "address" {
-			for _, c := range rec {
-				if !slices.Contains(csvColumns, c) {
-					return nil, fail(exitUsage, "there is no column %q; the columns are %s", c, strings.Join(csvColumns, ","))
-				}
+		if n == 1 && slices.ContainsFunc(rec, func(c string) bool { return strings.EqualFold(strings.TrimSpace(c), "address") }) {
+			if columns, err = csvHead(rec); err != nil {
+				return nil, err
 			}
-			columns, inv.noDetails = rec, !slices.Contains(rec, "until")
+			inv.columns, inv.noDetails = columns, !slices.Contains(columns, "until")
+			inv.noHosts = !slices.Contains(columns, "host")
 			continue
 		}
 		if len(rec) > len(columns) {
-			return nil, fail(exitUsage, "line %d has %d cells, and there are %d columns", n, len(rec), len(columns))
+			return nil, fail(exitUsage, "line %d has %d cells, and there are %d columns", line, len(rec), len(columns))
 		}
 		e, err := csvEntry(columns, rec)
-		if err != nil {
-			return nil, fail(exitUsage, "line %d: %v", n, err)
+		if err == nil && e.Address == "" {
+			err = fail(exitUsage, "no address")
 		}
+		if err != nil {
+			return nil, fail(exitUsage, "line %d: %v", line, err)
+		}
+		if bits := strings.IndexByte(e.Address, '/'); bits >= 0 {
+			inv.drop("prefix length")
+			e.Address = e.Address[:bits]
+		}
+		if ip, err := parseAddr(e.Address); err != nil {
+			return nil, fail(exitUsage, "line %d: %v", line, err)
+		} else if e.Address = ip.String(); lines[e.Address] > 0 {
+			inv.twice(e, lines[e.Address], line)
+			continue
+		}
+		lines[e.Address] = line
 		inv.Addresses = append(inv.Addresses, e)
 	}
+}
+
+// csvHead reads the names of the columns.
+func csvHead(cells []string) (columns []string, err error) {
+	for _, c := range cells {
+		i := slices.IndexFunc(csvColumns, func(name string) bool { return strings.EqualFold(strings.TrimSpace(c), name) })
+		switch {
+		case i < 0:
+			return nil, fail(exitUsage, "line 1: there is no column %q; the columns are %s", c, strings.Join(csvColumns, ","))
+		case slices.Contains(columns, csvColumns[i]):
+			return nil, fail(exitUsage, "line 1: the column %q is there twice", c)
+		}
+		columns = append(columns, csvColumns[i])
+	}
+	return columns, nil
+}
+
+// twice adds another line of an address: one more holder if all of them share it, or else the only one if its time is later. If no time
+// decides, the address is refused.
+func (inv *inventory) twice(e addressEntry, first, line int) {
+	same := func(x addressEntry) bool { return x.Address == e.Address }
+	i := slices.IndexFunc(inv.Addresses, same)
+	if i < 0 {
+		return // it has been refused
+	}
+	switch is := inv.Addresses[i]; {
+	case is.Share != nil && e.Share != nil && is.Handle != e.Handle:
+		inv.Addresses = append(inv.Addresses, e)
+	case is.Until != "" && e.Until != "" && is.Until != e.Until:
+		if later(e.Until, is.Until) {
+			inv.Addresses[i] = e
+		}
+	default:
+		inv.Addresses = slices.DeleteFunc(inv.Addresses, same)
+		at := netip.MustParseAddr(e.Address)
+		inv.refuse(e.Address, netipx.IPRangeFrom(at, at), fail(exitConflict, "lines %d and %d are about it", first, line))
+	}
+}
+
+// never is the end of a lease in a file that has no end.
+const never = "never"
+
+// later reports whether an end is after another one.
+func later(x, y string) bool {
+	if x == never || y == never {
+		return x == never
+	}
+	t, terr := time.Parse(time.RFC3339Nano, x)
+	u, uerr := time.Parse(time.RFC3339Nano, y)
+	return terr == nil && uerr == nil && t.After(u)
+}
+
+// settle takes out the word for no end.
+func (inv *inventory) settle() {
+	for i := range inv.Addresses {
+		if inv.Addresses[i].Until == never {
+			inv.Addresses[i].Until = ""
+		}
+	}
+}
+
+// csvTime reads a time, or seconds since 1970, of which 0 and 2^32-1 mean never.
+func csvTime(text string) (string, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n == 0 || n == math.MaxUint32 {
+			return never, nil
+		}
+		return timeText(time.Unix(n, 0)), nil
+	}
+	if strings.EqualFold(text, never) {
+		return never, nil
+	}
+	if _, err := time.Parse(time.RFC3339Nano, text); err != nil {
+		return "", fail(exitUsage, "%q is neither a time such as 2006-01-02T15:04:05Z nor seconds since 1970", text)
+	}
+	return text, nil
 }
 
 // csvEntry reads a line.
@@ -151,13 +256,13 @@ func csvEntry(columns, cells []string) (e addressEntry, err error) {
 		}
 		switch columns[i] {
 		case "address":
-			e.Address = text
+			e.Address = strings.TrimSpace(text)
 		case "handle":
 			e.Handle = text
 		case "host":
 			e.Host = text
 		case "until":
-			e.Until = text
+			e.Until, err = csvTime(text)
 		case "reason":
 			e.Reason = text
 		case "since":

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/calico"
@@ -66,10 +67,13 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		return take(ctx, e)
 	}
 	inv, err := a.readInventory(format, name)
-	if err != nil || len(inv.calico) == 0 {
-		return inv, err
+	if err != nil {
+		return nil, err
 	}
-	inv.noDetails = true
+	if inv.file = true; len(inv.calico) == 0 {
+		return inv, nil
+	}
+	inv.columns = []string{"address", "handle", "host", "attributes", "alternate"}
 	for _, raw := range inv.calico {
 		b, err := calico.Import(raw, 0)
 		if err != nil {
@@ -78,7 +82,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
 		for al := range b.All() {
 			if !al.Cooling {
-				inv.Addresses = append(inv.Addresses, addressEntry{Address: al.Address.String(), Handle: al.Handle, Host: al.Host.String()})
+				inv.Addresses = append(inv.Addresses, addressEntryOf(al))
 			}
 		}
 	}
@@ -112,7 +116,18 @@ func differences(mine, other *inventory) (all []difference) {
 		all = append(all, comparePools(mine, other, l)...)
 	}
 	if !l.noDetails && !l.noPools {
-		all = append(all, compareMaps("setting", settingsOf(mine), settingsOf(other), equal)...)
+		x, y := settingsOf(mine), settingsOf(other)
+		if other.poolFields != nil && other.Config == nil { // the file has none
+			delete(x, "configuration")
+		}
+		if other.poolFields != nil && len(other.Reservations) == 0 {
+			delete(x, "reservations")
+			delete(y, "reservations")
+		}
+		all = append(all, compareMaps("setting", x, y, equal)...)
+	}
+	for _, r := range other.refused {
+		all = append(all, difference{"item", r.what, "not read", "", r.why.Error()})
 	}
 	if !l.noBlocks {
 		blocks := func(inv *inventory) map[string]string {
@@ -125,10 +140,10 @@ func differences(mine, other *inventory) (all []difference) {
 		all = append(all, compareMaps("block", blocks(mine), blocks(other), equal)...)
 	}
 	if !l.noDetails || len(other.Addresses) > 0 || len(other.Blocks) == 0 {
-		x, y := holdersOf(mine, l), holdersOf(other, l)
+		x, y := holdersOf(mine, l, other.columns), holdersOf(other, l, other.columns)
 		all = append(all, compareMaps("address", l.said(x), l.said(y), func(string, string) bool { return true })...)
 		for at := range x {
-			if _, there := y[at]; there && !l.sameAll(x[at], y[at]) {
+			if _, there := y[at]; there && !l.sameAll(other.columns, x[at], y[at]) {
 				all = append(all, difference{"address", at, "changed", l.text(x[at]), l.text(y[at])})
 			}
 		}
@@ -143,7 +158,7 @@ func differences(mine, other *inventory) (all []difference) {
 }
 
 // kinds are the kinds of differences, in the order in which they are shown.
-var kinds = []string{"setting", "pool", "block", "address"}
+var kinds = []string{"item", "setting", "pool", "block", "address"}
 
 func equal(x, y string) bool { return x == y }
 
@@ -164,7 +179,11 @@ func comparePools(mine, other *inventory, l lacks) (all []difference) {
 	}
 	for at, p := range xs {
 		q, there := ys[at]
-		if names := differing(p, q); there && len(names) > 0 {
+		if other.file {
+			p.Closed, q.Closed = false, false // until it is opened
+		}
+		names := slices.DeleteFunc(differing(p, q), func(name string) bool { return other.poolFields != nil && !slices.Contains(other.poolFields, name) })
+		if there && len(names) > 0 {
 			all = append(all, difference{"pool", at, "changed", p.settings(names), q.settings(names)})
 		}
 	}
@@ -184,7 +203,20 @@ func (e poolEntry) settings(names []string) string {
 
 // settingsOf returns the reservations and the configuration.
 func settingsOf(inv *inventory) map[string]string {
-	m := map[string]string{"reservations": strings.Join(inv.Reservations, " ")}
+	m := map[string]string{"reservations": ""}
+	var all netipx.IPSetBuilder
+	for _, text := range inv.Reservations {
+		if r, err := parseRange(text); err == nil {
+			all.AddRange(r)
+		}
+	}
+	if set, err := all.IPSet(); err == nil {
+		var parts []string
+		for _, r := range set.Ranges() {
+			parts = append(parts, rangeText(r))
+		}
+		m["reservations"] = strings.Join(parts, " ")
+	}
 	if inv.Config != nil {
 		m["configuration"] = fmt.Sprintf("strict %v, no-auto-blocks %v, max-blocks-per-host %d", inv.Config.Strict, inv.Config.NoAutoBlocks, inv.Config.MaxBlocksPerHost)
 	}
@@ -192,10 +224,10 @@ func settingsOf(inv *inventory) map[string]string {
 }
 
 // holdersOf returns the holders of each address, in the order of their handles.
-func holdersOf(inv *inventory, l lacks) map[string][]addressEntry {
+func holdersOf(inv *inventory, l lacks, columns []string) map[string][]addressEntry {
 	m := map[string][]addressEntry{}
 	for _, e := range inv.Addresses {
-		if e.Cooling && l.noDetails {
+		if e.Cooling && (l.noDetails || columns != nil && !slices.Contains(columns, "cooling")) {
 			continue
 		}
 		m[e.Address] = append(m[e.Address], e)
@@ -217,20 +249,21 @@ func (l lacks) said(m map[string][]addressEntry) map[string]string {
 
 // sameAll compares the holders of an address. A side that does not say which of several holders it means, such as a list of
 // addresses, is compared with the first.
-func (l lacks) sameAll(xs, ys []addressEntry) bool {
+func (l lacks) sameAll(columns []string, xs, ys []addressEntry) bool {
 	if len(xs) != len(ys) && !(l.noDetails && (xs[0].Handle == "" || ys[0].Handle == "")) {
 		return false
 	}
 	for i := range min(len(xs), len(ys)) {
-		if !l.same(xs[i], ys[i]) {
+		if !l.same(columns, xs[i], ys[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// same compares what both sides say of a holder.
-func (l lacks) same(x, y addressEntry) bool {
+// same compares what both sides say of a holder; columns are those of the file, nil for all.
+func (l lacks) same(columns []string, x, y addressEntry) bool {
+	x, y = x.only(columns), y.only(columns)
 	if l.noDetails {
 		return (x.Handle == y.Handle || x.Handle == "" || y.Handle == "") && (l.noHosts || x.Host == y.Host || x.Host == "" || y.Host == "")
 	}
@@ -238,6 +271,23 @@ func (l lacks) same(x, y addressEntry) bool {
 		x.Since, y.Since = "", ""
 	}
 	return reflect.DeepEqual(x.plain(), y.plain())
+}
+
+// only returns an entry with what some columns of CSV have of it, nil for all.
+func (e addressEntry) only(columns []string) addressEntry {
+	if columns == nil {
+		return e
+	}
+	for column, field := range map[string]any{"handle": &e.Handle, "host": &e.Host, "attributes": &e.Attributes, "until": &e.Until,
+		"alternate": &e.Alternate, "reason": &e.Reason, "since": &e.Since} {
+		if !slices.Contains(columns, column) {
+			reflect.ValueOf(field).Elem().SetZero()
+		}
+	}
+	if !slices.Contains(columns, "share") {
+		e.Share = nil
+	}
+	return e
 }
 
 // plain returns an entry in which what is empty is nil. An import keeps an address that was cooling out of use without its

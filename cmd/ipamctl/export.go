@@ -75,7 +75,7 @@ func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string, in
 			return err
 		}
 		inv.keep(in)
-		return writeHostLocal(to, inv)
+		return a.writeHostLocal(to, inv)
 	case to == "":
 		out := bufio.NewWriter(a.stdout)
 		return errors.Join(write(out), out.Flush())
@@ -156,7 +156,7 @@ func eachEntry(ctx context.Context, e *ipset.Engine, in netip.Prefix, f func(add
 
 // writeHostLocal writes a file for each address that is held into a directory that must be new or empty. A file has one holder, so
 // an address with several is refused.
-func writeHostLocal(dir string, inv *inventory) error {
+func (a *app) writeHostLocal(dir string, inv *inventory) error {
 	held := map[string]bool{}
 	for _, e := range inv.Addresses {
 		if held[e.Address] && !e.Cooling {
@@ -174,7 +174,14 @@ func writeHostLocal(dir string, inv *inventory) error {
 	if len(files) > 0 {
 		return fail(exitRefused, "%s is not empty", dir)
 	}
+	lost := map[string]int{}
 	for _, e := range inv.Addresses {
+		for what, has := range map[string]bool{"ends of leases": e.Until != "", "attributes": len(e.Attributes) > 0 && (len(e.Attributes) > 1 || e.Attributes[attrInterface] == ""),
+			"alternate attributes": len(e.Alternate) > 0, "cooling addresses": e.Cooling} {
+			if has {
+				lost[what]++
+			}
+		}
 		if e.Cooling {
 			continue // nobody has it
 		}
@@ -188,6 +195,9 @@ func writeHostLocal(dir string, inv *inventory) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if len(lost) > 0 {
+		a.note("host-local has no place for: %s", droppedText(lost))
 	}
 	return nil
 }
@@ -216,18 +226,26 @@ func writeCalico(ctx context.Context, e *ipset.Engine, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if !first {
-			text = slices.Concat([]byte("---\n"), text)
+		if first {
+			fmt.Fprint(w, "apiVersion: v1\nkind: List\nitems:\n")
 		}
 		first = false
-		_, err = w.Write(text)
+		_, err = fmt.Fprintf(w, "- %s\n", strings.ReplaceAll(strings.TrimSuffix(string(text), "\n"), "\n", "\n  "))
 		return err
 	}
 	for _, p := range pools {
-		if len(p.Nodes) > 0 {
-			return fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be rewritten", p.Name, selectorText(p.Nodes))
+		for _, s := range []string{selectorText(p.Nodes), selectorText(p.Namespaces)} {
+			if s != "" {
+				return fail(exitRefused, "pool %s: Calico's selectors are a language of their own; %q has to be rewritten", p.Name, s)
+			}
 		}
-		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled, NodeSelector: "all()"}
+		if len(p.Ranges) > 0 || p.Subnet {
+			return fail(exitRefused, "pool %s: Calico's pools have no ranges and are no subnets: reserve what it must not assign", p.Name)
+		}
+		spec := calicoPool{CIDR: p.Prefix.String(), BlockSize: p.BlockBits, Disabled: p.Disabled || p.Closed, NodeSelector: "all()"}
+		if p.Manual {
+			spec.AssignmentMode = "Manual"
+		}
 		for _, use := range []struct {
 			use  alloc.Use
 			name string
@@ -237,6 +255,15 @@ func writeCalico(ctx context.Context, e *ipset.Engine, w io.Writer) error {
 			}
 		}
 		if err := write("IPPool", p.Name, spec); err != nil {
+			return err
+		}
+	}
+	reserved, err := e.Operator().Reservations(ctx)
+	if err != nil {
+		return err
+	}
+	if cidrs := texts(reserved.Prefixes()); len(cidrs) > 0 {
+		if err := write("IPReservation", "ipalloc", map[string]any{"reservedCIDRs": cidrs}); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // typedRows has a line for each command, with files of DIR. One that calls no store, or another one, has none.
 var typedRows = map[string]string{
 	"pool list": "", "pool free": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
-	"pool remove": "lb --yes", "pool split": "lb 1", "pool merge": "whole left right",
+	"pool remove": "lb --yes", "pool split": "lb 1", "pool open": "shut --yes", "pool merge": "whole left right",
 	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes",
 	"block list": "", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
 	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
@@ -81,8 +81,8 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 			e := newEngine(t, db)
 			cluster(t)(e)
 			must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.1.0.248/30")))
-			for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25"} {
-				if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix)}); err != nil {
+			for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25", "shut": "10.7.0.0/25"} {
+				if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), Closed: name == "shut"}); err != nil {
 					t.Fatal(err)
 				}
 			}

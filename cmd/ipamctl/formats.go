@@ -1,15 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
-	"sigs.k8s.io/yaml"
+	"go4.org/netipx"
+
+	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
 // The formats of export, and those of import and diff.
@@ -20,11 +22,13 @@ var (
 
 const formatsHelp = `The formats:
   json         settings, pools, blocks, and addresses with all their holders, as export writes them
-  csv          a line for each holder of an address; its first line names the columns, of which only address is needed:
+  csv          a line for each holder of an address; its first line names the columns, of which only address is needed; until is a
+               time such as 2026-03-01T12:00:00Z, or seconds since 1970, of which 0 and 4294967295 mean never:
                address,handle,host,attributes,until,alternate,share,shareKey,cooling,reason
   host-local   the directory of a network of the CNI plugin host-local: a file for each address
-  calico       IPPool and IPAMBlock objects, as kubectl get ippools,ipamblocks -o yaml prints them
-  nodes        Node objects, as kubectl get nodes -o json prints them: a block for each pod CIDR; import and diff only`
+  calico       IPPool, IPAMBlock, IPReservation and IPAMConfig objects in one list, as kubectl get ippools,ipamblocks -o yaml prints them
+  nodes        Node objects, as kubectl get nodes -o json prints them: a block for each pod CIDR; import and diff only
+A file is refused if it is a page of a longer list or has a second document, a key twice, or a field that is not known.`
 
 // readInventory reads a file, or a directory with host-local.
 func (a *app) readInventory(format, name string) (*inventory, error) {
@@ -47,25 +51,25 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 	case "nodes":
 		inv, err = readNodes(text)
 	}
-	if err != nil && statusOf(err) == exitUnavailable {
+	if err != nil {
 		err = fail(exitUsage, "%v", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool {
+		until, err := time.Parse(time.RFC3339Nano, e.Until)
+		over := e.Until != "" && err == nil && !until.After(a.now())
+		if over {
+			inv.ended++
+		}
+		return over
+	})
 	return inv, nil
 }
 
-// strict decodes JSON or YAML and refuses fields that it does not know.
-func strict(text []byte, v any) error { return yaml.UnmarshalStrict(text, v) }
-
-// lenient decodes JSON or YAML and passes over fields that it does not know.
-func lenient(text []byte, v any) error { return yaml.Unmarshal(text, v) }
-
 // The attributes in which an import keeps what ipset has no field for.
-const (
-	attrInterface = "interface"
-)
+const attrInterface = "interface"
 
 // readHostLocal reads the directory of a network. A file is named after its address, with _ for : on
 // Windows, and holds the container and, since host-local 0.7, the interface.
@@ -74,105 +78,133 @@ func readHostLocal(dir string) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{lacks: lacks{true, true, true, false}}
+	inv := &inventory{lacks: lacks{true, true, true, true}}
 	for _, f := range files {
+		if f.IsDir() {
+			return nil, fail(exitUsage, "%s: it has the directory %s, and that of a network has none: name the directory of one network", dir, f.Name())
+		}
 		ip, err := netip.ParseAddr(strings.ReplaceAll(f.Name(), "_", ":"))
-		if err != nil || !f.Type().IsRegular() {
-			continue // lock and last_reserved_ip.N
+		if own := f.Name() == "lock" || strings.HasPrefix(f.Name(), "last_reserved_ip."); err != nil && own {
+			continue
+		}
+		if err != nil || !f.Type().IsRegular() || ip.Zone() != "" {
+			return nil, fail(exitUsage, "%s: %s is no file of host-local", dir, f.Name())
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return nil, err
 		}
-		container, iface, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-		e := addressEntry{Address: ip.String(), Handle: strings.TrimSpace(container)}
-		if iface = strings.TrimSpace(iface); iface != "" {
-			e.Attributes = map[string]string{attrInterface: iface}
+		ip = ip.Unmap()
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")), "\n")
+		if len(lines) > 2 {
+			inv.refuse(ip.String(), netipx.IPRangeFrom(ip, ip), fail(exitUsage, "the file has %d lines, and host-local writes two", len(lines)))
+			continue
+		}
+		e := addressEntry{Address: ip.String(), Handle: strings.TrimSpace(lines[0])}
+		if len(lines) == 2 {
+			e.Attributes = map[string]string{attrInterface: strings.TrimSpace(lines[1])}
 		}
 		inv.Addresses = append(inv.Addresses, e)
 	}
+	if len(files) == 0 {
+		return nil, fail(exitUsage, "%s: the directory is empty, and host-local leaves a lock in that of a network", dir)
+	}
 	return inv, nil
-}
-
-// object is a Kubernetes object, or a list of them.
-type object struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Name      string `json:"name,omitempty"`
-		Namespace string `json:"namespace,omitempty"`
-	} `json:"metadata"`
-	Spec  json.RawMessage `json:"spec,omitempty"`
-	Items []object        `json:"items,omitempty"`
-}
-
-// objects reads YAML or JSON: objects, lists of them, several documents. want are their kinds.
-func objects(text []byte, want ...string) (all []object, err error) {
-	var add func(o object) error
-	add = func(o object) error {
-		if strings.HasSuffix(o.Kind, "List") {
-			for _, item := range o.Items {
-				if item.Kind == "" {
-					item.Kind = strings.TrimSuffix(o.Kind, "List")
-				}
-				if err := add(item); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		if !slices.Contains(want, o.Kind) {
-			return fail(exitUsage, "an object of kind %q; %s is expected", o.Kind, strings.Join(want, " or "))
-		}
-		all = append(all, o)
-		return nil
-	}
-	for _, doc := range strings.Split("\n"+string(text), "\n---") {
-		if strings.TrimSpace(doc) == "" {
-			continue
-		}
-		var o object
-		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
-			return nil, fail(exitUsage, "%v", err)
-		}
-		if err := add(o); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }
 
 // calicoPool is the part of Calico's IPPool that has a place here. Its selectors are expressions of a
 // language of their own; only all() is taken.
 type calicoPool struct {
-	CIDR         string   `json:"cidr"`
-	BlockSize    int      `json:"blockSize,omitempty"`
-	Disabled     bool     `json:"disabled,omitempty"`
-	NodeSelector string   `json:"nodeSelector,omitempty"`
-	AllowedUses  []string `json:"allowedUses,omitempty"`
+	CIDR              string   `json:"cidr"`
+	BlockSize         int      `json:"blockSize,omitempty"`
+	Disabled          bool     `json:"disabled,omitempty"`
+	NodeSelector      string   `json:"nodeSelector,omitempty"`
+	NamespaceSelector string   `json:"namespaceSelector,omitempty"`
+	AllowedUses       []string `json:"allowedUses,omitempty"`
+	AssignmentMode    string   `json:"assignmentMode,omitempty"`
 }
 
+// The fields of Calico's objects. What is dropped is how packets are routed, and what the other fields say already.
+var (
+	calicoPoolFields = fields{taken: []string{"cidr", "blockSize", "disabled", "nodeSelector", "namespaceSelector", "allowedUses", "assignmentMode"},
+		dropped: []string{"ipipMode", "vxlanMode", "natOutgoing", "disableBGPExport", "ipip", "nat-outgoing"}}
+	calicoBlockFields = fields{taken: []string{"cidr", "affinity", "affinityClaimTime", "allocations", "unallocated", "attributes", "sequenceNumber",
+		"sequenceNumberForAllocation", "deleted", "hostAffinity"}, dropped: []string{"strictAffinity"}}
+	calicoReservationFields = fields{taken: []string{"reservedCIDRs"}}
+	calicoConfigFields      = fields{taken: []string{"strictAffinity", "autoAllocateBlocks", "maxBlocksPerHost"}, dropped: []string{"kubeVirtVMAddressPersistence"}}
+)
+
 func readCalico(text []byte) (*inventory, error) {
-	all, err := objects(text, "IPPool", "IPAMBlock")
+	inv := &inventory{poolFields: []string{"BlockBits", "Disabled", "Manual", "Uses"}}
+	all, err := inv.objects(text, "projectcalico.org", "IPPool", "IPAMBlock", "IPReservation", "IPAMConfig", "IPAMConfiguration")
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{}
 	for _, o := range all {
-		if o.Kind == "IPAMBlock" {
-			inv.calico = append(inv.calico, o.Spec)
-			continue
+		switch o.kind {
+		case "IPPool":
+			err = inv.calicoPool(o)
+		case "IPAMBlock":
+			err = inv.calicoBlock(o)
+		case "IPReservation":
+			var r struct{ ReservedCIDRs []string }
+			if err = calicoReservationFields.decode(inv, o.kind, o.name, o.spec, &r); err == nil {
+				inv.Reservations = append(inv.Reservations, r.ReservedCIDRs...)
+			}
+		default:
+			c := struct {
+				StrictAffinity     bool
+				AutoAllocateBlocks *bool
+				MaxBlocksPerHost   int
+			}{}
+			if err = calicoConfigFields.decode(inv, o.kind, o.name, o.spec, &c); err == nil {
+				inv.Config = &configView{Strict: c.StrictAffinity, NoAutoBlocks: c.AutoAllocateBlocks != nil && !*c.AutoAllocateBlocks, MaxBlocksPerHost: c.MaxBlocksPerHost}
+			}
 		}
-		var p calicoPool
-		if err := json.Unmarshal(o.Spec, &p); err != nil {
-			return nil, fail(exitUsage, "IPPool %s: %v", o.Metadata.Name, err)
+		if err != nil {
+			return nil, err
 		}
-		if p.NodeSelector != "" && p.NodeSelector != "all()" {
-			return nil, fail(exitUsage, "IPPool %s: the node selector %q has to be rewritten: add the pool with pool add --nodes first, and leave it out here", o.Metadata.Name, p.NodeSelector)
-		}
-		inv.Pools = append(inv.Pools, poolEntry{Name: o.Metadata.Name, Prefix: p.CIDR, BlockBits: p.BlockSize, Disabled: p.Disabled, Uses: p.AllowedUses})
 	}
 	return inv, nil
+}
+
+// calicoPool reads an IPPool.
+func (inv *inventory) calicoPool(o object) error {
+	var p calicoPool
+	if err := calicoPoolFields.decode(inv, o.kind, o.name, o.spec, &p); err != nil {
+		return err
+	}
+	for _, s := range []struct{ field, text, flag string }{{"node selector", p.NodeSelector, "--nodes"}, {"namespace selector", p.NamespaceSelector, "--namespaces"}} {
+		if s.text != "" && s.text != "all()" {
+			return fail(exitUsage, "IPPool %s: the %s %q has to be rewritten: add the pool with pool add %s --closed first, and leave it out here", o.name, s.field, s.text, s.flag)
+		}
+	}
+	if p.AssignmentMode != "" && p.AssignmentMode != "Automatic" && p.AssignmentMode != "Manual" {
+		return fail(exitUsage, "IPPool %s: the assignmentMode %q is not known", o.name, p.AssignmentMode)
+	}
+	if _, err := parsePrefix(p.CIDR); err != nil {
+		return fail(exitUsage, "IPPool %s: %v", o.name, err)
+	}
+	inv.Pools = append(inv.Pools, poolEntry{Name: o.name, Prefix: p.CIDR, BlockBits: p.BlockSize, Disabled: p.Disabled || o.deleting, Manual: p.AssignmentMode == "Manual", Uses: p.AllowedUses})
+	return nil
+}
+
+// calicoBlock reads an IPAMBlock. One that cannot be taken is refused.
+func (inv *inventory) calicoBlock(o object) error {
+	var b struct{ CIDR string }
+	if err := calicoBlockFields.decode(inv, o.kind, o.name, o.spec, &b); err != nil {
+		return err
+	}
+	p, err := parsePrefix(b.CIDR)
+	if err != nil {
+		return fail(exitUsage, "IPAMBlock %s: %v", o.name, err)
+	}
+	if _, err := calico.Import(o.spec, 0); err != nil {
+		inv.refuse("block "+p.String(), netipx.RangeOfPrefix(p), err)
+		return nil
+	}
+	inv.calico = append(inv.calico, o.spec)
+	return nil
 }
 
 // nodeSpec is the part of a Node's spec that matters.
@@ -181,24 +213,34 @@ type nodeSpec struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 }
 
+var nodeFields = fields{taken: []string{"podCIDR", "podCIDRs"}, dropped: []string{"providerID", "taints", "unschedulable", "configSource", "externalID"}}
+
 func readNodes(text []byte) (*inventory, error) {
-	all, err := objects(text, "Node")
+	inv := &inventory{lacks: lacks{noDetails: true}}
+	all, err := inv.objects(text, "", "Node")
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{lacks: lacks{noDetails: true}}
+	of := map[netip.Prefix]string{}
 	for _, o := range all {
 		var n nodeSpec
-		if len(o.Spec) > 0 {
-			if err := json.Unmarshal(o.Spec, &n); err != nil {
-				return nil, fail(exitUsage, "node %s: %v", o.Metadata.Name, err)
+		if err := nodeFields.decode(inv, o.kind, o.name, o.spec, &n); err != nil {
+			return nil, err
+		}
+		if n.PodCIDR != "" && !slices.Contains(n.PodCIDRs, n.PodCIDR) {
+			n.PodCIDRs = append(n.PodCIDRs, n.PodCIDR)
+		}
+		for _, text := range n.PodCIDRs {
+			p, err := parsePrefix(text)
+			if err != nil {
+				return nil, fail(exitUsage, "node %s: %v", o.name, err)
 			}
-		}
-		if len(n.PodCIDRs) == 0 && n.PodCIDR != "" {
-			n.PodCIDRs = []string{n.PodCIDR}
-		}
-		for _, p := range n.PodCIDRs {
-			inv.Blocks = append(inv.Blocks, blockEntry{p, "host:" + o.Metadata.Name})
+			if other, taken := of[p]; taken && other != o.name {
+				inv.refuse("block "+p.String(), netipx.RangeOfPrefix(p), fail(exitConflict, "the nodes %s and %s have it", other, o.name))
+				continue
+			}
+			of[p] = o.name
+			inv.Blocks = append(inv.Blocks, blockEntry{p.String(), "host:" + o.name})
 		}
 	}
 	return inv, nil

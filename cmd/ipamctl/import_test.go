@@ -26,12 +26,13 @@ func TestInterruptedImport(t *testing.T) {
 		inv.Addresses = append(inv.Addresses, addressEntry{Address: at, Host: "host:h1", Until: timeText(noon.Add(time.Hour)), Cooling: true})
 	}
 	inv.Addresses = append(inv.Addresses, addressEntry{Address: "10.0.3.253", Host: "host:h1", Handle: "standby", Alternate: map[string]string{"pod": "b"}})
-	a := &app{now: func() time.Time { return noon }}
+	a := &app{now: func() time.Time { return noon }, stderr: io.Discard}
 	bring := func(db store.Store) error {
 		inv := *inv // an import divides it
-		_, refused, err := a.bring(t.Context(), newEngine(t, db), &inv, alloc.Owner{})
-		if err == nil && len(refused) > 0 {
-			t.Errorf("refused: %s", strings.Join(refused, "; "))
+		i := a.newImport(newEngine(t, db), &inv, "json", alloc.Owner{})
+		err := i.bring(t.Context())
+		for _, r := range i.refused {
+			t.Errorf("refused: %s: %v", r.what, r.why)
 		}
 		return err
 	}
@@ -78,6 +79,7 @@ func TestImportKeepsEnds(t *testing.T) {
 	if status := slow.run(t.Context(), []string{"import", dir + "/all.json"}); status != exitOK {
 		t.Fatal(status)
 	}
+	openAll(t, map[string]string{"IPAMCTL_STORE": to})
 	if status, out, stderr := call(t, map[string]string{"IPAMCTL_STORE": to}, "diff", from); status != exitOK {
 		t.Error(out, stderr)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -22,7 +23,9 @@ import (
 
 const inUseHelp = `FILE lists what is in use, in one of these forms:
   an address on each line, and after it the handle, separated by spaces or a comma; the last line is "# end"
-  the output of kubectl get pods -A -o json; pods that have ended do not count
+  the output of kubectl get pods,nodes -A -o json: the podIPs of pods and their other networks in the annotation network-status, and the
+    tunnel addresses in the annotations of nodes; pods that have ended do not count. Without nodes, nothing counts as unused in a pool
+    that serves tunnels
 "ipamctl address list --as in-use" writes the first form. A list has a moment: the line "# taken TIME" in it, --taken, or the time of
 the file; standard input needs one of the first two. An address that was assigned after it is not taken for unused. A list that is
 empty, has no end, says that it goes on, or is older than --max-age is refused, because everything that it lacks would be taken for
@@ -52,6 +55,10 @@ type coverage struct {
 	taken string        // when the list was made, if the flag says so
 	age   time.Duration // the most that a list may have
 
+	from      int            // where what is used by the present object begins in the list
+	podsAlone bool           // it is of pods, without nodes
+	sources   map[string]int // where addresses were found, with their numbers
+
 	list []audit.InUse
 	at   time.Time    // the moment of the list
 	in   []alloc.Pool // all pools
@@ -73,7 +80,7 @@ func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error
 	if len(v.pools)+len(v.uses) == 0 && !v.all {
 		return fail(exitUsage, "--in-use: say what the list covers, by --pool, --use or --all-pools; what it does not cover is left alone")
 	}
-	if v.list, v.at, err = a.readInUse(v.file); err != nil {
+	if err = v.read(a); err != nil {
 		return err
 	}
 	if err := v.moment(a); err != nil {
@@ -87,6 +94,7 @@ func (v *coverage) load(ctx context.Context, a *app, e *ipset.Engine) (err error
 			return fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
+	v.say(a)
 	return nil
 }
 
@@ -152,22 +160,22 @@ func (v *coverage) covers(at netip.Addr) bool {
 	return len(v.uses) > 0 && !slices.ContainsFunc(usesOf(of.Uses), func(use string) bool { return !slices.Contains(v.uses, use) })
 }
 
-// readInUse reads a list of what is in use.
-func (a *app) readInUse(file string) (list []audit.InUse, taken time.Time, err error) {
-	text, err := a.readFile(file)
+// read reads the list of what is in use.
+func (v *coverage) read(a *app) error {
+	text, err := a.readFile(v.file)
 	if err != nil {
-		return nil, taken, err
+		return err
 	}
 	text = bytes.TrimSpace(text)
-	if len(text) > 0 && text[0] == '{' {
-		list, err = podsInUse(file, text)
+	if len(text) > 0 && (text[0] == '{' || bytes.HasPrefix(text, []byte("apiVersion:"))) {
+		err = v.readObjects(text)
 	} else {
-		list, taken, err = parseInUse(file, text)
+		v.list, v.at, err = parseInUse(v.file, text)
 	}
-	if err == nil && len(list) == 0 {
-		err = fail(exitRefused, "%s: the list is empty", file)
+	if err == nil && len(v.list) == 0 {
+		err = fail(exitRefused, "%s: the list is empty", v.file)
 	}
-	return list, taken, err
+	return err
 }
 
 // parseInUse reads a list of lines, and the moment that is in it.
@@ -217,42 +225,145 @@ func (m listMetadata) whole(file string) error {
 	return nil
 }
 
-// podsInUse reads a list of pods as kubectl prints it. Pods that have ended, and those on the host's
-// network, use no address.
-func podsInUse(file string, text []byte) ([]audit.InUse, error) {
-	var pods struct {
+// Where the addresses of pods and of nodes stand.
+var (
+	networkStatus   = []string{"k8s.v1.cni.cncf.io/network-status", "k8s.v1.cni.cncf.io/networks-status"}
+	tunnelAddresses = []string{"projectcalico.org/IPv4IPIPTunnelAddr", "projectcalico.org/IPv4VXLANTunnelAddr", "projectcalico.org/IPv6VXLANTunnelAddr",
+		"projectcalico.org/IPv4WireguardInterfaceAddr", "projectcalico.org/IPv6WireguardInterfaceAddr"}
+)
+
+// podOrNode is an object of a list of what is in use.
+type podOrNode struct {
+	Kind     string
+	Metadata struct {
+		Namespace, Name string
+		Annotations     map[string]string
+	}
+	Spec   struct{ HostNetwork bool }
+	Status struct {
+		Phase, PodIP string
+		PodIPs       []struct{ IP string }
+	}
+}
+
+// readObjects reads a list of pods, and of nodes, as kubectl prints it. Pods that have ended, and those on the host's network, use no address.
+func (v *coverage) readObjects(text []byte) error {
+	var all struct {
 		Kind     string
 		Metadata listMetadata
-		Items    []struct {
-			Metadata struct{ Namespace, Name string }
-			Spec     struct{ HostNetwork bool }
-			Status   struct {
-				Phase  string
-				PodIPs []struct{ IP string }
+		Items    []podOrNode
+	}
+	doc, err := oneDocument(text)
+	if err == nil {
+		err = json.Unmarshal(doc, &all)
+	}
+	switch {
+	case err != nil:
+		return fail(exitUsage, "%s: %v", v.file, err)
+	case all.Items == nil:
+		return fail(exitUsage, "%s: not a list of pods", v.file)
+	}
+	if err := all.Metadata.whole(v.file); err != nil {
+		return err
+	}
+	pods := false
+	v.podsAlone = true
+	for _, o := range all.Items {
+		v.from = len(v.list)
+		switch kind := cmp.Or(o.Kind, strings.TrimSuffix(all.Kind, "List")); {
+		case kind == "Node":
+			v.podsAlone = false
+			for _, key := range tunnelAddresses {
+				if at := o.Metadata.Annotations[key]; at != "" {
+					if err := v.use("tunnel addresses of nodes", o, at); err != nil {
+						return err
+					}
+				}
+			}
+		case kind != "Pod" && kind != "":
+			return fail(exitUsage, "%s: an object of kind %q; Pod or Node is expected", v.file, kind)
+		default:
+			if pods = true; o.Status.Phase == "Succeeded" || o.Status.Phase == "Failed" {
+				continue
+			}
+			if err := v.readPod(o); err != nil {
+				return err
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &pods); err != nil {
-		return nil, fail(exitUsage, "%s: %v", file, err)
+	if !pods {
+		return fail(exitUsage, "%s: it has no pod", v.file)
 	}
-	if pods.Items == nil {
-		return nil, fail(exitUsage, "%s: not a list of pods", file)
+	return nil
+}
+
+// readPod adds what a pod uses.
+func (v *coverage) readPod(o podOrNode) error {
+	ips := []string{o.Status.PodIP}
+	for _, ip := range o.Status.PodIPs {
+		ips = append(ips, ip.IP)
 	}
-	if err := pods.Metadata.whole(file); err != nil {
-		return nil, err
-	}
-	var list []audit.InUse
-	for _, p := range pods.Items {
-		if p.Spec.HostNetwork || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
+	slices.Sort(ips)
+	for _, ip := range slices.Compact(ips) {
+		if ip == "" || o.Spec.HostNetwork {
 			continue
 		}
-		for _, ip := range p.Status.PodIPs {
-			at, err := parseAddr(ip.IP)
-			if err != nil {
-				return nil, fail(exitUsage, "%s: pod %s/%s: %q is not an IP address", file, p.Metadata.Namespace, p.Metadata.Name, ip.IP)
-			}
-			list = append(list, audit.InUse{Address: at})
+		if err := v.use("podIPs of pods", o, ip); err != nil {
+			return err
 		}
 	}
-	return list, nil
+	for _, key := range networkStatus {
+		var of []struct{ IPs []string }
+		if text := o.Metadata.Annotations[key]; text == "" {
+			continue
+		} else if err := json.Unmarshal([]byte(text), &of); err != nil {
+			return fail(exitUsage, "%s: pod %s/%s: %s: %v", v.file, o.Metadata.Namespace, o.Metadata.Name, key, err)
+		}
+		for _, network := range of {
+			for _, ip := range network.IPs {
+				if err := v.use("network-status of pods", o, ip); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// use adds an address in use.
+func (v *coverage) use(source string, o podOrNode, text string) error {
+	address, _, _ := strings.Cut(text, "/")
+	at, err := parseAddr(address)
+	if err != nil {
+		return fail(exitUsage, "%s: %s/%s: %q is not an IP address", v.file, o.Metadata.Namespace, o.Metadata.Name, text)
+	}
+	if v.sources == nil {
+		v.sources = map[string]int{}
+	}
+	v.sources[source]++
+	if !slices.ContainsFunc(v.list[v.from:], func(u audit.InUse) bool { return u.Address == at }) {
+		v.list = append(v.list, audit.InUse{Address: at})
+	}
+	return nil
+}
+
+// frees reports whether what the list lacks of a pool is unused: a list of pods alone does not say which addresses tunnels use.
+func (v *coverage) frees(at netip.Addr) bool {
+	if !v.podsAlone {
+		return true
+	}
+	name := poolAt(v.in, at)
+	return !slices.ContainsFunc(v.in, func(p alloc.Pool) bool { return p.Name == name && p.Uses&alloc.Tunnel != 0 })
+}
+
+// say prints what was read, and which pools a list of pods alone says nothing of.
+func (v *coverage) say(a *app) {
+	if len(v.sources) > 0 {
+		a.note("in use by %s", droppedText(v.sources))
+	}
+	for _, p := range v.in {
+		if v.podsAlone && p.Uses&alloc.Tunnel != 0 && v.covers(p.Prefix.Addr()) {
+			a.note("pool %s serves tunnels, and the list has no nodes: nothing of it counts as unused; list both with kubectl get pods,nodes -A -o json", p.Name)
+		}
+	}
 }

@@ -29,6 +29,15 @@ type inventory struct {
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
+	// refused are the items of the file that cannot be taken, dropped the fields that are dropped on purpose, with their numbers.
+	refused []refusal
+	dropped map[string]int
+	ended   int            // leases and cooldowns whose time is over
+	file    bool           // it is of a file
+	early   []*inventory   // parts that have been brought
+	seen    []*block.Block // of calico, that have been brought or were there
+	// poolFields are the settings of a pool that the format has, nil for all; columns the columns of a file of CSV, nil for all.
+	poolFields, columns []string
 	// lacks says what the format has no place for.
 	lacks
 }
@@ -43,6 +52,7 @@ type poolEntry struct {
 	BlockBits  int      `json:"blockBits,omitempty"`
 	Uses       []string `json:"uses,omitempty"`
 	Disabled   bool     `json:"disabled,omitempty"`
+	Closed     bool     `json:"closed,omitempty"`
 	Manual     bool     `json:"manual,omitempty"`
 	Priority   int      `json:"priority,omitempty"`
 	Nodes      string   `json:"nodes,omitempty"`
@@ -94,8 +104,14 @@ func addressEntryOf(al alloc.Allocation) addressEntry {
 		e.Handle, e.Reason = handle, reason
 		e.Attributes = nil
 	}
+	if delete(e.Attributes, attrImport); len(e.Attributes) == 0 {
+		e.Attributes = nil
+	}
 	return e
 }
+
+// attrImport marks a holding with the source of the import that brought it. It is no attribute of the holder: export and diff leave it out.
+const attrImport = "ipamctl.import"
 
 // take reads the inventory of a store.
 func take(ctx context.Context, e *ipset.Engine) (*inventory, error) {
@@ -177,7 +193,7 @@ func (inv *inventory) keep(in netip.Prefix) {
 }
 
 func entryOf(p alloc.Pool) poolEntry {
-	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Manual: p.Manual,
+	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Closed: p.Closed, Manual: p.Manual,
 		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Seed: p.Seed, Index: p.Index, Draining: p.Draining}
 	for _, r := range p.Ranges {
 		e.Ranges = append(e.Ranges, r.String())
@@ -190,7 +206,7 @@ func entryOf(p alloc.Pool) poolEntry {
 
 // pool returns the pool that an entry says.
 func (e poolEntry) pool() (p alloc.Pool, err error) {
-	p = alloc.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
+	p = alloc.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Closed: e.Closed, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}
@@ -223,7 +239,15 @@ type brought struct {
 	Pools     int `json:"pools"`
 	Blocks    int `json:"blocks"`
 	Addresses int `json:"addresses"`
-	There     int `json:"alreadyThere"` // pools, blocks and addresses
+	There     int `json:"alreadyThere"`        // pools, blocks and addresses
+	Replaced  int `json:"replaced,omitempty"`  // holdings of the last import that the file says otherwise
+	NotInFile int `json:"notInFile,omitempty"` // blocks and holdings of the last import that the file lacks
+	Pruned    int `json:"pruned,omitempty"`    // of these, released
+	Ended     int `json:"ended,omitempty"`     // leases and cooldowns in the file whose time is over
+	Reserved  int `json:"reserved,omitempty"`  // items of the file that could not be taken
+
+	Dropped map[string]int `json:"dropped,omitempty"` // fields that were dropped on purpose
+	Closed  []string       `json:"closed,omitempty"`  // pools that wait to be opened
 }
 
 // sameHolders reports whether two blocks hold the same addresses for the same handles.

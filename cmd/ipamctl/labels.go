@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -59,7 +60,11 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 				}
 			}
 		}
-		if err := lenient([]byte(text), &list); err != nil {
+		doc, err := oneDocument([]byte(text))
+		if err == nil {
+			err = json.Unmarshal(doc, &list)
+		}
+		if err != nil {
 			return nil, fail(exitUsage, "%s: %v", file, err)
 		}
 		for _, n := range list.Items {

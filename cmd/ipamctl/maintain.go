@@ -359,7 +359,7 @@ func newLeaks(v *coverage, before []candidate, now time.Time, grace time.Duratio
 
 // live tells a collector what to do with an allocation.
 func (l *leaks) live(al alloc.Allocation) alloc.Liveness {
-	if l.inUse[al.Address] || !l.covers(al.Address) || l.young(al) {
+	if l.inUse[al.Address] || !l.covers(al.Address) || !l.frees(al.Address) || l.young(al) {
 		return alloc.Alive
 	}
 	k := holder{al.Address, al.Seq}

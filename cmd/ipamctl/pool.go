@@ -19,7 +19,7 @@ import (
 func (a *app) poolCommand() *cobra.Command {
 	c := &cobra.Command{Use: "pool", Short: "Show and change pools"}
 	c.AddCommand(a.poolListCommand(), a.poolShowCommand(), a.poolFreeCommand(),
-		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolSplitCommand(), a.poolMergeCommand(),
+		a.poolAddCommand(), a.poolSetCommand(), a.poolResizeCommand(), a.poolSplitCommand(), a.poolMergeCommand(), a.poolOpenCommand(),
 		a.poolRemoveCommand())
 	return c
 }
@@ -111,6 +111,8 @@ func largestFree(u *alloc.Utilization, kept []netipx.IPRange) netip.Prefix {
 // stateOf says in a word what a pool does.
 func stateOf(p alloc.Pool) string {
 	switch {
+	case p.Closed:
+		return "closed"
 	case p.Disabled:
 		return "disabled"
 	case p.Manual:

@@ -21,6 +21,7 @@ type poolFlags struct {
 	uses, ranges                   []string
 	nodes, namespaces              string
 	disabled, manual, subnet       bool
+	closed                         bool
 	cooldown                       time.Duration
 	order                          string
 	seed                           uint64
@@ -29,6 +30,7 @@ type poolFlags struct {
 func (f *poolFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.uses, "use", nil, "what addresses are for: `USES` workload, tunnel, loadbalancer (default workload,tunnel)")
 	flags.BoolVar(&f.disabled, "disabled", false, "hand out nothing")
+	flags.BoolVar(&f.closed, "closed", false, "serve no call at all until pool open, as for an import; it cannot be undone by =false")
 	flags.BoolVar(&f.manual, "manual", false, "serve only calls that name the pool")
 	flags.IntVar(&f.priority, "priority", 0, "pools with a higher priority are tried first")
 	flags.StringVar(&f.nodes, "nodes", "", "serve hosts whose labels match this `SELECTOR`, such as \"zone=a,!spot; role in (x,y)\"")
@@ -77,6 +79,7 @@ func (f *poolFlags) apply(flags *pflag.FlagSet, p *alloc.Pool) (err error) {
 		}
 	}
 	set(flags, "disabled", &p.Disabled, f.disabled)
+	set(flags, "closed", &p.Closed, f.closed)
 	set(flags, "manual", &p.Manual, f.manual)
 	set(flags, "priority", &p.Priority, f.priority)
 	set(flags, "max-blocks-per-host", &p.MaxBlocksPerHost, f.maxBlocks)

@@ -2,50 +2,124 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func (a *app) reserveCommand() *cobra.Command {
 	c := &cobra.Command{Use: "reserve", Short: "Show and change what is never assigned automatically"}
-	c.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
-		Short: "List the reservations",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.read(cmd.Context(), a.printReservations)
-		},
-	}, a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed",
-		func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+	var note string
+	add := a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed",
+		func(ctx context.Context, e *ipset.Engine, db store.Store, ranges []netipx.IPRange) error {
 			if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Reserve: ranges}); err != nil {
 				return err
 			}
-			return a.noteInUse(ctx, e, ranges)
-		}),
-		a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
-			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: ranges})
-		}))
+			err := a.editReasons(ctx, db, func(all []reason) []reason {
+				for _, r := range ranges {
+					all = slices.DeleteFunc(all, func(is reason) bool { return is.Range == rangeText(r) })
+					all = append(all, reason{rangeText(r), note, timeText(a.now()), ""})
+				}
+				return all
+			})
+			return errors.Join(err, a.noteInUse(ctx, e, ranges))
+		})
+	add.Flags().StringVar(&note, "note", "", "why, as reserve list shows it: a `TEXT`")
+	c.AddCommand(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
+		Short: "List the reservations, with the reasons that are known",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := a.limit(cmd.Context())
+			defer cancel()
+			db, err := a.open(ctx, reading)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			e, err := a.engine(db)
+			if err != nil {
+				return err
+			}
+			return a.printReservations(ctx, e, db, nil)
+		},
+	}, add, a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, db store.Store, ranges []netipx.IPRange) error {
+		if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: ranges}); err != nil {
+			return err
+		}
+		return a.editReasons(ctx, db, func(all []reason) []reason {
+			return slices.DeleteFunc(all, func(r reason) bool { return r.within(ranges) })
+		})
+	}))
 	return c
 }
 
-func (a *app) printReservations(ctx context.Context, e *ipset.Engine) error {
+// rangeText writes a range, as a prefix if it is one.
+func rangeText(r netipx.IPRange) string {
+	if p, ok := r.Prefix(); ok {
+		return p.String()
+	}
+	return r.String()
+}
+
+// printReservations prints the reservations for which want holds, nil for all: each range with its reason, and what has none.
+func (a *app) printReservations(ctx context.Context, e *ipset.Engine, db store.Store, want func(netipx.IPRange) bool) error {
 	set, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		return err
 	}
-	l := &listing{columns: []string{"RESERVED"}, empty: "nothing is reserved"}
-	for _, r := range set.Ranges() {
-		text := r.String()
-		if p, ok := r.Prefix(); ok {
-			text = p.String()
-		}
-		l.add(text, map[string]string{"reserved": text}, text)
+	known, _, err := a.reasons(ctx, db)
+	if err != nil {
+		return err
 	}
+	l := &listing{columns: []string{"RESERVED", "SINCE", "NOTE"}, empty: "nothing is reserved"}
+	add := func(r reason) {
+		item := map[string]string{"reserved": r.Range}
+		for key, value := range map[string]string{"since": r.Since, "note": r.Note, "source": r.Source} {
+			if value != "" {
+				item[key] = value
+			}
+		}
+		l.add(r.Range, item, r.Range, r.Since, r.Note)
+	}
+	var rest netipx.IPSetBuilder
+	rest.AddSet(set)
+	for _, r := range known {
+		is, err := parseRange(r.Range)
+		if err != nil || !set.ContainsRange(is) || want != nil && !want(is) {
+			continue
+		}
+		add(r)
+		rest.RemoveRange(is)
+	}
+	left, err := rest.IPSet()
+	if err != nil {
+		return err
+	}
+	for _, r := range left.Ranges() {
+		if want == nil || want(r) {
+			add(reason{Range: rangeText(r)})
+		}
+	}
+	slices.SortStableFunc(l.rows, func(x, y row) int { return compareRanges(x.name, y.name) })
 	return a.print(l)
+}
+
+// compareRanges orders ranges by their first address.
+func compareRanges(x, y string) int {
+	r, rerr := parseRange(x)
+	s, serr := parseRange(y)
+	if rerr != nil || serr != nil {
+		return strings.Compare(x, y)
+	}
+	return r.From().Compare(s.From())
 }
 
 // parseRange reads a prefix, an address, or FIRST-LAST.
@@ -60,7 +134,7 @@ func parseRange(s string) (netipx.IPRange, error) {
 	return netipx.RangeOfPrefix(p), nil
 }
 
-func (a *app) reserveChange(use, short string, change func(context.Context, *ipset.Engine, []netipx.IPRange) error) *cobra.Command {
+func (a *app) reserveChange(use, short string, change func(context.Context, *ipset.Engine, store.Store, []netipx.IPRange) error) *cobra.Command {
 	return a.dryRunFlag(&cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,11 +145,11 @@ func (a *app) reserveChange(use, short string, change func(context.Context, *ips
 					return err
 				}
 			}
-			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				if err := change(ctx, e, ranges); err != nil {
+			return a.changeOn(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
+				if err := change(ctx, e, db, ranges); err != nil {
 					return err
 				}
-				return a.printReservations(ctx, e)
+				return a.printReservations(ctx, e, db, nil)
 			})
 		},
 	})

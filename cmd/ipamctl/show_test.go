@@ -107,6 +107,10 @@ func TestInUse(t *testing.T) {
 			{"metadata":{"name":"a"},"status":{"phase":"Running","podIPs":[{"ip":"10.1.0.32"},{"ip":"fd00:10::1"}]}},
 			{"metadata":{"name":"b"},"spec":{"hostNetwork":true},"status":{"podIPs":[{"ip":"192.168.0.1"}]}},
 			{"metadata":{"name":"c"},"status":{"phase":"Failed","podIPs":[{"ip":"10.1.0.200"}]}}]}`,
+		"both.json": `{"kind":"List","items":[
+			{"kind":"Pod","metadata":{"name":"a","annotations":{"k8s.v1.cni.cncf.io/network-status":"[{\"ips\":[\"10.1.0.32\",\"10.1.0.34\"]}]"}},"status":{"podIP":"10.1.0.32","podIPs":[{"ip":"10.1.0.32"}]}},
+			{"kind":"Node","metadata":{"name":"n","annotations":{"projectcalico.org/IPv4VXLANTunnelAddr":"10.1.0.33"}}}]}`,
+		"twice.json": `{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"a"},"status":{"podIP":"10.1.0.32"}}],"items":[]}`,
 		"other.json": `{"kind":"Pod"}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
@@ -115,6 +119,7 @@ func TestInUse(t *testing.T) {
 	}
 	transcript(t, "inuse.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir},
 		"check --in-use "+dir+"/list.txt", "check --all-pools --in-use "+dir+"/list.txt", "check --pool pods --in-use "+dir+"/torn.txt", "check --pool pods6 --in-use "+dir+"/list.txt", "check --all-pools --in-use "+dir+"/list.txt -o csv", "check --use workload,tunnel --in-use "+dir+"/pods.json -o name -q",
+		"check --pool pods --in-use "+dir+"/pods.json", "check --pool pods --in-use "+dir+"/both.json -o name", "check --pool pods --in-use "+dir+"/twice.json",
 		"check --all-pools --in-use "+dir+"/bad.txt", "check --all-pools --in-use "+dir+"/other.json")
 }
 

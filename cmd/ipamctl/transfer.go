@@ -21,12 +21,16 @@ import (
 
 func (a *app) importCommand() *cobra.Command {
 	var format, host string
+	var intoOpen, prune bool
 	c := &cobra.Command{
 		Use: "import FILE|DIRECTORY", Args: cobra.ExactArgs(1),
 		Short: "Take over pools, blocks and addresses of another program",
-		Long: "import adds what is not there yet and leaves what is; it may be interrupted and repeated. Until it is done, the pools that it adds\n" +
-			"select the label ipamctl/import=unfinished, so that no host gets an address there. What the store refuses is named on standard error,\n" +
-			"the rest is imported, and the status is 4. Look first with --dry-run, and compare with diff before you cut over.\n\n" + formatsHelp,
+		Long: "import adds the pools of the file closed, and closes those without a block that the file has addresses of: no call gets an address\n" +
+			"there until pool open opens them. Until then import can be repeated, also after an interruption: the file wins over what an\n" +
+			"earlier import of the same format and --host has brought, and nothing else is changed. What the file no longer has is listed, and\n" +
+			"released with --prune. What cannot be taken over is reserved, named on standard error with its reason, and the status is 4.\n" +
+			"Look first with --dry-run, and compare with diff before you open the pools. A file with something new for a pool that is open and\n" +
+			"in use is refused with status 4, unless --into-open says that it may add to free addresses.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(importFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(importFormats, ", "))
@@ -43,28 +47,41 @@ func (a *app) importCommand() *cobra.Command {
 			}
 			now := a.now() // for the whole import, so that leases and cooldowns end when they do in the source
 			a.now = func() time.Time { return now }
-			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error { return a.printImport(ctx, e, inv, owner) })
+			return a.changeOn(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
+				i := a.newImport(e, inv, format, owner)
+				i.intoOpen, i.prune = intoOpen, prune
+				return i.print(ctx, db)
+			})
 		},
 	}
 	c.Flags().StringVar(&format, "format", "json", "the `FORMAT`: "+strings.Join(importFormats, ", "))
 	c.Flags().StringVar(&host, "host", "", "the `HOST` of addresses whose source does not say it; virtual:NAME for an owner that is no machine")
+	c.Flags().BoolVar(&intoOpen, "into-open", false, "add to free addresses of pools that are open")
+	c.Flags().BoolVar(&prune, "prune", false, "release what an earlier import has brought and the file no longer has")
 	return a.dryRunFlag(c)
 }
 
-func (a *app) printImport(ctx context.Context, e *ipset.Engine, inv *inventory, owner alloc.Owner) error {
-	stop := a.progress("importing")
-	done, refused, err := a.bring(ctx, e, inv, owner)
+// print carries out an import and prints what it did.
+func (i *importing) print(ctx context.Context, db store.Store) error {
+	stop := i.progress("importing")
+	err := i.bring(ctx)
+	if err == nil {
+		err = i.keep(ctx, db)
+	}
 	stop()
-	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "ALREADY THERE"}}
-	l.add("import", done, fmt.Sprint(done.Pools), fmt.Sprint(done.Blocks), fmt.Sprint(done.Addresses), fmt.Sprint(done.There))
-	if perr := a.print(l); perr != nil || err != nil {
+	more := func(n int) string { return map[bool]string{true: fmt.Sprint(n)}[n > 0] }
+	d := &i.done
+	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "ALREADY THERE", "REPLACED", "NOT IN FILE", "PRUNED", "ENDED", "RESERVED", "DROPPED FIELDS", "CLOSED"}}
+	l.add("import", d, fmt.Sprint(d.Pools), fmt.Sprint(d.Blocks), fmt.Sprint(d.Addresses), fmt.Sprint(d.There), more(d.Replaced), more(d.NotInFile), more(d.Pruned),
+		more(d.Ended), more(d.Reserved), droppedText(d.Dropped), strings.Join(d.Closed, ", "))
+	if perr := i.app.print(l); perr != nil || err != nil {
 		return errors.Join(perr, err)
 	}
-	for _, r := range refused {
-		a.note("%s", r)
+	for _, r := range i.refused {
+		i.note("%s: %v", r.what, r.why)
 	}
-	if len(refused) > 0 {
-		return fail(exitConflict, "%s refused", plural(len(refused), "entry"))
+	if len(i.refused) > 0 {
+		return fail(exitConflict, "%s refused and reserved", plural(len(i.refused), "item"))
 	}
 	return nil
 }

@@ -81,6 +81,8 @@ func TestExportRoundTrips(t *testing.T) {
 			run(to, "import "+file+" --format "+format+" --host virtual:import")
 			run(to, "check")
 			run(to, "diff "+file+" --format "+format)
+			openAll(t, to)
+			run(to, "diff "+file+" --format "+format)
 			status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"], "-o", "csv")
 			for _, line := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
 				if format != "json" && (strings.HasPrefix(line, "pool") || strings.HasSuffix(line, "cooling")) {
@@ -126,6 +128,10 @@ func TestExportCarriesEverything(t *testing.T) {
 				t.Fatal(status, out, stderr)
 			}
 		}
+		openAll(t, to)
+		if status, out, stderr := call(t, to, "import", dir+"/all.json"); status != exitOK { // all is there
+			t.Fatal(status, out, stderr)
+		}
 		return to
 	}
 	if status, out, stderr := call(t, fresh(), "diff", from["IPAMCTL_STORE"]); status != exitOK {
@@ -141,6 +147,17 @@ func TestExportCarriesEverything(t *testing.T) {
 		}
 		if status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"]); status != exitFindings {
 			t.Errorf("%s: diff ends with %d: %s", change, status, out)
+		}
+	}
+}
+
+// openAll opens every pool of a store.
+func openAll(t *testing.T, env map[string]string) {
+	t.Helper()
+	_, names, _ := call(t, env, "pool", "list", "-o", "name")
+	for _, name := range strings.Split(strings.TrimSpace(names), "\n") {
+		if status, _, stderr := call(t, env, "pool", "open", name, "--yes"); status != exitOK {
+			t.Fatal(stderr)
 		}
 	}
 }
@@ -294,9 +311,9 @@ func TestImportTakesFewCommits(t *testing.T) {
 		return faults.Outcome{}
 	})
 	a := &app{now: func() time.Time { return noon }}
-	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, alloc.Owner{})
-	if err != nil || len(refused) > 0 || done.Addresses != n {
-		t.Fatalf("%+v, %q, %v", done, refused, err)
+	i := a.newImport(newEngine(t, db), inv, "test", alloc.Owner{})
+	if err := i.bring(t.Context()); err != nil || len(i.refused) > 0 || i.done.Addresses != n {
+		t.Fatalf("%+v, %v, %v", i.done, i.refused, err)
 	}
 	if commits := db.Counts().Commits; commits > n/4 {
 		t.Errorf("%d commits for %d addresses", commits, n)
@@ -327,9 +344,9 @@ func TestImportIsFewCommits(t *testing.T) {
 	}
 	db := &slow{Store: store.NewMemory()}
 	a := &app{now: func() time.Time { return noon }}
-	done, refused, err := a.bring(t.Context(), newEngine(t, db), inv, alloc.Owner{})
-	if err != nil || len(refused) > 0 || done.Blocks != 256 || done.Addresses != 2048 {
-		t.Fatal(done, refused, err)
+	i := a.newImport(newEngine(t, db), inv, "test", alloc.Owner{})
+	if err := i.bring(t.Context()); err != nil || len(i.refused) > 0 || i.done.Blocks != 256 || i.done.Addresses != 2048 {
+		t.Fatal(i.done, i.refused, err)
 	}
 	if n := db.commits.Load(); n > 150 {
 		t.Errorf("%d commits for 256 blocks and 2,048 addresses", n)

@@ -154,6 +154,14 @@ func (c *Catalog) Cooldown(block netip.Prefix) int64 {
 	return 0
 }
 
+// CooldownOfRelease is Cooldown for a release by this engine: one that imports puts another holder in the place at once.
+func (c *Catalog) CooldownOfRelease(block netip.Prefix) int64 {
+	if c.Import {
+		return 0
+	}
+	return c.Cooldown(block)
+}
+
 // MostBlocks returns how many blocks an owner may have, of whatever pool; asked narrows that if it is above 0.
 func (c *Catalog) MostBlocks(asked int) int {
 	return maxBlocks(c.Config, asked)

@@ -74,7 +74,7 @@ func (e *Engine) DecodeCatalog(ctx context.Context, root store.Record) (*pool.Ca
 		return d.Catalog, nil
 	}
 	if root.Rev == 0 {
-		return pool.DecodeCatalog("")
+		return e.decodePools(root, store.Record{})
 	}
 	recs, err := e.DB.Get(ctx, nil, record.CatalogKey, record.PoolsKey) // plans call it, too
 	if err != nil {

@@ -133,7 +133,7 @@ func (d *Drops) Drop() error {
 	t := d.t
 	for i := range d.list {
 		dr := &d.list[i]
-		cooldown := d.cat.Cooldown(dr.be.Prefix())
+		cooldown := d.cat.CooldownOfRelease(dr.be.Prefix())
 		cools := len(dr.leaving) > 0 && cooldown > 0
 		if _, last := dr.be.CoolingTimes(); cools && block.Later(t.Now, cooldown) < last {
 			if err := t.FetchCooling(dr.be); err != nil { // one that was declined cools for longer
@@ -160,7 +160,7 @@ func (d *Drops) Drop() error {
 
 // carryOut changes the block.
 func (d *drop) carryOut(t *Txn, cat *CatalogEntry) {
-	cooldown := cat.Cooldown(d.be.Prefix())
+	cooldown := cat.CooldownOfRelease(d.be.Prefix())
 	t.Change(d.be)
 	slices.SortStableFunc(d.leaving, func(a, b leaving) int { return cmp.Compare(a.x, b.x) })
 	for _, l := range d.leaving {
