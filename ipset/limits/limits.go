@@ -1,0 +1,193 @@
+// Package limits bounds how many addresses share an attribute, such as the quota of a tenant, and lets services share an address if
+// their ports differ. A limit counts what an index of the engine lists and stores no count, so the count falls however a holding
+// ends, and no call gives anything back. Calls under one limit take turns, on any number of engines, by a record whose key begins
+// with Qlimit/ or Qports/. An address that is assigned without a limit counts too. Each call is one commit of [store.Together] with
+// one record more than the engine's own. After [ipalloc.ErrUnknownOutcome] repeat it with Existing or a Request.
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// Limits makes calls under limits. [New] makes it.
+type Limits struct {
+	db store.Store
+	o  ipset.Options
+}
+
+// New returns the limits of a store, or of a space that [store.Space] returns. The options are those of its engines.
+func New(db store.Store, o ipset.Options) *Limits { return &Limits{db, o} }
+
+// Limit is the largest number of things that have something in common. [Attribute] and [Prefixes] make it.
+type Limit struct {
+	name  string
+	most  int
+	count func(ctx context.Context, tx store.Store, e *ipset.Engine) (int, error)
+
+	key, value string // of Attribute
+}
+
+// Attribute limits the addresses whose attributes have a value under a key, in the pools whose Index lists the key. If a pool gets
+// its Index later, [Limits.Set] indexes the addresses that it has by then.
+func Attribute(key, value string, most int) Limit {
+	return Limit{key + "=" + value, most, func(ctx context.Context, _ store.Store, e *ipset.Engine) (int, error) {
+		held, err := e.IPsByAttribute(ctx, key, value)
+		return len(held), err
+	}, key, value}
+}
+
+// Prefixes limits the prefixes of package prefixes that an owner holds.
+func Prefixes(owner string, most int, o prefixes.Options) Limit {
+	return Limit{name: "prefixes/" + owner, most: most, count: func(ctx context.Context, tx store.Store, _ *ipset.Engine) (int, error) {
+		plan, err := prefixes.New(tx, o)
+		if err != nil {
+			return 0, err
+		}
+		held, err := plan.Owned(ctx, owner)
+		return len(held), err
+	}}
+}
+
+// turn commits what f does, and a record with the value that f returns. Calls that write the same record take turns.
+func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e *ipset.Engine, was string) (string, error)) (err error) {
+	for range 8 { // each with the attempts of Together
+		err = store.Together(ctx, l.db, func(tx store.Store) error {
+			recs, err := tx.Get(ctx, nil, key)
+			if err != nil {
+				return err
+			}
+			e, err := ipset.New(tx, l.o)
+			if err != nil {
+				return err
+			}
+			value, err := f(tx, e, recs[0].Value)
+			if err == nil {
+				_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: recs[0].Rev}})
+			}
+			return err
+		})
+		if !errors.Is(err, ipalloc.ErrConflict) {
+			break
+		}
+	}
+	return err
+}
+
+// Under calls f with a store and an engine on it, and commits what f does if the limit holds then. A call that adds nothing succeeds
+// at a full limit too. f may be called several times, and must change nothing but tx. The first call remembers the value of the limit.
+//
+// Errors, nothing done: [ipalloc.ErrLimit] with the name of the limit, its value and its use; [ipalloc.ErrMismatch] if another value
+// is remembered; the error of f; those of [store.Together].
+func (l *Limits) Under(ctx context.Context, limit Limit, f func(tx store.Store, e *ipset.Engine) error) error {
+	return l.turn(ctx, "Qlimit/"+limit.name, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
+		refuse := func(err error, format string, args ...any) (string, error) {
+			return "", &ipalloc.Error{Package: "limits", Op: "assign", Name: limit.name, Reason: fmt.Sprintf(format, args...), Err: err}
+		}
+		if is := strconv.Itoa(limit.most); was != "" && was != is {
+			return refuse(ipalloc.ErrMismatch, "the limit is %s, not %s", was, is)
+		}
+		before, err := limit.count(ctx, tx, e)
+		if err == nil {
+			err = f(tx, e)
+		}
+		if err != nil {
+			return "", err
+		}
+		after, err := limit.count(ctx, tx, e)
+		if err == nil && after > max(limit.most, before) {
+			return refuse(ipalloc.ErrLimit, "limit reached: %d of %d in use, and %d more asked for", before, limit.most, after-before)
+		}
+		return strconv.Itoa(limit.most), err
+	})
+}
+
+// AutoAssign is [ipset.Engine.AutoAssign] under a limit that [Attribute] made, all or nothing as far as the limit goes. It returns
+// [ipalloc.ErrInvalid], with nothing assigned, for an address that the limit does not count: without the attribute, or of a pool
+// without the index.
+func (l *Limits) AutoAssign(ctx context.Context, limit Limit, a alloc.AssignArgs) (got alloc.Assigned, err error) {
+	err = l.Under(ctx, limit, func(_ store.Store, e *ipset.Engine) (err error) {
+		if got, err = e.AutoAssign(ctx, a); err != nil {
+			return err
+		}
+		held, err := e.IPsByAttribute(ctx, limit.key, limit.value)
+		for _, al := range slices.Concat(got.V4, got.V6) {
+			if err == nil && !slices.ContainsFunc(held, func(h alloc.Allocation) bool { return h.Address == al.Address && h.Handle == al.Handle }) {
+				err = &ipalloc.Error{Package: "limits", Op: "assign", Addr: al.Address, Name: limit.name, Reason: "the address lacks the attribute, or its pool the index", Err: ipalloc.ErrInvalid}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		got.V4, got.V6 = nil, nil
+	}
+	return got, err
+}
+
+// Set changes the value of a limit, and indexes what the pools hold already. What is held above the new value stays.
+func (l *Limits) Set(ctx context.Context, limit Limit) error {
+	return l.turn(ctx, "Qlimit/"+limit.name, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
+		pools, err := e.Pools(ctx)
+		for _, p := range pools {
+			if err == nil && len(p.Index) > 0 {
+				_, err = e.Operator().Reindex(ctx, p.Name)
+			}
+		}
+		return strconv.Itoa(limit.most), err
+	})
+}
+
+// Ports assigns a shared address if no other holder has one of the ports, which are the keys of attributes that begin with "port/".
+// If the handle holds the address already, its attributes become those of the call, so a service changes its ports in place.
+//
+// Errors as for [ipset.Engine.AssignIP]; [ipalloc.ErrOccupied] with the holder if a port is taken.
+func (l *Limits) Ports(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
+	err = l.turn(ctx, "Qports/"+a.Address.String(), func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
+		if al, err = e.AssignIP(ctx, a); err != nil {
+			return "", err
+		}
+		want := a.Attributes.Map()
+		for h := range al.Holders() {
+			for k := range h.Attributes.All() {
+				if _, both := want[k]; both && h.Handle != a.Handle && strings.HasPrefix(k, "port/") {
+					return "", &ipalloc.Error{Package: "limits", Op: "assign", Addr: a.Address, Handle: a.Handle, Holder: h.Handle, Reason: k + " is taken", Err: ipalloc.ErrOccupied}
+				}
+			}
+		}
+		if al.Attributes == a.Attributes {
+			return "", nil
+		}
+		al.Attributes = a.Attributes
+		return "", e.Update(ctx, alloc.UpdateArgs{Address: a.Address, Guard: alloc.Guard{Handle: a.Handle}, Active: &a.Attributes})
+	})
+	if err != nil {
+		return alloc.Allocation{}, err
+	}
+	return al, nil
+}
+
+// ReleaseAll releases every address whose attributes have a value under a key: the end of a tenant. Repeat an interrupted call.
+func ReleaseAll(ctx context.Context, e *ipset.Engine, key, value string) (released []netip.Addr, err error) {
+	held, err := e.IPsByAttribute(ctx, key, value)
+	for _, al := range held {
+		results, err := e.ReleaseIPs(ctx, alloc.Release{Address: al.Address, Guard: alloc.Guard{Seq: al.Seq}})
+		if err != nil {
+			return released, err
+		}
+		if results[0].Outcome == alloc.Released {
+			released = append(released, al.Address)
+		}
+	}
+	return released, err
+}
