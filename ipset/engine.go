@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/admin"
 	"github.com/ipalloc/ipalloc/ipset/internal/assign"
@@ -159,7 +160,7 @@ func (o Options) check() error {
 
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
-	if db == nil {
+	if absent.Is(db) {
 		return nil, cause.Op("new", cause.Invalid("store", "is nil"))
 	}
 	if err := o.check(); err != nil {

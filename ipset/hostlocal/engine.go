@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -67,7 +68,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 		err = checkName("Scope", c.Scope)
 	}
 	switch {
-	case db == nil:
+	case absent.Is(db):
 		err = fault(ipalloc.ErrInvalid, "store", "no store")
 	case len(c.Boot) > maxName:
 		err = fault(ipalloc.ErrInvalid, "Boot", fmt.Sprintf("%d bytes, at most %d", len(c.Boot), maxName))

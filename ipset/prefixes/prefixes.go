@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -85,7 +86,7 @@ type Allocator struct {
 // New returns an allocator on a store. It reads nothing. It fails with ErrInvalid if db
 // is nil or an option is negative.
 func New(db store.Store, o Options) (*Allocator, error) {
-	if db == nil {
+	if absent.Is(db) {
 		return nil, explain(invalid("db", "is nil"), ipalloc.Error{Op: "new"})
 	}
 	if o.Attempts < 0 {

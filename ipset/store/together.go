@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 )
 
 // A plan may reach over several allocators: a prefix of a tree, and the pool of addresses that it becomes. Each commits by itself, so
@@ -51,7 +52,7 @@ const togetherAttempts = 16
 // Cost: the reads of f, one read for each of its commits, and one commit, or a read if f writes nothing. Memory: the records written,
 // and the keys of those read.
 func Together(ctx context.Context, db Store, f func(tx Store) error) error {
-	if db == nil {
+	if absent.Is(db) {
 		return isNil("together", "db")
 	}
 	if f == nil {
