@@ -37,9 +37,9 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 // which it takes over; a block without owner, which it adopts; and, unless affinity is strict, any block with room, from which it
 // borrows. Limits forbid claiming, taking over and adopting, not borrowing.
 //
-// Blocks of a former size of their pool come last: the host's own; then a new one of the size of the smallest in the place of a
-// block of the present size, if that is at most 64 times smaller; then those of others and without owner. A block that other pools
-// serve a part of is left out, and a preferred address, a Sticky handle and EnsureBlock pass all of them over.
+// A block keeps its size when its pool's changes, and is used like any other. A place that has a block of another size gets no new
+// block while one there is in use. Empty ones, the host's or left for a minute, make room: the commit that claims the place deletes
+// them. A block that several pools serve gives no addresses automatically.
 //
 // All is done in one commit. Fewer addresses than asked is an error unless Partial is set.
 //

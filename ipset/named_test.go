@@ -141,9 +141,9 @@ func TestNamedAndSticky(t *testing.T) {
 	w.check()
 }
 
-// A block of a size that drains gives no address to automatic assignment. One that the caller names still comes from it, because no
-// other block can have it.
-func TestNamedAddressFromADrainingBlock(t *testing.T) {
+// A block of a size that its pool no longer has gives its addresses to every call that asks for one: automatic, named, as a wish, within the
+// rules, and to a handle that had it last.
+func TestEveryCallUsesABlockOfAnotherSize(t *testing.T) {
 	p := poolOf("p", "10.0.0.0/26", 29)
 	w := newWorld(t, alloc.Config{}, p)
 	w.assign(want("a", 1, "first"))
@@ -152,8 +152,24 @@ func TestNamedAddressFromADrainingBlock(t *testing.T) {
 	if err := w.UpdatePool(bg, p); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.assign(want("a", 1, "second")).V4[0]; got.Block.Bits() != 30 {
+	if got := w.assign(want("a", 1, "second")).V4[0]; got.Block != old {
 		t.Errorf("automatic: %+v", got)
+	}
+	if got, err := w.EnsureBlock(bg, want("a", 1, "")); err != nil || !slices.Equal(got, []netip.Prefix{old}) {
+		t.Errorf("EnsureBlock: %v, %v", got, err)
+	}
+	a := want("a", 1, "wish")
+	wish := old.Addr().Next().Next().Next().Next()
+	a.Choose, a.Sticky = alloc.Prefer(wish), true
+	for range 2 { // by wish, and then as the last one
+		if got := w.assign(a).V4; len(got) != 1 || got[0].Block != old || got[0].Address != wish {
+			t.Errorf("%v: %+v", a.Choose, got)
+		}
+		w.releaseHandle("wish")
+		a.Choose = alloc.Choice{}
+	}
+	if al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: old.Addr().Next().Next(), Owner: alloc.HostOwner("a"), WithinRules: true, Handle: "exact"}); err != nil || al.Block != old {
+		t.Errorf("WithinRules: %+v, %v", al, err)
 	}
 	at := record.LastAddr(old)
 	al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Handle: "third"})

@@ -81,7 +81,7 @@ func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 }
 
 // MergePools replaces pools that together make up a prefix by one pool of that name, with the settings of the first and the
-// ranges of all. Blocks stay where they are; those of another size than the first pool's drain. A pool can be merged with pools
+// ranges of all. Blocks stay where they are; also those of another size than the first pool's. A pool can be merged with pools
 // in it; other nested pools stay.
 //
 // It returns [ipalloc.ErrNotFound] if a part is no pool, [ipalloc.ErrInvalid] without parts or if they do not make up one

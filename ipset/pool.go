@@ -25,11 +25,13 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 	return cause.Op("add pool", e.admin.AddPool(ctx, p))
 }
 
-// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. If BlockBits changes,
-// blocks of the old size drain: they keep their addresses, and each is deleted when its last address is released or ends by time.
-// Empty ones are deleted at once; an error after the change leaves it in force. A call that names an address still gets it from a
-// draining block, because that has its record. Automatic assignment takes from draining blocks last, see [Engine.AutoAssign].
-// The engine maintains Draining; the next update removes sizes that have drained.
+// UpdatePool replaces the pool of p's name by p. The prefix may become one that contains the present one. If BlockBits changes, the
+// blocks that exist keep their size and are used like all others; new ones have the new size, see [Engine.AutoAssign]. The pool
+// reaches its new size as blocks are left empty. The engine maintains Draining; the next update removes sizes that no block has.
+//
+// A pool of one block that grows as one block gives nothing of the new part until the old block is empty: a /28 that becomes a /27
+// gives 16 addresses. Leave BlockBits at 0 instead: the pool then has two blocks and gives all 32 at once, and
+// [alloc.From] gives the lowest of the whole pool.
 //
 // If nothing differs, nothing is written.
 //
@@ -41,8 +43,7 @@ func (e *Engine) UpdatePool(ctx context.Context, p alloc.Pool) error {
 
 // RemovePool removes a pool from the catalog even if addresses of it are held; [Operator.ChangePools] can refuse that. Its blocks stay
 // until they are released; [Operator.Drain] lists the addresses that are still held. The pool around it, if there is one, serves
-// its addresses from then on; blocks of another size than that pool's drain, and
-// empty ones of these are deleted at once.
+// its addresses from then on.
 //
 // It returns [ipalloc.ErrNotFound] if there is no such pool, and [ipalloc.ErrInvalid] if a nested pool would then be a part of a
 // block of the outer pool. After these errors nothing has changed.

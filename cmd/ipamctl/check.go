@@ -41,7 +41,7 @@ func viewProblem(p audit.Problem) problemView {
 var sentences = map[audit.Kind]string{
 	audit.Damaged:       "a record cannot be read",
 	audit.Overlapping:   "the block shares addresses with another one",
-	audit.WrongSize:     "the block is of a size that its pool neither has nor drains",
+	audit.WrongSize:     "the block is of a size that no block of its pool has",
 	audit.NoPool:        "the block is outside of every pool",
 	audit.StrayAddress:  "the address has a record and its block does not hold it",
 	audit.LostAddress:   "the block holds the address and its record is missing",

@@ -118,7 +118,7 @@ type Shortage struct {
 	// Limit is the limit reached, with ReasonLimitReached, and the blocks that the owner has or would have got. Max is 0
 	// under NoAutoBlocks.
 	Limit BlockLimit
-	// InTheWay is one of the draining blocks, with ReasonDrainingLeft; it can be the zero Prefix.
+	// InTheWay is a block that keeps addresses from the call, with ReasonDrainingLeft.
 	InTheWay netip.Prefix
 }
 
@@ -146,8 +146,8 @@ const (
 	ReasonFull Reason = iota + 1
 	// ReasonReservedLeft: only reserved addresses are left.
 	ReasonReservedLeft
-	// ReasonDrainingLeft: a block of a former block size of the pool keeps addresses from being assigned until it is empty: those of
-	// the place that it is in, if it is more than 64 times smaller, or its own, if other pools serve a part of it.
+	// ReasonDrainingLeft: a block of another size than the pool's keeps addresses from being assigned until it is empty: those around
+	// it in the place of one of the pool's size, or its own, if several pools serve it.
 	ReasonDrainingLeft
 	// ReasonCoolingLeft: only cooling addresses are left.
 	ReasonCoolingLeft

@@ -11,13 +11,13 @@ import (
 type Choice choose.Choice
 
 // Prefer asks for an address that a client would like, as in option 50 of DHCP. It is assigned if automatic assignment could
-// choose it, so ranges, reservations, selectors and limits apply, in a block of the pool's size; otherwise another address is
+// choose it, so ranges, reservations, selectors and limits apply; otherwise another address is
 // assigned. It takes precedence over the last addresses of a Sticky handle. The zero Addr is no preference.
 func Prefer(a netip.Addr) Choice { return at(choose.Prefer, a) }
 
 // From asks for the next free addresses at or after an address, for a server that assigns in sequence. It takes the lowest of the
 // address's family that automatic assignment may choose, from blocks of any owner, and none below. Pools of one priority are
-// searched in address order, then their blocks of former sizes. The last addresses of a Sticky handle come first. The zero Addr
+// searched in address order. The last addresses of a Sticky handle come first. The zero Addr
 // is no choice.
 //
 // Cost: three round trips, and one more for each 64 blocks with room that are passed over.

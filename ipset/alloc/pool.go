@@ -21,9 +21,8 @@ type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
 	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold
-	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. If it changes, blocks of the former size
-	// drain: automatic assignment takes from them, and from what they leave of the place of a new block, only what it finds nowhere
-	// else in pools of the Priority. What blocks more than 64 times smaller leave of a place is assigned when they are gone.
+	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. If it changes, the blocks that exist
+	// keep their size and are used like all others. New blocks have the new size, in places that have no block in use.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -42,7 +41,7 @@ type Pool struct {
 	// random. The block is chosen first: the owner's blocks in address order, then a free one, searched from a place that the
 	// owner's name fixes (with Lowest: the first free block of the pool). So Lowest and Random apply to the whole pool only if it is
 	// one block. In a pool of several blocks, [From] with the first address of Prefix asks for the lowest of the whole
-	// pool. Such a pool can also be resized. One that is to stay a single block needs another block size then, and its block drains.
+	// pool. Such a pool can also grow at once, which one that stays a single block cannot, see Engine.UpdatePool.
 	// Cost: see ipset.Engine.
 	Order Order `json:"order,omitempty"`
 	// Seed determines the addresses of a Random order. If it is 0, the call that adds the pool draws it from Options.Rand, so
@@ -67,7 +66,7 @@ type Pool struct {
 	Subnet bool `json:"subnet,omitempty"`
 	// Cooldown is how long a released address is kept from others.
 	Cooldown time.Duration `json:"-"`
-	// Draining lists the former block sizes of the pool that some blocks may still have.
+	// Draining lists the other sizes that blocks of the pool may have.
 	Draining []int `json:"draining,omitempty"`
 }
 

@@ -45,8 +45,8 @@ type Utilization struct {
 	Prefix netip.Prefix
 	Owner  Owner // of a block
 	// Capacity is all addresses that it serves. Used are held. Cooling are released and not yet free. Reserved are free, and kept
-	// from automatic assignment: by a reservation, by the pool's ranges or for the host. Draining are free, but kept by a block of a
-	// former size of the pool, see ReasonDrainingLeft. Available can be assigned now.
+	// from automatic assignment: by a reservation, by the pool's ranges or for the host. Draining are free, but kept by a block of
+	// another size than the pool's, see ReasonDrainingLeft. Available can be assigned now.
 	Capacity, Used, Cooling, Reserved, Draining, Available Count
 	Blocks                                                 []Utilization // of a pool, in address order
 	// Nested are the prefixes of the pools that lie directly in this one, in address order. Their addresses do not count here.

@@ -27,7 +27,7 @@ type Kind string
 const (
 	Damaged       Kind = "damaged"        // a record that cannot be read
 	Overlapping   Kind = "overlapping"    // two blocks share addresses
-	WrongSize     Kind = "wrong size"     // a block of a size that its pool neither has nor drains
+	WrongSize     Kind = "wrong size"     // a block of a size that its pool neither has nor had
 	NoPool        Kind = "no pool"        // a block outside every pool
 	StrayAddress  Kind = "stray address"  // an address record whose block does not hold the address
 	LostAddress   Kind = "lost address"   // an address that a block holds and that has no record

@@ -99,7 +99,8 @@ func (m *IPSet) unusable(p netip.Prefix, w IPSetWant) bool {
 	if w.Row || w.Aligned {
 		return len(m.row(b, w.N[p.Addr().BitLen()/128], w.Aligned)) == 0
 	}
-	return len(b.Peek(1, m.reserved)) == 0
+	below := func(a netip.Addr) bool { return w.onward(a.Is6()) && a.Less(w.From) }
+	return len(b.Peek(1, func(a netip.Addr) bool { return m.reserved(a) || below(a) })) == 0
 }
 
 // mayClaim reports whether an owner may have one more block of a pool.
@@ -130,6 +131,88 @@ func (m *IPSet) walk(owner string, p IPSetPool) []netip.Prefix {
 	i := slices.Index(all, m.Start(owner, p))
 	all = slices.Concat(all[i:], all[:i])
 	return slices.DeleteFunc(all, func(b netip.Prefix) bool { return !m.serves(p, b.Addr()) })
+}
+
+// met returns the blocks that begin in a pool and not in one in it, from the owner's place on and around.
+func (m *IPSet) met(owner string, p IPSetPool) (all []*IPSetBlock) {
+	start, first := m.Start(owner, p), 0
+	for _, b := range m.Sorted() {
+		served := false
+		for a := b.Prefix.Addr(); b.Prefix.Contains(a); a = a.Next() {
+			served = served || m.serves(p, a)
+		}
+		if !served || !p.Prefix.Contains(b.Prefix.Addr()) {
+			continue
+		}
+		if c := b.Prefix.Addr().Compare(start.Addr()); c < 0 || c == 0 && b.Prefix.Bits() < start.Bits() {
+			first++
+		}
+		all = append(all, b)
+	}
+	return slices.Concat(all[first:], all[:first])
+}
+
+// whole reports whether a pool serves all addresses of a block.
+func (m *IPSet) whole(p IPSetPool, block netip.Prefix) bool {
+	whole := true
+	for a := block.Addr(); whole && block.Contains(a); a = a.Next() {
+		whole = m.serves(p, a)
+	}
+	return whole
+}
+
+// mayMake reports whether a block can be made where there are at most empty ones of another size, the owner's or left by others.
+func (m *IPSet) mayMake(block netip.Prefix, owner string) bool {
+	n := 0
+	for q, b := range m.Blocks {
+		if !q.Overlaps(block) {
+			continue
+		}
+		if n++; q == block || len(b.Holds) > 0 || b.Owner != owner && m.Now.Sub(b.Since) < time.Minute {
+			return false
+		}
+	}
+	return n <= 64
+}
+
+// put puts a block in place of all that it overlaps.
+func (m *IPSet) put(b *IPSetBlock) {
+	for q := range m.Blocks {
+		if q.Overlaps(b.Prefix) {
+			delete(m.Blocks, q)
+		}
+	}
+	m.Blocks[b.Prefix] = b
+}
+
+// renew makes a block of a pool's size in place of one of another size, and more in what a larger one leaves; it reports whether it made any.
+func (m *IPSet) renew(w IPSetWant, p IPSetPool, old *IPSetBlock, wanting func() bool, take func(*IPSetBlock)) (made bool) {
+	if old.Prefix.Bits() == p.Bits {
+		return false
+	}
+	for _, q := range m.placesOf(w, p) {
+		if !wanting() || !q.Overlaps(old.Prefix) || m.unusable(q, w) || w.onward(q.Addr().Is6()) && !q.Contains(w.From) && q.Addr().Less(w.From) {
+			continue
+		}
+		if !made && !m.mayMake(q, w.Owner) {
+			return false
+		}
+		if made && (m.overlaps(q) || !m.mayClaim(w.Owner, p, w.Most)) {
+			continue
+		}
+		b := NewIPSetBlock(q, w.Head, w.Tail, m.Now)
+		b.Owner, made = w.Owner, true
+		m.put(b)
+		take(b)
+	}
+	return made
+}
+
+// placesOf returns the blocks that a pool could have in address order.
+func (m *IPSet) placesOf(w IPSetWant, p IPSetPool) []netip.Prefix {
+	all := m.walk(w.Owner, p)
+	slices.SortFunc(all, func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) })
+	return all
 }
 
 // overlaps reports whether any block shares an address with p.
@@ -208,8 +291,8 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 		}
 	}
 	var tier []IPSetPool
-	poolOf := func(b *IPSetBlock) bool { // in one of the tier, of its present size
-		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return m.serves(p, b.Prefix.Addr()) && p.Bits == b.Prefix.Bits() })
+	poolOf := func(b *IPSetBlock) bool { // one of the tier serves all of it
+		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return m.whole(p, b.Prefix) })
 	}
 	tier = pools
 	if w.Sticky {
@@ -232,12 +315,14 @@ func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out 
 			continue
 		}
 		for _, b := range m.Sorted() {
-			if b.Owner == owner && poolOf(b) {
+			if b.Owner != owner || !poolOf(b) || m.Blocks[b.Prefix] != b || len(out) == n {
+				continue
+			}
+			if p, _ := m.pool(b.Prefix.Addr()); b.Prefix.Bits() <= p.Bits || !m.renew(w, p, b, func() bool { return len(out) < n }, take) {
 				take(b)
 			}
 		}
 		m.assignFrom(w, n, tier, &out, take)
-		m.assignFormer(w, n, tier, &out, pick)
 	}
 	return out
 }
@@ -255,10 +340,22 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 		}
 	}
 	for _, p := range pools {
-		for _, q := range m.walk(owner, p) {
-			b := m.Blocks[q]
-			if wanting() && m.mayClaim(owner, p, w.Most) && b != nil && b.Owner != "" && b.Owner != owner && len(b.Holds) == 0 &&
-				m.Now.Sub(b.Since) >= time.Minute && !m.unusable(q, w) {
+		for _, b := range m.Sorted() {
+			if wanting() && b.Prefix.Bits() < p.Prefix.Bits() && b.Prefix.Overlaps(p.Prefix) && (b.Owner == owner || m.mayClaim(owner, p, w.Most)) {
+				m.renew(w, p, b, wanting, take)
+			}
+		}
+		for _, b := range m.met(owner, p) {
+			q := b.Prefix
+			if m.Blocks[q] != b || !wanting() || !m.mayClaim(owner, p, w.Most) || b.Owner == "" || len(b.Holds) > 0 || m.Now.Sub(b.Since) < time.Minute {
+				continue
+			}
+			if b.Owner != owner || b.Prefix.Bits() > p.Bits || !m.whole(p, q) {
+				if m.renew(w, p, b, wanting, take) {
+					continue
+				}
+			}
+			if b.Owner != owner && m.whole(p, q) && !m.unusable(q, w) {
 				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
 				m.Blocks[q].Owner = owner
 				take(m.Blocks[q])
@@ -268,10 +365,10 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 	if w.Row || w.Aligned {
 		return // never borrowed
 	}
-	room := func(b *IPSetBlock) bool { return b != nil && wanting() && len(b.Peek(1, m.reserved)) > 0 }
+	room := func(b *IPSetBlock) bool { return wanting() && len(b.Peek(1, m.reserved)) > 0 }
 	for _, p := range pools {
-		for _, q := range m.walk(owner, p) {
-			if b := m.Blocks[q]; room(b) && b.Owner == "" && m.mayClaim(owner, p, w.Most) {
+		for _, b := range m.met(owner, p) {
+			if m.whole(p, b.Prefix) && room(b) && b.Owner == "" && m.mayClaim(owner, p, w.Most) {
 				b.Owner = owner
 				take(b)
 			}
@@ -281,8 +378,8 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 		return
 	}
 	for _, p := range pools {
-		for _, q := range m.walk(owner, p) {
-			if b := m.Blocks[q]; room(b) && b.Owner != owner {
+		for _, b := range m.met(owner, p) {
+			if m.whole(p, b.Prefix) && room(b) && b.Owner != owner {
 				take(b)
 			}
 		}
@@ -308,7 +405,7 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 		if !m.mayClaim(w.Owner, p, w.Most) {
 			return "limit"
 		}
-		if m.overlaps(block) {
+		if !m.mayMake(block, w.Owner) {
 			return "overlap"
 		}
 		if w.Head+w.Tail >= 1<<(a.BitLen()-p.Bits) {
@@ -333,7 +430,7 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	if m.Strict {
 		b.Owner = w.Owner // adopted, if nobody has it
 	}
-	m.Blocks[b.Prefix] = b
+	m.put(b)
 	b.Take(a, w.Hold)
 	return ""
 }
@@ -364,11 +461,11 @@ func (m *IPSet) Claim(block netip.Prefix, owner string) string {
 		return "owner"
 	case !m.mayClaim(owner, p, 0):
 		return "limit"
-	case b == nil && m.overlaps(block):
+	case b == nil && !m.mayMake(block, owner):
 		return "overlap"
 	case b == nil:
 		b = NewIPSetBlock(block, 0, 0, m.Now)
-		m.Blocks[block] = b
+		m.put(b)
 	}
 	b.Owner = owner
 	return ""

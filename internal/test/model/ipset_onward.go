@@ -15,44 +15,54 @@ func (m *IPSet) assignOnward(w IPSetWant, n int, pools []IPSetPool) (out []netip
 		slices.SortFunc(as, netip.Addr.Compare)
 		return as[:min(len(as), n-len(out))]
 	}
+	take := func(b *IPSetBlock) {
+		for _, a := range free(b) {
+			b.Take(a, w.Hold)
+			out = append(out, a)
+		}
+	}
 	for _, p := range pools {
-		for _, q := range m.placesOf(w, p, true) {
-			if len(out) == n {
-				return out
+		met := make(map[netip.Prefix]bool) // places and blocks
+		for a := p.Prefix.Addr(); p.Prefix.Contains(a) && len(out) < n; a = a.Next() {
+			q, b := netip.PrefixFrom(a, p.Bits).Masked(), m.containing(a)
+			if b != nil {
+				q = b.Prefix
 			}
-			b := m.onwardBlock(w, p, q, func(b *IPSetBlock) bool { return len(free(b)) > 0 })
-			if b == nil {
+			if a.Less(w.From) || met[q] || !m.serves(p, a) {
 				continue
 			}
-			for _, a := range free(b) {
-				b.Take(a, w.Hold)
-				out = append(out, a)
+			met[q] = true
+			if b == nil && !m.overlaps(q) || b != nil && len(free(b)) > 0 {
+				m.assignInto(w, p, q, b, func() bool { return len(out) < n }, take)
 			}
 		}
 	}
-	m.assignFormer(w, n, pools, &out, free)
 	return out
 }
 
-// onwardBlock returns a block as the owner may use it: its own, free, idle, an orphan, or one of another that may be borrowed from.
-func (m *IPSet) onwardBlock(w IPSetWant, p IPSetPool, q netip.Prefix, has func(*IPSetBlock) bool) *IPSetBlock {
-	b, may := m.Blocks[q], m.mayClaim(w.Owner, p, w.Most)
-	fresh := NewIPSetBlock(q, w.Head, w.Tail, m.Now)
-	fresh.Owner = w.Owner
+// assignInto gives addresses of a block as the owner may use it: its own, free, idle, an orphan, or one of another that may be borrowed from.
+func (m *IPSet) assignInto(w IPSetWant, p IPSetPool, q netip.Prefix, b *IPSetBlock, wanting func() bool, take func(*IPSetBlock)) {
+	may := m.mayClaim(w.Owner, p, w.Most)
+	idle := b != nil && b.Owner != "" && b.Owner != w.Owner && len(b.Holds) == 0 && m.Now.Sub(b.Since) >= time.Minute && may
+	smaller := b != nil && b.Owner == w.Owner && len(b.Holds) == 0 && b.Prefix.Bits() > p.Bits
+	if (idle || smaller) && m.renew(w, p, b, wanting, take) {
+		return
+	}
 	switch {
-	case b == nil && m.overlaps(q):
-		return nil
-	case b == nil || b.Owner != "" && b.Owner != w.Owner && len(b.Holds) == 0 && m.Now.Sub(b.Since) >= time.Minute && may && has(fresh):
-		if !may || !has(fresh) {
-			return nil
+	case b == nil || idle && m.whole(p, q) && !m.unusable(q, w):
+		fresh := NewIPSetBlock(q, w.Head, w.Tail, m.Now)
+		if !may || m.unusable(q, w) {
+			return
 		}
-		m.Blocks[q] = fresh
-		return fresh
-	case b.Owner == w.Owner || !has(b):
+		fresh.Owner, m.Blocks[q] = w.Owner, fresh
+		b = fresh
+	case !m.whole(p, q):
+		return
+	case b.Owner == w.Owner:
 	case b.Owner == "" && may:
 		b.Owner = w.Owner
 	case m.Strict:
-		return nil
+		return
 	}
-	return b
+	take(b)
 }

@@ -53,18 +53,29 @@ func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
 		b := m.containing(a)
 		switch {
 		case b == nil:
-			if !m.reserved(a) {
+			if !m.reserved(a) && !m.kept(netip.PrefixFrom(a, p.Bits).Masked()) {
 				available++
 			}
 		case b.holds(a):
 			held++
 		case b.Holds[a].Cooling:
 			cooling++
-		case slices.Contains(b.Free, a) && !m.reserved(a) && (b.Prefix.Bits() == p.Bits || m.whole(p, b.Prefix)):
+		case slices.Contains(b.Free, a) && !m.reserved(a) && (len(b.Holds) == 0 || m.whole(p, b.Prefix)):
 			available++
 		}
 	}
 	return all, held, cooling, available
+}
+
+// kept reports whether blocks in a place keep what is around them: one is in use, or they are too many for one commit.
+func (m *IPSet) kept(place netip.Prefix) bool {
+	n, used := 0, false
+	for q, b := range m.Blocks {
+		if q.Overlaps(place) {
+			n, used = n+1, used || len(b.Holds) > 0
+		}
+	}
+	return used || n > 64
 }
 
 // peek returns the next n addresses of a block in the order of its pool.

@@ -36,14 +36,9 @@ func (m *IPSet) Release(a netip.Addr) bool {
 	return true
 }
 
-// gone removes a block that has nothing left if nobody owns it, or if a pool that serves addresses of it has blocks of another size.
+// gone removes a block that has nothing left if nobody owns it.
 func (m *IPSet) gone(b *IPSetBlock) {
-	drains := false
-	for a := b.Prefix.Addr(); !drains && b.Prefix.Contains(a); a = a.Next() {
-		p, ok := m.pool(a)
-		drains = ok && p.Bits != b.Prefix.Bits()
-	}
-	if (b.Owner == "" || drains) && len(b.Holds) == 0 {
+	if b.Owner == "" && len(b.Holds) == 0 {
 		delete(m.Blocks, b.Prefix)
 	}
 }

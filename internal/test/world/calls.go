@@ -126,7 +126,7 @@ func assigning() []Call {
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Handle: "new", Pools: []string{"tiny"}}),
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 1, Handle: "new", Pools: []string{"orphans"}}),
 		auto("new", alloc.AssignArgs{Owner: host("h6"), Num4: 6, Handle: "new", Pools: []string{"lowest"}, Partial: true}),
-		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 128, Handle: "new", Pools: []string{"resized"}, Partial: true, Blocks: alloc.BlockArgs{Max: 1 << 20}}), // what blocks of the former size keep, too
+		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 128, Handle: "new", Pools: []string{"resized"}, Partial: true, Blocks: alloc.BlockArgs{Max: 1 << 20}}), // and what blocks of another size have
 		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "new", Choose: alloc.Prefer(at("10.0.3.91"))}),
 		auto("new", alloc.AssignArgs{Owner: host("h8"), Num4: 3, Handle: "new", Choose: alloc.From(at("10.0.3.1"))}),
 		auto("new", alloc.AssignArgs{Owner: host("h1"), Num4: 4, Choose: alloc.Contiguous(), Handle: "new"}),

@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// A pool that comes to serve other addresses may find blocks of a former pool there, of another size. They must drain and not be
-// overlapped, and a sequence number must not come again at an address; both are settled before the new catalog is committed.
+// A pool that comes to serve other addresses may find blocks of a former pool there, of another size. New blocks must not overlap
+// them, and a sequence number must not come again at an address; both are settled before the new catalog is committed.
 
 // follow completes a catalog that comes after another. In store.Together it also comes after the one that others go by until the end.
 func follow(t *txn.Txn, now *txn.CatalogEntry, next *pool.Catalog) error {
@@ -111,20 +111,11 @@ func adopt(t *txn.Txn, before, next *pool.Catalog) error {
 	return nil
 }
 
-// adoptFrom notes the sizes of the blocks that a pool q may have left where p serves now. Of the present size another engine may be
-// claiming one, so the commit verifies that there is none, or the size is noted. Those that drain can only vanish, if p serves the places
-// of q as a whole: in one that it has a part of, another engine may be claiming one beside one in the other part.
+// adoptFrom notes the sizes of the blocks that a pool q may have left where p serves now. Another engine may be claiming a block of q's
+// size, so the commit verifies that there is none, or the size is noted. Blocks of the other sizes can only disappear.
 func adoptFrom(t *txn.Txn, q, p *pool.Pool, inner pool.AddrRanges) error {
-	whole := p.Prefix.Bits() <= q.BlockBits && (len(inner) == 0 || p.BlockBits <= q.BlockBits)
 	for _, size := range q.Draining {
-		has, err := false, error(nil)
-		if whole {
-			has, err = hasBlocks(t, p.Prefix, inner, size)
-		} else {
-			has, err = noBlocks(t, p.Prefix, inner, size)
-			has = !has
-		}
-		if err != nil {
+		if has, err := hasBlocks(t, p.Prefix, inner, size); err != nil {
 			return err
 		} else if has {
 			p.Drain(size)

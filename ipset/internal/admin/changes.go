@@ -43,9 +43,7 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
 	seed := e.draw(set...)
-	var made *pool.Catalog
 	change := func(_ *txn.Txn, c *pool.Catalog) error {
-		made = c
 		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
 		for _, p := range set {
 			var err error
@@ -69,11 +67,9 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 		return err
 	}
 	if a.IfEmpty && len(remove) > 0 {
-		err = e.changeEmpty(ctx, remove, change)
-	} else {
-		err = e.Change(ctx, "change", change)
+		return e.changeEmpty(ctx, remove, change)
 	}
-	return e.thenDrop(ctx, err, made)
+	return e.Change(ctx, "change", change)
 }
 
 // changeEmpty makes a change of the catalog when no address of some pools is held. Pools and settings that others change meanwhile begin

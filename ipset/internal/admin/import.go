@@ -90,7 +90,7 @@ func (p *importPlan) Plan(t *txn.Txn) error {
 		a.NotFirst() // the handle may have a first holding in this store
 	}
 	if p.create {
-		if _, taken, err := t.Occupied(cat, i, at); err != nil || taken {
+		if by, _, err := t.Occupied(cat, i, at); err != nil || by.IsValid() {
 			if err == nil {
 				err = cause.Covered
 			}

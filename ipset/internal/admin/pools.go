@@ -109,7 +109,7 @@ func (e *Admin) AddPool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	return e.changePools(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
+	return e.Change(ctx, "add", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 && len(p.Ranges) > 0 && len(pool.Cut(p.Ranges, p.Prefix)) == 0 { // a mistake rather than a part of a split pool
 			return cause.Wrap(ipalloc.Error{Op: "add", Name: p.Name, Prefix: p.Prefix, Err: cause.Invalid("Ranges", "%s is not in the prefix", p.Ranges[0])})
@@ -136,55 +136,13 @@ func (e *Admin) UpdatePool(ctx context.Context, args alloc.Pool) error {
 		return err
 	}
 	seed := e.draw(p)
-	return e.changePools(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
+	return e.Change(ctx, "update", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(p.Name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "update", Name: p.Name, Err: cause.UnknownPool})
 		}
 		return update(c, i, p, seed)
 	})
-}
-
-// changePools is Change, after which the empty blocks of former sizes are deleted.
-func (e *Admin) changePools(ctx context.Context, op string, f func(t *txn.Txn, c *pool.Catalog) error) error {
-	var made *pool.Catalog
-	err := e.Change(ctx, op, func(t *txn.Txn, c *pool.Catalog) error {
-		made = c
-		return f(t, c)
-	})
-	return e.thenDrop(ctx, err, made)
-}
-
-// thenDrop deletes the empty blocks of former sizes in the pools of a catalog that a change has left, if it ended without an error. Those
-// in use go with their last address.
-func (e *Admin) thenDrop(ctx context.Context, err error, c *pool.Catalog) error {
-	if err != nil {
-		return err
-	}
-	var drained []netip.Prefix
-	for i, p := range c.Pools {
-		if len(p.Draining) == 0 {
-			continue
-		}
-		for _, size := range p.Draining {
-			before := netip.PrefixFrom(p.Prefix.Addr(), size).Masked()
-			if size < p.Prefix.Bits() && c.Containing(before.Addr()) < 0 && !slices.Contains(drained, before) {
-				drained = append(drained, before) // if it is there
-			}
-		}
-		for recs, err := range e.Pages(ctx, record.BlockRange(record.KindEmpty, p.Prefix)) {
-			if err != nil {
-				return err
-			}
-			for _, rec := range recs {
-				if b, ok := record.ParseBlockID(rec.Key[1:]); ok && c.Containing(b.Addr()) == i && b.Bits() != p.BlockBits {
-					drained = append(drained, b)
-				}
-			}
-		}
-	}
-	_, err = e.Advance(ctx, drained)
-	return err
 }
 
 // checked returns a checked copy of a pool. Without a block size it is to have that of the pool that it changes, or the default.
@@ -252,7 +210,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 
 // RemovePool carries out the call of that name.
 func (e *Admin) RemovePool(ctx context.Context, name string) error {
-	return e.changePools(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
+	return e.Change(ctx, "remove", func(_ *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "remove", Name: name, Err: cause.UnknownPool})
@@ -276,7 +234,7 @@ func (e *Admin) OpenPool(ctx context.Context, name string) error {
 
 // SplitPool carries out the call of that name.
 func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
-	return e.changePools(ctx, "split", func(t *txn.Txn, c *pool.Catalog) error {
+	return e.Change(ctx, "split", func(t *txn.Txn, c *pool.Catalog) error {
 		i := c.ByName(name)
 		if i < 0 {
 			return cause.Wrap(ipalloc.Error{Op: "split", Name: name, Err: cause.UnknownPool})
@@ -322,7 +280,7 @@ func (e *Admin) SplitPool(ctx context.Context, name string, bits int) error {
 // MergePools carries out the call of that name.
 func (e *Admin) MergePools(ctx context.Context, name string, parts ...string) error {
 	parts = slices.Clone(parts) // the plan may run after the caller has left
-	return e.changePools(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
+	return e.Change(ctx, "merge", func(_ *txn.Txn, c *pool.Catalog) error {
 		if len(parts) == 0 {
 			return cause.Invalid("parts", "no pools to merge")
 		}

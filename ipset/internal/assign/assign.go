@@ -138,12 +138,8 @@ func (a *args) check() error {
 	return a.checkRow()
 }
 
-const (
-	// maxBatch bounds the addresses of one call and family.
-	maxBatch = 1 << 12
-	// takeoverAge is how long a block must have been empty before another owner may take it.
-	takeoverAge = int64(time.Minute)
-)
+// maxBatch bounds the addresses of one call and family.
+const maxBatch = 1 << 12
 
 // args are the arguments of the calls that assign, in one form for all, with their checks.
 type args struct {
@@ -200,6 +196,8 @@ type AssignPlan struct {
 	sticky int
 	left   [2]int // addresses of each family that the commit does not take
 	taken  map[*txn.BlockEntry]bool
+	gone   []*txn.BlockEntry // empty blocks of another size that make room for new ones
+	asIs   bool              // blocks of another size are not replaced
 	// Room for what most calls pick.
 	onePick [1]pick
 	few     [2]uint64
@@ -225,7 +223,7 @@ type Search struct {
 	few     [4]int               // room for as many, so that they need no allocation
 	reasons map[int]alloc.Reason // by pool; nil for none
 	cools   map[int]int64        // by pool: when the first cooling address that was passed over is free
-	drains  map[int]netip.Prefix // by pool: a block of a former size that is in the way
+	kept    map[int]netip.Prefix // by pool: a block of another size that keeps addresses from the call
 	looked  bool                 // whether there are blocks without owner has been looked up, in orphans
 	orphans bool
 	timely  bool           // the blocks of the tried pools are written as time has left them
@@ -248,12 +246,23 @@ func (p *AssignPlan) Detach() {
 func (p *AssignPlan) Plan(t *txn.Txn) error {
 	p.also.Runs++
 	if p.most = math.MaxInt; !p.Partial || t.E.Limits.Ops == 0 {
-		return p.once(t)
+		return p.fitting(t)
 	}
 	return occ.Fit(t, p.Num4+p.Num6+len(p.Named), func(n int) error {
 		p.most = n
-		return p.once(t)
+		return p.fitting(t)
 	})
+}
+
+// fitting is once without replacing blocks of another size if the commit does not take that.
+func (p *AssignPlan) fitting(t *txn.Txn) error {
+	p.asIs = false
+	if err := p.once(t); err != nil || len(p.gone) == 0 || !errors.Is(t.Room(), ipalloc.ErrLimit) {
+		return err
+	}
+	t.Restart()
+	p.asIs = true
+	return p.once(t)
 }
 
 // once is Plan for as many addresses as most says.
@@ -315,7 +324,8 @@ func (p *AssignPlan) reset() {
 		return // this is the first
 	}
 	p.result, p.searches, p.sticky, p.taken = alloc.Assigned{}, [2]Search{}, 0, nil
-	p.memo, p.last, p.own, p.first, p.again, p.ended, p.moves = record.Memo{}, record.Memo{}, nil, false, false, nil, nil
+	p.memo, p.last, p.own, p.gone = record.Memo{}, record.Memo{}, nil, nil
+	p.first, p.again, p.ended, p.moves = false, false, nil, nil
 }
 
 // begin finds the pools of both families and reads what every assignment needs.

@@ -28,6 +28,7 @@ func (p *AssignPlan) commit(t *txn.Txn) error {
 	if p.ended != nil {
 		t.Change(p.ended)
 	}
+	t.DeleteBlocks(p.gone)
 	for i := range p.picks {
 		k := &p.picks[i]
 		if k.fresh != nil || k.adopt {

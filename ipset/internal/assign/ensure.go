@@ -100,7 +100,7 @@ func (p *ensurePlan) ownIn(t *txn.Txn, s *Search) (own []netip.Prefix, err error
 		return nil, err
 	}
 	for _, b := range all {
-		if i := p.cat.Containing(b.Addr()); s.Serves(i) && b.Bits() == p.cat.Pools[i].BlockBits {
+		if i := p.cat.Containing(b.Addr()); s.Serves(i) && p.serves(i, b) {
 			own = append(own, b)
 		}
 	}

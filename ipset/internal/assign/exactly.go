@@ -25,7 +25,7 @@ func (p *AssignPlan) pickExactly(t *txn.Txn, s *Search) error {
 	if i := p.cat.Containing(p.Wish); p.cat.Closed(i) {
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: p.Wish, Err: cause.Closed})
 	}
-	be, err := t.Locate(p.cat, p.Wish)
+	be, err := p.locate(t, p.Wish)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (p *AssignPlan) standing(t *txn.Txn, be *txn.BlockEntry) standing {
 		return own
 	case be.Owner().Kind == alloc.Nobody:
 		return orphan
-	case be.IsEmpty() && be.Since() <= t.Past-takeoverAge:
+	case be.IsEmpty() && be.Since() <= t.IdleSince():
 		return idle
 	}
 	return foreign
@@ -35,8 +35,13 @@ func (p *AssignPlan) standing(t *txn.Txn, be *txn.BlockEntry) standing {
 // a block in use, fewer blocks would have one. From any other one addresses are borrowed unless affinity is strict.
 func (p *AssignPlan) meet(t *txn.Txn, s *Search, i int, be *txn.BlockEntry, of standing) error {
 	is := p.standing(t, be)
-	if p.taken[be] && is != own {
+	if p.taken[be] && is != own || p.goes(be) {
 		return nil
+	}
+	if be.At.Bits() != p.cat.Pools[i].BlockBits && of&idle != 0 {
+		if done, err := p.replace(t, s, i, be, is); done || err != nil {
+			return err
+		}
 	}
 	if is&of == 0 {
 		t.Sure(&be.Cell)

@@ -114,7 +114,7 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	if p.cat.Closed(i) {
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: a, Err: cause.Closed})
 	}
-	be, err := t.Locate(p.cat, a)
+	be, err := p.locate(t, a)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,12 @@ func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error
 	if err := p.mayOwn(t, i, at); err != nil {
 		return nil, err
 	}
-	b, err := t.NewBlock(p.cat, i, at, p.blockOptions())
+	gone, err := t.MakeRoom(p.cat, i, at, p.mayGo(t))
+	if err != nil {
+		return nil, err
+	}
+	p.gone = append(p.gone, gone...)
+	b, err := t.NewBlock(p.cat, at, p.blockOptions())
 	if errors.Is(err, ipalloc.ErrInvalid) {
 		return nil, cause.Invalid("Blocks.Head", "%d and %d addresses to reserve leave none of block %s", p.Blocks.Head, p.Blocks.Tail, at)
 	}
@@ -203,8 +208,8 @@ func (p *AssignPlan) mayOwn(t *txn.Txn, i int, at netip.Prefix) error {
 	return err
 }
 
-// pickMore picks from a block that was made for named addresses.
-func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) {
+// pickMore picks from a block that was made for named addresses and reports whether it found any.
+func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) (found bool) {
 	for k := range p.picks[:p.sticky] {
 		made := &p.picks[k]
 		if made.be != be || made.fresh == nil {
@@ -214,8 +219,9 @@ func (p *AssignPlan) pickMore(s *Search, i int, be *txn.BlockEntry) {
 		more = slices.DeleteFunc(more, func(x uint64) bool { return slices.Contains(made.ordinals, x) })
 		more = more[:min(s.want, len(more))]
 		made.ordinals = append(made.ordinals, more...)
-		s.want -= len(more)
+		s.want, found = s.want-len(more), found || len(more) > 0
 	}
+	return found
 }
 
 // wants returns how many addresses of each family are to be found.

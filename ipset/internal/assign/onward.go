@@ -53,18 +53,14 @@ func (p *AssignPlan) pickOnward(t *txn.Txn, s *Search) error {
 		tier = append(tier, i)
 	}
 	slices.SortFunc(tier, func(i, j int) int { return record.ComparePrefix(p.cat.Pools[i].Prefix, p.cat.Pools[j].Prefix) })
-	for _, pick := range []func(*txn.Txn, *Search, int) error{p.pickFromOn, p.pickFormer(own | orphan | idle | foreign), p.pickHoles} {
-		for _, i := range tier {
-			if s.want == 0 {
-				return nil
-			}
-			if err := pick(t, s, i); err != nil {
-				return err
-			}
-		}
-	}
 	for _, i := range tier {
-		if s.reasons[i] == 0 && !s.drains[i].IsValid() && s.want > 0 && p.cat.Pools[i].Prefix.Addr().Less(p.From) {
+		if s.want == 0 {
+			return nil
+		}
+		if err := p.pickFromOn(t, s, i); err != nil {
+			return err
+		}
+		if s.reasons[i] == 0 && !s.kept[i].IsValid() && s.want > 0 && p.cat.Pools[i].Prefix.Addr().Less(p.From) {
 			s.because(i, alloc.ReasonBelowFrom)
 		}
 	}
@@ -81,9 +77,15 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 	if last.Less(first) {
 		return nil
 	}
-	at := netip.PrefixFrom(first, pool.BlockBits).Masked()
-	w := p.walk(t, s, i, record.KindRoom, at, t.Past)
+	at, begin := netip.PrefixFrom(first, pool.BlockBits).Masked(), netip.PrefixFrom(first, pool.BlockBits).Masked()
+	if len(pool.Draining) > 0 && pool.Draining[0] < pool.BlockBits {
+		begin = netip.PrefixFrom(first, pool.Draining[0]).Masked() // the largest block that may have it
+	}
+	w := p.walk(t, s, i, record.KindRoom, begin, t.Past)
 	for w.ranges[1] = (store.Range{}); w.next(); {
+		if record.LastAddr(w.be.At).Less(first) {
+			continue
+		}
 		if at.Addr().Less(w.be.At.Addr()) {
 			before := netip.PrefixFrom(w.be.At.Addr().Prev(), pool.BlockBits).Masked()
 			if err := p.claimFromOn(t, s, i, at, before); err != nil || s.want == 0 {
@@ -96,6 +98,7 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 		if at = record.After(w.be.At, record.LastAddr(w.be.At)); !at.IsValid() || s.want == 0 {
 			return nil
 		}
+		at = netip.PrefixFrom(at.Addr(), pool.BlockBits).Masked()
 	}
 	if w.err != nil {
 		return w.err
@@ -107,7 +110,7 @@ func (p *AssignPlan) pickFromOn(t *txn.Txn, s *Search, i int) error {
 func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Prefix) error {
 	hi := record.OrdinalOf(to)
 	for s.want > 0 {
-		block, ok, err := p.freeFrom(t, s, i, record.OrdinalOf(at), hi, false)
+		block, ok, err := p.freeFrom(t, s, i, record.OrdinalOf(at), hi)
 		if err != nil || !ok {
 			return err
 		}
@@ -115,11 +118,9 @@ func (p *AssignPlan) claimFromOn(t *txn.Txn, s *Search, i int, at, to netip.Pref
 			p.reason(s, i, alloc.ReasonLimitReached)
 			return err
 		}
-		b, err := t.NewBlock(p.cat, i, block, p.blockOptions())
-		if err != nil {
+		if err := p.claimAt(t, s, i, block); err != nil {
 			return err
 		}
-		p.take(s, i, t.Blocks.Get(block), b)
 	}
 	return nil
 }

@@ -40,23 +40,21 @@ func (p *AssignPlan) peek(b *block.Block, i int, dst []uint64, k int, avoid []bl
 	return b.Peek(dst, k, avoid)
 }
 
-// nextFree finds a free block of a pool, from start to the end and then from the beginning to start; with holes, one of a former size that
-// fills a place in part.
-func (p *AssignPlan) nextFree(t *txn.Txn, s *Search, i int, start netip.Prefix, holes bool) (netip.Prefix, bool, error) {
+// nextFree finds a free block of a pool, from start to the end and then from the beginning to start.
+func (p *AssignPlan) nextFree(t *txn.Txn, s *Search, i int, start netip.Prefix) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	at := record.OrdinalOf(start)
 	lo := record.OrdinalOf(netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits))
 	hi := lo.Or(addr.Low(uint(pool.BlockBits - pool.Prefix.Bits())))
-	block, ok, err := p.freeFrom(t, s, i, at, hi, holes)
+	block, ok, err := p.freeFrom(t, s, i, at, hi)
 	if !ok && err == nil && at != lo {
-		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}), holes)
+		block, ok, err = p.freeFrom(t, s, i, lo, at.Sub(addr.U128{Lo: 1}))
 	}
 	return block, ok, err
 }
 
-// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed; with holes, the first that may
-// be made in the place of one.
-func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128, holes bool) (netip.Prefix, bool, error) {
+// freeFrom finds the first block of a pool from ordinal at to hi that does not exist and that may be claimed.
+func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128) (netip.Prefix, bool, error) {
 	pool := &p.cat.Pools[i]
 	for at.Cmp(hi) <= 0 {
 		block, ok, err := t.Free(pool.Prefix, pool.BlockBits, at, hi)
@@ -74,13 +72,13 @@ func (p *AssignPlan) freeFrom(t *txn.Txn, s *Search, i int, at, hi addr.U128, ho
 		next, no := p.reserved(i, block)
 		if no {
 			p.passed(s, i, block)
-		} else if next, no, err = t.Occupied(p.cat, i, block); err != nil || !no && !holes {
-			return block, err == nil, err
-		} else if be := t.Blocks.Get(block); no && (be == nil || be.Block == nil) {
-			if !holes {
-				s.drain(i, t.InTheWay)
-			} else if hole, ok, err := p.hole(t, s, i, block); ok || err != nil {
-				return hole, ok, err
+		} else {
+			var by netip.Prefix
+			if by, next, err = t.Occupied(p.cat, i, block); err != nil || !by.IsValid() {
+				return block, err == nil, err
+			}
+			if err := p.keptBack(t, s, i, block, by); err != nil {
+				return block, false, err
 			}
 		}
 		if !next.IsValid() {
@@ -203,10 +201,7 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 			return nil
 		}
 		if s.reasons[i] == alloc.ReasonLimitReached {
-			_, ok, err := p.nextFree(t, s, i, p.start(i), false)
-			if !ok && err == nil {
-				_, ok, err = p.nextHole(t, s, i, p.start(i))
-			}
+			_, ok, err := p.nextFree(t, s, i, p.start(i))
 			if err != nil {
 				return err
 			}
@@ -219,7 +214,7 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 				s.because(i, alloc.ReasonFragmented)
 			}
 		}
-		if s.drains[i].IsValid() {
+		if s.kept[i].IsValid() {
 			p.reason(s, i, alloc.ReasonDrainingLeft)
 		}
 		if s.reasons[i] == alloc.ReasonReservedLeft && p.cat.OnlyOutside(i) {

@@ -101,7 +101,7 @@ func (p *AssignPlan) shortageOf(t *txn.Txn, s *Search, i int) (short alloc.Short
 			short.Until = wire.Unstamp(block.Later(until, t.E.Skew))
 		}
 	case alloc.ReasonDrainingLeft:
-		short.InTheWay = s.drains[i]
+		short.InTheWay = s.kept[i]
 	case alloc.ReasonLimitReached:
 		short.Limit, _, err = t.Limit(p.cat.Catalog, p.Owner, i, p.Blocks.Max)
 	}

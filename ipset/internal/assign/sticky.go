@@ -1,12 +1,13 @@
 package assign
 
 import (
-	"cmp"
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -50,9 +51,12 @@ func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Named, a) {
 			continue
 		}
-		be, err := t.Block(p.cat, netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked())
+		be, err := p.locate(t, a)
 		if err != nil {
 			return err
+		}
+		if be.Block != nil && !p.serves(i, be.At) {
+			continue
 		}
 		if k := p.madeFor(a); k >= 0 {
 			p.pickMade(s, i, k, a)
@@ -100,9 +104,6 @@ func (p *AssignPlan) pickMade(s *Search, i, k int, a netip.Addr) {
 
 // pickWish makes the block of a wish for the owner, unless something that limits automatic assignment keeps the address or the block.
 func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	if _, no, err := t.Occupied(p.cat, i, be.At); no || err != nil {
-		return cmp.Or(err, p.timed(t, s)) // time may delete what is in the way
-	}
 	if may, err := p.mayClaim(t, i); !may || err != nil {
 		return err
 	}
@@ -117,7 +118,15 @@ func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) 
 	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); avoided || b.CanHold(x, p.Handle) != nil {
 		return nil
 	}
-	if b, err = t.NewBlock(p.cat, i, be.At, p.blockOptions()); err != nil {
+	gone, err := t.MakeRoom(p.cat, i, be.At, p.mayGo(t))
+	if errors.Is(err, cause.Covered) {
+		return p.timed(t, s) // time may delete what is in the way
+	}
+	if err != nil {
+		return err
+	}
+	p.gone = append(p.gone, gone...)
+	if b, err = t.NewBlock(p.cat, be.At, p.blockOptions()); err != nil {
 		return err
 	}
 	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: []uint64{x}})

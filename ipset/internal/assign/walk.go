@@ -36,9 +36,9 @@ func firstOf(kind string, family int) store.Range {
 	return r
 }
 
-// walk goes through the blocks of pool i's present size that an index lists, or of its former ones, advanced to the present, while addresses
-// are wanting. kind is what the keys of the index begin with. Blocks with a value above most in their record, and those of which automatic assignment may
-// take nothing, are left out without being read, and so are those of pools in this one.
+// walk goes through the blocks of pool i that an index lists, of whatever size, advanced to the present, while addresses are wanting. kind is
+// what the keys of the index begin with. Blocks with a value above most in their record, those of which automatic assignment may take nothing
+// and those that other pools serve in part are left out without being read.
 //
 // The index records are read now, the blocks perhaps long ago. So blocks that are not what their record says are read
 // again, and the commit verifies those that the caller passes over, by [occ.Txn.Sure]; all are read again where it could not
@@ -52,7 +52,6 @@ type walk struct {
 	most   int64
 	ranges [2]store.Range // of the index, still to be listed
 	limit  int            // of the next list
-	former bool           // the blocks of former sizes
 	blocks []netip.Prefix // listed, still to be met
 
 	claims bool            // the walk ends with what the limits let the owner have
@@ -113,11 +112,8 @@ func (w *walk) list(r *store.Range) (blocks []netip.Prefix, err error) {
 	beyond, size := "", p.cat.Pools[i].BlockBits // the end of what has been listed, or of the avoided range that it ends in
 	skip := func(end netip.Addr) {
 		if beyond = r.To; end.Next().IsValid() {
-			next := netip.PrefixFrom(end.Next(), size).Masked()
-			if w.former {
-				next = netip.PrefixFrom(end.Next(), 0) // before a block of every size
-			}
-			beyond = record.BlockKey(kind, next)
+			at := netip.PrefixFrom(end.Next(), size).Masked().Addr()
+			beyond = record.BlockKey(kind, netip.PrefixFrom(at, 0)) // before a block of every size
 		}
 	}
 	for _, rec := range recs {
@@ -136,12 +132,11 @@ func (w *walk) list(r *store.Range) (blocks []netip.Prefix, err error) {
 		value := record.ParseIndexValue(rec.Value)
 		end, covered := p.cat.Pools[i].Avoid.Cover(block)
 		switch {
-		case (block.Bits() != size) != w.former:
-		case w.former && !p.cat.ServesAll(i, block):
-			s.drain(i, block)
+		case kind != record.KindEmpty && !p.serves(i, block):
+			s.keeps(i, block)
 		case covered:
 			p.reason(s, i, alloc.ReasonReservedLeft)
-			if !w.former { // a larger one may reach beyond the end
+			if len(p.cat.Pools[i].Draining) == 0 { // else a larger one may reach beyond the end
 				skip(end)
 			}
 		case value > w.most:
@@ -167,19 +162,13 @@ func (p *AssignPlan) pickTier(t *txn.Txn, s *Search) error {
 	if err := p.pickOwn(t, s); err != nil || s.want == 0 {
 		return err
 	}
-	var err error
 	switch {
 	case p.inRow():
-		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.noteRagged)
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.noteRagged)
 	case p.cat.Config.Strict:
-		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
-	default:
-		err = p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
+		return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.noteForeign)
 	}
-	if err != nil || s.want == 0 {
-		return err
-	}
-	return p.pickIn(t, s, p.pickFormer(own), p.pickHoles, p.pickFormer(orphan|idle|foreign))
+	return p.pickIn(t, s, p.pickFree, p.pickEmpty, p.pickOrphans, p.pickForeign)
 }
 
 // pickIn goes through some places, each in all pools of the tier, while addresses are wanting.
@@ -218,20 +207,39 @@ func (p *AssignPlan) pickOwn(t *txn.Txn, s *Search) error {
 			break
 		}
 		i := p.cat.Containing(at.Addr())
-		if !s.Serves(i) || at.Bits() != p.cat.Pools[i].BlockBits {
-			continue // another family or pool, or a size that the pool no longer has: left to drain
+		if !s.Serves(i) || !p.serves(i, at) {
+			continue
 		}
 		be, err := t.Block(p.cat, at)
+		if err == nil {
+			_, err = p.pickMine(t, s, i, be)
+		}
 		if err != nil {
 			return err
 		}
-		if be.Block == nil {
-			p.pickMore(s, i, be)
-		} else if be.Owner() == p.Owner || p.adopted(be) {
-			p.pickFrom(t, s, i, be)
-		}
 	}
 	return nil
+}
+
+// serves reports whether pool i serves all addresses of a block that begins in it.
+func (p *AssignPlan) serves(i int, at netip.Prefix) bool {
+	return at.Bits() == p.cat.Pools[i].BlockBits || p.cat.ServesAll(i, at)
+}
+
+// pickMine picks from a block if it is the owner's and reports whether it found any. An empty one that is smaller than the pool's blocks is
+// replaced by one of these.
+func (p *AssignPlan) pickMine(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) (bool, error) {
+	switch {
+	case be.Block == nil:
+		return p.pickMore(s, i, be), nil
+	case p.goes(be) || be.Owner() != p.Owner && !p.adopted(be):
+		return false, nil
+	case be.At.Bits() > p.cat.Pools[i].BlockBits && be.Owner() == p.Owner:
+		if done, err := p.renew(t, s, i, be); done || err != nil {
+			return done, err
+		}
+	}
+	return p.pickFrom(t, s, i, be), nil
 }
 
 // adopted reports whether a block becomes the owner's by an address that the call names.
@@ -245,23 +253,26 @@ func (p *AssignPlan) pickOwnOfMany(t *txn.Txn, s *Search, i int) error {
 	pool := &p.cat.Pools[i]
 	start := netip.PrefixFrom(pool.Prefix.Addr(), pool.BlockBits)
 	var had *txn.BlockEntry
-	if last := t.E.Hints.Get(p.Owner, s.family); last.IsValid() && last.Bits() == pool.BlockBits && p.cat.Containing(last.Addr()) == i {
+	if last := t.E.Hints.Get(p.Owner, s.family); last.IsValid() && p.cat.ServesAll(i, last) {
 		be, err := t.Peek(p.cat, last)
 		if err != nil {
 			return err
 		}
-		if start, had = last, be; be.Block == nil {
-			p.pickMore(s, i, be)
-		} else if be.Owner() == p.Owner {
-			p.pickFrom(t, s, i, be)
-		}
-		if s.want == 0 {
-			return nil
+		start, had = last, be
+		if _, err := p.pickMine(t, s, i, be); err != nil || s.want == 0 {
+			return err
 		}
 	}
 	w := p.walk(t, s, i, record.CodeRange(record.KindOwnRoom, p.Owner).From, start, t.Past)
 	for w.next() {
-		if w.be != had && w.be.Owner() == p.Owner && p.pickFrom(t, s, i, w.be) {
+		if w.be == had {
+			continue
+		}
+		found, err := p.pickMine(t, s, i, w.be)
+		if err != nil {
+			return err
+		}
+		if found {
 			p.hint(t, w.be.At)
 		}
 	}
@@ -288,28 +299,38 @@ func (p *AssignPlan) pickFree(t *txn.Txn, s *Search, i int) error {
 			s.because(i, alloc.ReasonLimitReached) // whether there is a free block is looked up if it comes to a shortage
 			return nil
 		}
-		block, ok, err := p.nextFree(t, s, i, p.start(i), false)
+		block, ok, err := p.nextFree(t, s, i, p.start(i))
 		if err == nil && block != p.start(i) { // some that was passed over may be one that time empties
 			err = p.timed(t, s)
 		}
 		if err != nil || !ok {
 			return err
 		}
-		b, err := t.NewBlock(p.cat, i, block, p.blockOptions())
-		if err != nil {
+		if err := p.claimAt(t, s, i, block); err != nil {
 			return err
 		}
-		p.take(s, i, t.Blocks.Get(block), b)
 	}
 	return nil
 }
 
+// claimAt claims a free block of pool i.
+func (p *AssignPlan) claimAt(t *txn.Txn, s *Search, i int, at netip.Prefix) error {
+	b, err := t.NewBlock(p.cat, at, p.blockOptions())
+	if err == nil {
+		p.take(s, i, t.Blocks.Get(at), b)
+	}
+	return err
+}
+
 // pickEmpty takes over blocks of others that have been empty for long enough.
 func (p *AssignPlan) pickEmpty(t *txn.Txn, s *Search, i int) error {
-	if s.reasons[i] == alloc.ReasonTooSmall {
+	if s.reasons[i] == alloc.ReasonTooSmall && len(p.cat.Pools[i].Draining) == 0 {
 		return nil
 	}
-	return p.pickMet(t, s, i, record.KindEmpty, t.Past-takeoverAge, idle)
+	if err := p.pickAround(t, s, i); err != nil {
+		return err
+	}
+	return p.pickMet(t, s, i, record.KindEmpty, t.IdleSince(), idle)
 }
 
 // pickMet picks from the blocks that an index lists. Where it is for blocks to have, it ends with what the limits let the owner have.

@@ -399,8 +399,25 @@ func (t *Txn) commit() error {
 	t.committing = false
 	if err == nil {
 		t.settle(rev)
+	} else if errors.Is(err, ipalloc.ErrInvalid) {
+		if key, ok := twice(ops); ok {
+			return store.Conflict(t.pkg, key)
+		}
 	}
 	return err
+}
+
+// twice returns a key that two operations name. One of them follows from a record that has changed since it was read, or two plans saw one
+// record differently; what the transaction rests on is read again then.
+func twice(ops []store.Op) (string, bool) {
+	keys := make(map[string]bool, len(ops))
+	for _, op := range ops {
+		if keys[op.Key] {
+			return op.Key, true
+		}
+		keys[op.Key] = true
+	}
+	return "", false
 }
 
 // verified reports whether the transaction rests on one view of the store, or on nothing.

@@ -10,13 +10,12 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/internal/space"
 )
 
 // A pool may lie in another. An address belongs to the smallest pool whose prefix contains it: the ground of a pool is its prefix
-// without those of the pools in it. A nested prefix is made of whole blocks of the pool around it, so no block of a present size
-// has addresses of two pools. A block of a former size may; what it counts for is decided address by address, and the pool of its
-// first address decides the rest.
+// without those of the pools in it. A nested prefix is made of whole blocks of the pool around it, so no block of that pool's size has
+// addresses of two pools. A block of another size may: then no pool assigns from it automatically, and what it counts for is decided address
+// by address.
 
 // nest finds the pool around each pool, and the addresses that the pools in it have taken over.
 func (c *Catalog) nest() error {
@@ -144,15 +143,6 @@ func (c *Catalog) ServesAll(i int, block netip.Prefix) bool {
 	return j == i && end == record.LastAddr(block)
 }
 
-// Drains reports whether a block goes when it is empty, because a pool that serves addresses of it has blocks of another size.
-func (c *Catalog) Drains(block netip.Prefix) bool {
-	i, end := c.Served(block.Addr(), block)
-	if i < 0 {
-		return end != record.LastAddr(block) // a pool that begins in it has smaller ones
-	}
-	return c.Pools[i].BlockBits != block.Bits()
-}
-
 // SameGround reports whether pool i serves the addresses that pool j of another catalog serves.
 func (c *Catalog) SameGround(i int, d *Catalog, j int) bool {
 	return c.Pools[i].Prefix == d.Pools[j].Prefix && slices.Equal(c.Pools[i].Inner, d.Pools[j].Inner)
@@ -198,12 +188,6 @@ func (p *Pool) Drain(sizes ...int) {
 	}
 	p.Draining = slices.DeleteFunc(p.Draining, func(s int) bool { return s == p.BlockBits })
 	slices.Sort(p.Draining)
-}
-
-// FillsPlaces reports whether what smaller blocks of former sizes leave of a place is assigned: their page shows the whole place.
-func (p *Pool) FillsPlaces() bool {
-	n := len(p.Draining)
-	return n > 0 && p.Draining[n-1]-p.BlockBits <= space.Bits
 }
 
 // KeepsSizesOf reports whether p may have blocks of every size that blocks of q may have.

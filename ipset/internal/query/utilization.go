@@ -17,6 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
+	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -43,7 +44,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 		}
 	}
 	lost := alloc.Utilization{}
-	places := make([]netip.Prefix, len(pools)) // of the blocks that the pools would have where smaller ones drain
+	places := make([]place, len(pools))
 	err = e.eachHeader(ctx, cat, func(b *block.Block) {
 		at := b.Prefix()
 		i := cat.Containing(at.Addr())
@@ -57,15 +58,13 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 			i, end := cat.Served(from, at)
 			r := netipx.IPRangeFrom(from, end)
 			u := utilizationOf(b, cat, i, r)
-			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits && !b.IsEmpty() { // else the next call that needs the place deletes it
-				if end != last || from != at.Addr() {
+			if i >= 0 && at.Bits() != cat.Pools[i].BlockBits {
+				if !b.IsEmpty() && (end != last || from != at.Addr()) { // no pool serves all of it
 					settle(&u)
 					u.Draining = u.Available
 					pools[i].Draining = pools[i].Draining.Add(u.Draining)
 				}
-				if !cat.Pools[i].FillsPlaces() {
-					drain(&pools[i], cat, i, r, &places[i])
-				}
+				places[i].meet(&pools[i], cat, i, r, b.IsEmpty())
 			}
 			add(row, u)
 			if i < 0 {
@@ -166,16 +165,32 @@ func settle(u *alloc.Utilization) {
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved).Sub(u.Draining)
 }
 
-// drain adds what the part r of a block of another size than its pool's keeps from being assigned: the addresses around it in the place of
-// a block of the pool's size.
-func drain(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, place *netip.Prefix) {
+// place is the place of a block of a pool's size that blocks of smaller sizes are in: while one of them is not empty, the addresses around
+// them are kept from every call.
+type place struct {
+	at    netip.Prefix
+	n     int         // the blocks in it so far
+	have  alloc.Count // their usable addresses
+	keeps bool        // what is around them counts as Draining
+}
+
+// meet counts the part r of a block of another size than the pool's. Blocks are met in address order.
+func (p *place) meet(u *alloc.Utilization, cat *pool.Catalog, i int, r netipx.IPRange, empty bool) {
 	usable := func(r netipx.IPRange) alloc.Count { return sizeOf(r.From(), r.To()).Sub(reservedIn(cat, i, r)) }
-	if in := netip.PrefixFrom(r.From(), cat.Pools[i].BlockBits).Masked(); in.Contains(r.To()) {
-		if in != *place {
-			*place = in
-			u.Draining = u.Draining.Add(usable(netipx.RangeOfPrefix(in)))
-		}
+	at := netip.PrefixFrom(r.From(), cat.Pools[i].BlockBits).Masked()
+	if !at.Contains(r.To()) || at == netip.PrefixFrom(r.From(), at.Bits()) && r.To() == record.LastAddr(at) {
+		return // a larger block has all of its places
+	}
+	if at != p.at {
+		*p = place{at: at}
+	}
+	p.n, p.have = p.n+1, p.have.Add(usable(r))
+	switch {
+	case p.keeps:
 		u.Draining = u.Draining.Sub(usable(r))
+	case !empty || p.n > txn.MostReplaced:
+		p.keeps = true
+		u.Draining = u.Draining.Add(usable(netipx.RangeOfPrefix(at))).Sub(p.have)
 	}
 }
 

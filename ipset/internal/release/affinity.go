@@ -116,15 +116,16 @@ func (p *claimPlan) Plan(t *txn.Txn) error {
 	} else if reached {
 		return cause.BlockLimit
 	}
-	b := be.Block
-	if b == nil {
-		b, err = t.NewBlock(cat, i, p.block, block.Options{Owner: p.owner})
-	} else {
+	b, gone := be.Block, []*txn.BlockEntry(nil)
+	if b != nil {
 		err = t.Give(p.owner, p.block)
+	} else if gone, err = t.MakeRoom(cat, i, p.block, func(be *txn.BlockEntry) bool { return t.MayGo(be, p.owner) }); err == nil {
+		b, err = t.NewBlock(cat, p.block, block.Options{Owner: p.owner})
 	}
 	if err != nil {
 		return err
 	}
+	t.DeleteBlocks(gone)
 	t.Change(be)
 	if b != be.Block {
 		be.Set(b)

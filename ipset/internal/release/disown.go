@@ -109,7 +109,7 @@ func (p *disownPlan) choose(t *txn.Txn, cat *txn.CatalogEntry) (chosen []*txn.Bl
 			continue
 		}
 		if be.IsEmpty() {
-			err = t.Vacate(cat, be)
+			err = t.Vacate(be)
 		} else if be.Used() > 0 {
 			used = append(used, b.at)
 		}

@@ -67,10 +67,10 @@ func (e *Releaser) sweepDue(ctx context.Context, s *alloc.Swept) error {
 	return nil
 }
 
-// selected reports whether the pool of a block still serves its host, with blocks of this size.
+// selected reports whether the pool of a block still serves its host.
 func (e *Releaser) selected(cat *pool.Catalog, b *block.Block) bool {
 	i := cat.Containing(b.Prefix().Addr())
-	if i < 0 || cat.Pools[i].BlockBits != b.Prefix().Bits() {
+	if i < 0 {
 		return false
 	}
 	labels, ok := e.Labels(b.Owner())

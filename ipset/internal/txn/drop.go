@@ -122,13 +122,11 @@ func (d *drop) all(x uint64, a *block.Address) bool {
 // empties reports whether nothing of the block is held or cooling afterwards.
 func (d *drop) empties() bool { return d.be.Cooling() == 0 && d.frees() == d.be.Used() }
 
-// goes reports whether the block is deleted when it is empty: nobody owns it, or it drains.
-func (d *drop) goes(cat *CatalogEntry) bool {
-	return d.be.Owner().Kind == alloc.Nobody || cat.Drains(d.be.At)
-}
+// goes reports whether the block is deleted when it is empty: nobody owns it.
+func (d *drop) goes() bool { return d.be.Owner().Kind == alloc.Nobody }
 
-// Drop releases what is noted, of each block in ascending order. A block that is left empty is deleted if nobody owns it, or if it
-// drained. It changes no block if it returns an error.
+// Drop releases what is noted, of each block in ascending order. A block that is left empty is deleted if nobody owns it. It changes no
+// block if it returns an error.
 func (d *Drops) Drop() error {
 	t := d.t
 	for i := range d.list {
@@ -140,16 +138,11 @@ func (d *Drops) Drop() error {
 				return err
 			}
 		}
-		if !dr.empties() || cools || !dr.goes(d.cat) {
+		if !dr.empties() || cools || !dr.goes() {
 			continue
 		}
-		if err := t.Vacate(d.cat, dr.be); err != nil {
+		if err := t.Vacate(dr.be); err != nil {
 			return err
-		}
-		if o := dr.be.Owner(); o.Kind != alloc.Nobody {
-			if err := t.Take(o, dr.be.At); err != nil {
-				return err
-			}
 		}
 	}
 	for i := range d.list {
@@ -169,7 +162,7 @@ func (d *drop) carryOut(t *Txn, cat *CatalogEntry) {
 		}
 	}
 	switch {
-	case d.be.IsEmpty() && d.goes(cat):
+	case d.be.IsEmpty() && d.goes():
 		d.be.Set(nil)
 	case d.forget != alloc.Owner{}:
 		d.be.Forget(d.forget)

@@ -57,7 +57,7 @@ func (e *Engine) Advance(ctx context.Context, blocks []netip.Prefix) (ended []al
 	return ended, err
 }
 
-// advancePlan writes what time has changed in blocks, and deletes those in which nothing is left if nobody owns them or they drained.
+// advancePlan writes what time has changed in blocks, and deletes those in which nothing is left if nobody owns them.
 type advancePlan struct {
 	blocks []netip.Prefix
 	rest   []netip.Prefix // blocks in which more has ended than this commit took
@@ -94,7 +94,7 @@ func (p *advancePlan) advance(t *Txn, cat *CatalogEntry, n int) error {
 		if err != nil {
 			return err
 		}
-		if drained := be.IsEmpty() && cat.Drains(b); !drained && record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
+		if record.IndexOf(be.Block) == be.Shown && len(be.Changes.List) == 0 {
 			continue
 		}
 		drops.Advance(be)

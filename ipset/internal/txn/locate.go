@@ -11,21 +11,13 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// An address names its block by the size of its pool, unless an earlier size of that pool drains or the pool is gone. One
-// function knows all three cases, so that no call finds an address that another call does not.
+// An address is in a block of its pool's size, of another size that blocks of the pool have, or outside of every pool. One function knows
+// all three cases, so that no call finds an address that another call does not.
 
-// NewBlock makes a block that does not exist, for the caller to put into its entry.
-func (t *Txn) NewBlock(cat *CatalogEntry, i int, at netip.Prefix, o block.Options) (*block.Block, error) {
-	t.assumeAbsent(at)
-	t.InTheWay = at
-	if _, taken, err := t.Occupied(cat, i, at); err != nil || taken {
-		if err == nil {
-			_, err = t.Peek(cat, t.InTheWay) // time may have emptied it
-		}
-		if err == nil {
-			err = cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: cause.Covered})
-		}
-		return nil, err
+// NewBlock makes a block where [Txn.Occupied] has found none or [Txn.MakeRoom] has made room, for the caller to put into its entry.
+func (t *Txn) NewBlock(cat *CatalogEntry, at netip.Prefix, o block.Options) (*block.Block, error) {
+	if be := t.assumeAbsent(at); be.Block != nil {
+		return nil, cause.Wrap(ipalloc.Error{Op: "claim", Prefix: at, Err: cause.Covered})
 	}
 	mark, err := t.Occupy(at)
 	if err != nil {

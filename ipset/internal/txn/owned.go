@@ -3,7 +3,6 @@ package txn
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -111,26 +110,8 @@ func (t *Txn) Take(o alloc.Owner, p netip.Prefix) error {
 }
 
 // Limit returns the limit that forbids an owner one more block of pool i, false if none does; asked narrows the limit of all its blocks
-// if it is above 0. Blocks of a former size that time has emptied do not count: it returns [ErrDue] with one.
-func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (alloc.BlockLimit, bool, error) {
-	limit, reached, err := t.limit(c, o, i, asked)
-	if err != nil || !reached || !slices.ContainsFunc(c.Pools, func(p pool.Pool) bool { return len(p.Draining) > 0 }) {
-		return limit, reached, err
-	}
-	cat, err := t.Catalog()
-	if err != nil {
-		return limit, true, err
-	}
-	blocks, err := t.BlocksOf(o)
-	for _, b := range blocks {
-		if err == nil && cat.Drains(b) {
-			_, err = t.Peek(cat, b)
-		}
-	}
-	return limit, true, err
-}
-
-func (t *Txn) limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit alloc.BlockLimit, reached bool, err error) {
+// if it is above 0.
+func (t *Txn) Limit(c *pool.Catalog, o alloc.Owner, i, asked int) (limit alloc.BlockLimit, reached bool, err error) {
 	oe, err := t.Owner(o)
 	if err != nil {
 		return limit, false, err

@@ -57,8 +57,8 @@ func (t *Txn) Peek(cat *CatalogEntry, p netip.Prefix) (*BlockEntry, error) {
 	}
 	if all, err := t.advanceSome(cat, be, t.mostEnds(cat, be)); err != nil {
 		return nil, err
-	} else if aged := len(be.Changes.List) > 0 && !t.Changed(&be.Cell); !all || aged && be.IsEmpty() && (be.Owner().Kind == alloc.Nobody || cat.Drains(p)) {
-		return nil, &ErrDue{[]netip.Prefix{be.At}} // a block that time empties is deleted if nobody owns it or it drained
+	} else if aged := len(be.Changes.List) > 0 && !t.Changed(&be.Cell); !all || aged && be.IsEmpty() && be.Owner().Kind == alloc.Nobody {
+		return nil, &ErrDue{[]netip.Prefix{be.At}} // a block that time empties is deleted if nobody owns it
 	} else if aged && !slices.Contains(t.aged, be.At) {
 		t.aged = append(t.aged, be.At)
 	}
@@ -206,12 +206,14 @@ func (f *Fetch) load(recs []store.Record) error {
 	return nil
 }
 
-// FetchAt loads those of some addresses that are held or cooling in blocks of their pools' present size.
+// FetchAt loads those of some addresses that are held or cooling.
 func (t *Txn) FetchAt(cat *CatalogEntry, addrs iter.Seq[netip.Addr]) error {
 	f := Fetch{T: t}
 	for a := range addrs {
 		if i := cat.Containing(a); i >= 0 {
-			f.Add(netip.PrefixFrom(a, cat.Pools[i].BlockBits).Masked(), a)
+			for _, at := range cat.Pools[i].BlocksOf(a) {
+				f.Add(at, a)
+			}
 		}
 	}
 	return f.Run()

@@ -31,9 +31,7 @@ type Txn struct {
 	scan   blockPages // of the search or change of pages that is under way
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
-	// InTheWay is the block of a former size that Occupied has met last.
-	InTheWay netip.Prefix
-	by       *pool.Catalog // of the last plan
+	by   *pool.Catalog // of the last plan
 }
 
 // Start makes the transaction of an engine on its store, and what carries out its plans.
@@ -112,7 +110,7 @@ func (t *Txn) Catalog() (*CatalogEntry, error) {
 func (t *Txn) refresh() {
 	t.by = t.Cat.entry.Catalog
 	for p, be := range t.Blocks.All() {
-		if len(be.Changes.List) > 0 && !t.Changed(&be.Cell) {
+		if len(be.Changes.List) > 0 && !t.Changed(&be.Cell) && !t.Guarded(&be.Cell) {
 			t.Blocks.Drop(p)
 		}
 	}
@@ -236,11 +234,8 @@ func (t *Txn) WarmPages(blocks []netip.Prefix) error {
 	return t.Load(slices.Compact(keys)...)
 }
 
-// Vacate marks a block as not existing and raises the marks that those start after which follow it.
-func (t *Txn) Vacate(cat *CatalogEntry, be *BlockEntry) error {
+// Vacate marks a block as not existing and raises the mark that the next one there starts after.
+func (t *Txn) Vacate(be *BlockEntry) error {
 	t.scan = blockPages{t: t, v6: be.At.Addr().Is6(), bits: uint8(be.At.Bits()), vacate: true, seq: be.Seq()}
-	if err := space.Mark(&t.scan, be.At.Bits(), record.OrdinalOf(be.At), false); err != nil || be.Seq() <= cat.Generation<<pool.GenShift {
-		return err
-	}
-	return t.succeed(cat, be)
+	return space.Mark(&t.scan, be.At.Bits(), record.OrdinalOf(be.At), false)
 }
