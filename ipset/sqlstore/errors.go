@@ -91,6 +91,7 @@ type state struct {
 	locked bool // as soon as another process gives back the lock of the file: a call waits for it for as long as its context lasts
 	absent bool // a table of the store does not exist
 	full   bool // no room
+	away   bool // the database has another name or admits no connections, which passes for a store that was open
 	// foreign: a table of that name has other columns.
 	foreign bool
 	// taken: the function of the store does not exist, or another one has its name.
@@ -125,7 +126,7 @@ func stateOf(err error) state {
 		return state{retry: true, traceless: true}
 	case errors.Is(err, ipalloc.ErrReplaced):
 		return state{traceless: true}
-	case errors.Is(err, errStandby): // it may be promoted, or the next connection leads to the primary
+	case errors.Is(err, errStandby), errors.Is(err, errForgotten): // it may be promoted, or the next connection leads to the primary
 		return state{retry: true, traceless: true}
 	}
 	var network net.Error
@@ -164,6 +165,8 @@ func postgresState(pg driver.Report) state {
 		st.absent = true
 	case pg.Code == undefinedFunction, pg.Code == "42P13", pg.Code == "42725": // undefined function; another one of that name
 		st.taken = true
+	case pg.Code == "3D000", pg.Code == "55000" && pg.Severity == "FATAL": // undefined database; one that admits no connections
+		st.away = true
 	case pg.Code == "42703": // undefined column
 		st.foreign = true
 	case pg.Code == "53100":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/ipalloc/ipalloc"
@@ -76,5 +77,18 @@ func (s *Store) gone(ctx context.Context, q querier, since uint64) error {
 	if records == 0 {
 		return fmt.Errorf("%w: its records were removed", ipalloc.ErrReplaced)
 	}
+	var others int
+	next := s.q.name(`SELECT count(*) FROM ipalloc_changes WHERE rev >= $1 AND rev < $2 AND rev <> $3`)
+	if err := q.QueryRowContext(ctx, next, int64(since>>pastBits<<pastBits), int64(stepAfter(since, 0)), int64(since)).Scan(&others); err != nil {
+		return err
+	}
+	if m.rev>>pastBits > since>>pastBits && others == 0 { // rows were deleted, which proves nothing
+		s.high.CompareAndSwap(since, 0)
+		return errForgotten
+	}
 	return s.lose(fmt.Errorf("%w: the database is at revision %d, and revision %d, which was seen, is not in its past", ipalloc.ErrReplaced, m.rev, since))
 }
+
+// errForgotten means that the database has neither the changes of a commit that this process saw nor those of another one of the same
+// number. The call is repeated, without the comparison.
+var errForgotten = errors.New("sqlstore: the changes of a commit that was seen are gone")

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -24,7 +25,7 @@ const window = 256 * oneStep
 // otherwise it asks every Options.Poll. In PostgreSQL the first watch takes a connection of the pool for the notifications,
 // unless the pool has only one, and keeps it until the last watch ends.
 //
-// It resumes by itself after a broken connection, without loss or repetition, for as long as ctx lasts. It ends with
+// It resumes by itself after a broken connection or while the database is away, without loss or repetition, for as long as ctx lasts. It ends with
 // ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error, or another error that is not [store.Retryable].
 func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
@@ -34,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 		for {
 			woken := s.hub.wait()
 			events, rev, err := s.changes(ctx, text, args, after)
-			if err = s.failure(ctx, "watch", err); err != nil && (ctx.Err() != nil || !retryable(err)) {
+			if err = s.failure(ctx, "watch", err); err != nil && (ctx.Err() != nil || !retryable(err) && !stateOf(err).away) {
 				yield(store.Event{}, err)
 				return
 			}
@@ -133,7 +134,10 @@ func (s *Store) changes(ctx context.Context, text string, args []any, after uint
 	case err != nil:
 		return nil, 0, err
 	case !any:
-		return nil, 0, s.gone(ctx, s.db, since)
+		if err := s.gone(ctx, s.db, since); !errors.Is(err, errForgotten) {
+			return nil, 0, err
+		}
+		fallthrough
 	case after>>pastBits < horizon>>pastBits:
 		return nil, 0, &ipalloc.Error{Package: "sqlstore", Op: "watch", Reason: "the store no longer has the commits after that revision", Err: ipalloc.ErrOutOfRange}
 	}

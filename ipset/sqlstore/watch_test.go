@@ -140,3 +140,22 @@ func TestWatchIdles(t *testing.T) {
 		t.Errorf("%d round trips for %d commits and their events", n, commits)
 	}
 }
+
+// A watch goes on when its database was renamed away for a moment, and back.
+func TestWatchWhileTheDatabaseIsAway(t *testing.T) {
+	server := servers.NewPostgres(t, servers.PostgresOptions{NoSync: true})
+	admin := connect(t, "pgx", server.DSN())
+	run(t, admin, "CREATE DATABASE there")
+	s := openIn(t, connect(t, "pgx", server.DSN()+" dbname=there"), Options{Poll: 10 * time.Millisecond})
+	events := follow(t, s, 0)
+	for i := range 3 {
+		rev := put(t, s, fmt.Sprint(i), "")
+		if ev := <-events; ev.Rev != rev {
+			t.Fatalf("revision %d, want %d", ev.Rev, rev)
+		}
+		run(t, admin, "ALTER DATABASE there ALLOW_CONNECTIONS false", "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'there'",
+			"ALTER DATABASE there RENAME TO away")
+		time.Sleep(100 * time.Millisecond) // the watch asks
+		run(t, admin, "ALTER DATABASE away RENAME TO there", "ALTER DATABASE there ALLOW_CONNECTIONS true")
+	}
+}
