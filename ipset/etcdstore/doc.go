@@ -64,8 +64,11 @@
 // process returns from then on are larger by 2^48: what its callers remember conflicts, and
 // they read again.
 //
-// Servers must be of etcd 3.4.25, 3.5.8 or newer. In older ones a progress notification can
-// overtake events; a watch of several prefixes that notices this ends with an error. TLS,
+// Servers must be of etcd 3.4.36, 3.5.18, 3.6.0 or newer. Older ones can lose events of a watch:
+// before 3.4.36 and 3.5.18 the removal of a key if the watch starts at a revision that is being
+// compacted, before 3.4.31 and 3.5.13 events after a compaction. Before 3.4.25 and 3.5.8 a progress
+// notification can overtake events; a watch of several prefixes that notices this ends with an
+// error, possibly after it yielded a part of a commit. Open does not ask for the version. TLS,
 // users and keep-alive are the client's. The store uses the connection of the client, not its
 // KV field: a namespace or an ordering wrapped around KV has no effect. A user needs read and
 // write permission on the range of the prefix, or read permission for a store that is only
