@@ -135,9 +135,13 @@ bench-cni: ## measure cmd/cni-ipam beside the real host-local, from start to exi
 	@cd cmd/cni-ipam && go test -run '^$$' -bench Beside ./internal/plugin
 
 .PHONY: bench-guard
-bench-guard: ## check what benchmarks must not lose: steps, allocation counts, stable ratios
+bench-guard: ## check what benchmarks must not lose: instructions, steps, allocations, bytes, stable ratios
 	@$(gotest) ./bench -run Guard -ratios -count=1 -v
 	@$(gotest) ./bench -run GuardSteps -tags invariants -count=1 -v
+
+.PHONY: bench-planted
+bench-planted: ## plant ten regressions and see that the guard notices each
+	go test ./bench -run Planted -planted -count=1 -v
 
 .PHONY: release
 release: ## make the commits and tags of release VERSION, and push nothing

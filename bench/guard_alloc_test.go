@@ -61,7 +61,8 @@ func TestGuardAllocations(t *testing.T) {
 	}
 }
 
-// TestGuardMemory holds what a set weighs to its promises.
+// TestGuardMemory holds what a set weighs to its promises, and isolated children of 2^24 to 10 % more than they
+// weigh today.
 func TestGuardMemory(t *testing.T) {
 	if raced {
 		t.Skip("takes long, and the race detector has an own idea of memory")
@@ -84,6 +85,9 @@ func TestGuardMemory(t *testing.T) {
 			s.Stats()
 			return s
 		}},
+		{"state=isolated/size=2^24/taken=2", 2.75 * kib, 64, func() *cidrset.Set { return few(24, 2) }},
+		{"state=isolated/size=2^24/taken=32", 28 * kib, 16, func() *cidrset.Set { return few(24, 32) }},
+		{"state=isolated/size=2^24/taken=1000", 617 * kib, 1, func() *cidrset.Set { return few(24, 1000) }},
 		{"state=isolated/size=2^64", 2*kib*window + kib, 1, func() *cidrset.Set { return isolated(64) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,4 +101,13 @@ func TestGuardMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// few returns a set of 2^order children of which n are taken, far from one another.
+func few(order int, n uint64) *cidrset.Set {
+	s, codec := newSet(order)
+	for i := range n {
+		must(s.Occupy(codec.Prefix(scatter(i, order))))
+	}
+	return s
 }
