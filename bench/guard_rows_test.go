@@ -36,7 +36,7 @@ var instructionRows = []counted{
 	{"range/children=2^6", 1338, 0, func() side { return rangeOf(6) }},
 	{"range/children=2^12", 6860, 1 << 10, func() side { return rangeOf(12) }},
 	{"range/children=2^20", 1432, 0, func() side { return rangeOf(20) }},
-	{"batch/work=pair", 302, 0, batches},
+	{"batch/work=pair", 301, 0, batches},
 	{"batch/work=fill", 75.5, 0, batchFill},
 	{"mixed/live=1000", 2912, 0, func() side { return steps(newMixed(1000).step) }},
 	{"restore/size=2^20", 1647500, 8, func() side {
@@ -56,13 +56,13 @@ var instructionRows = []counted{
 	{"registry/begin/owners=10", 18580, 1 << 11, func() side { return registryBegin(10) }},
 	{"registry/begin/owners=100000", 18500, 1 << 11, func() side { return registryBegin(100000) }},
 	{"registry/move/owners=10", 7270, 1 << 11, func() side { return registryMove(10) }},
-	{"registry/move/owners=100000", 7350, 1 << 11, func() side { return registryMove(100000) }},
+	{"registry/move/owners=100000", 7424, 1 << 11, func() side { return registryMove(100000) }},
 	{"nodeipam/nodes=10", 6580, 1 << 11, func() side { return nodesPair(10) }},
 	{"nodeipam/nodes=1000", 6340, 1 << 11, func() side { return nodesPair(1000) }},
-	{"nodeipam/nodes=100000", 6600, 1 << 11, func() side { return nodesPair(100000) }},
-	{"ipset/assign/release=handle", 39895, 1 << 9, ipsetPair},
-	{"ipset/autoassign/release=address", 29476, 1 << 9, ipsetAutoPair},
-	{"prefixes/assign/release=owner", 36864, 1 << 9, prefixesPair},
+	{"nodeipam/nodes=100000", 9055, 1 << 11, func() side { return nodesPair(100000) }},
+	{"ipset/assign/release=handle", 39700, 1 << 9, ipsetPair},
+	{"ipset/autoassign/release=address", 29400, 1 << 9, ipsetAutoPair},
+	{"prefixes/assign/release=owner", 37000, 1 << 9, prefixesPair},
 }
 
 // stateOf returns a snapshot of a set of 2^order children of which 1/free is free.
