@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -272,5 +273,120 @@ func TestSweepIsResumed(t *testing.T) {
 		if n := w.records(record.KindDue) + w.records(record.KindRequest); n != 0 {
 			t.Fatalf("failure at call %d: %d records are left", k+1, n)
 		}
+	}
+}
+
+// TestRemembered: everything that outlives a holding is listed with its reason, age and addresses, and what is listed is all there is.
+func TestRemembered(t *testing.T) {
+	p := poolOf("a", "10.0.0.0/24", 28)
+	p.Cooldown = time.Hour
+	w := newWorld(t, alloc.Config{}, p)
+	a := want("h", 2, "p")
+	a.Request = "r"
+	asked := w.assign(a)
+	w.clock.add(time.Second)
+	a = want("h", 1, "s")
+	a.Sticky = true
+	stuck := w.assign(a)
+	if _, err := w.Assign(bg, a.Owner, "plain"); err != nil {
+		t.Fatal(err)
+	}
+	list := func() (got []string) {
+		for r, err := range w.Operator().Remembered(bg) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(r.Kind, " ", r.Name, r.Addresses, r.At.Sub(t0), !r.Until.IsZero()))
+		}
+		return got
+	}
+	request := fmt.Sprint("request", " ", "r", []any{asked.V4[0].Address, asked.V4[1].Address}, time.Duration(0), false)
+	sticky := fmt.Sprint("sticky", " ", "s", []any{stuck.V4[0].Address}, time.Second, false)
+	if got := list(); fmt.Sprint(got) != fmt.Sprint([]string{request, sticky}) {
+		t.Errorf("%q, want %q and %q", got, request, sticky)
+	}
+	w.releaseHandle("s")
+	cooling := fmt.Sprint("cooling", " ", "s", []any{stuck.V4[0].Address}, time.Second, true)
+	if got := list(); fmt.Sprint(got) != fmt.Sprint([]string{request, sticky, cooling}) {
+		t.Errorf("%q, want %q at the end", got, cooling)
+	}
+	w.releaseHandle("p")
+	w.releaseHandle("plain")
+	w.clock.add(31 * 24 * time.Hour)
+	if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(); len(got) != 0 || w.records(record.KindMemo)+w.records(record.KindAged) != 0 {
+		t.Errorf("after all ages: %q", got)
+	}
+}
+
+// TestSweepOfAFullFile: a file that has room for small commits only is swept in small commits.
+func TestSweepOfAFullFile(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/22", 26))
+	const n = 100
+	for i := range n {
+		a := want("h", 1, "p")
+		a.Request = fmt.Sprint("request ", i)
+		w.assign(a)
+	}
+	w.clock.add(25 * time.Hour)
+	for _, most := range []int{7, 2, 1} {
+		db := store.NewMemory()
+		if _, err := store.Copy(bg, db, w.store); err != nil {
+			t.Fatal(err)
+		}
+		full := onCommit(db, func(_ context.Context, ops []store.Op) faults.Outcome {
+			deleted := 0
+			for _, op := range ops {
+				if op.Kind == store.Delete {
+					deleted++
+				}
+			}
+			if deleted > 2*most {
+				return faults.Fail(fmt.Errorf("%w: no space left", ipalloc.ErrLimit))
+			}
+			return faults.Outcome{}
+		})
+		if s, err := w.engine(full).Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Requests != n {
+			t.Errorf("%d keys a commit: %+v, %v", most, s, err)
+		}
+	}
+}
+
+// TestSweepAll: every space is swept, and the engine of one space sweeps that space alone.
+func TestSweepAll(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	for _, name := range []string{"", "blue", "red"} {
+		in := w.Engine
+		if name != "" {
+			var err error
+			if in, err = w.InSpace(name); err == nil {
+				err = in.AddPool(bg, poolOf("a", "10.0.0.0/24", 28))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := want("h", 1, "p")
+		a.Request = "r"
+		if _, err := in.AutoAssign(bg, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.add(25 * time.Hour)
+	blue, err := w.InSpace("blue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := blue.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Requests != 1 {
+		t.Error(s, err)
+	}
+	swept, err := SweepAll(bg, w.store, Options{Now: w.clock.now}, alloc.SweepArgs{})
+	if err != nil || len(swept) != 3 || swept[""].Requests != 1 || swept["blue"].Requests != 0 || swept["red"].Requests != 1 {
+		t.Error(swept, err)
+	}
+	if _, err := SweepAll(bg, w.store, Options{Now: w.clock.now}, alloc.SweepArgs{Keep: -1}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
 	}
 }

@@ -127,9 +127,25 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 	return cause.Op("import block", o.e.admin.ImportBlock(ctx, (*core.Block)(b)))
 }
 
+// Remembered yields what the space keeps besides holdings because a caller asked for it: the answers to request keys, the last addresses of
+// sticky handles, then the cooling addresses. Count what it yields to see how many there are. [Operator.Sweep] forgets the old ones. It reads every such
+// record and every address, some at a time, so the result is no consistent snapshot. An error is the last thing that it yields.
+func (o Operator) Remembered(ctx context.Context) iter.Seq2[alloc.Remembered, error] {
+	return func(yield func(alloc.Remembered, error) bool) {
+		for r, err := range o.e.query.Remembered(ctx) {
+			if !yield(r, cause.Op("remembered", err)) {
+				return
+			}
+		}
+	}
+}
+
 // Sweep ends leases and cooldowns in blocks that no other call touches, returns blocks that are idle or no longer selected, and
 // forgets old request keys and sticky handles. Call it every minute or so from one engine. Many blocks go into one commit, as many as
 // the store's limits allow; repeat a sweep that was interrupted.
+//
+// In a file that has no space left it continues in smaller commits, down to one key, and so makes room. Sweep works in the space of its engine;
+// [SweepAll] does it in all spaces of a store.
 //
 // Its cost depends on the number of blocks and keys that are due. The engine remembers the empty blocks, some 60 bytes each, and
 // lists them again after IdleAfter; a sweep with Unselected lists all of them, because their hosts' labels may have changed.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -82,6 +83,44 @@ func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 		}
 		store.Spaces(ctx, o.e.spaces.db)(yield)
 	}
+}
+
+// SweepAll carries out [Operator.Sweep] in the space without a name and in every other space of a store, such as those of package numbers, and
+// returns what each sweep did by the name of its space. An error, which names the space, ends it; the result has the spaces before it.
+//
+// It is a function of the store and no method, because the engine of a tenant reaches no other space. Cost: that of the sweeps, and a round trip for
+// each space.
+func SweepAll(ctx context.Context, db store.Store, o Options, a alloc.SweepArgs) (map[string]alloc.Swept, error) {
+	root, err := New(db, o)
+	if err != nil {
+		return nil, cause.Op("sweep", err)
+	}
+	return root.Operator().sweepAll(ctx, a)
+}
+
+// sweepAll sweeps all spaces of the store of an engine.
+func (o Operator) sweepAll(ctx context.Context, a alloc.SweepArgs) (map[string]alloc.Swept, error) {
+	swept := make(map[string]alloc.Swept)
+	sweep := func(e *Engine) (err error) {
+		swept[e.space], err = e.Operator().Sweep(ctx, a)
+		return err
+	}
+	if err := sweep(o.e); err != nil {
+		return swept, err
+	}
+	for name, err := range o.Spaces(ctx) {
+		var in *Engine
+		if err == nil {
+			in, err = o.e.InSpace(name)
+		}
+		if err == nil {
+			err = sweep(in)
+		}
+		if err != nil {
+			return swept, cause.Wrap(ipalloc.Error{Op: "sweep", Name: name, Err: err})
+		}
+	}
+	return swept, nil
 }
 
 // RemoveSpace removes all records of this package from a space that has no pool left and no address that is held or cooling: its

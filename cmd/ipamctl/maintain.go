@@ -151,28 +151,44 @@ func (a *app) sweepCommand() *cobra.Command {
 		Use: "sweep", Args: cobra.NoArgs,
 		Short: "End leases and cooldowns, give back idle blocks, forget old request keys",
 		Long: "sweep writes what time has ended: leases and cooldowns. It forgets old request keys and sticky handles, and with --idle-after\n" +
-			"or --unselected it gives back blocks. It is not needed beside a service that calls Operator.Sweep every minute.",
+			"or --unselected it gives back blocks. It works in all spaces unless --space names one. It is not needed beside a service that calls Operator.Sweep every minute.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.loadLabels(); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
-				if args.Unselected {
-					if err := a.needLabels(ctx, e, anyUse, nil); err != nil {
-						return err
-					}
-					if a.labels.cut {
-						return fail(exitRefused, "%s: the list of hosts has no end, and a host that it lacks would lose its empty blocks; the last line of a list that is complete is \"# end\"", a.labels.from)
-					}
+				if args.Unselected && a.labels.cut {
+					return fail(exitRefused, "%s: the list of hosts has no end, and a host that it lacks would lose its empty blocks; the last line of a list that is complete is \"# end\"", a.labels.from)
 				}
 				defer a.progress("sweeping")()
-				s, err := e.Operator().Sweep(ctx, args)
+				var s alloc.Swept
+				var returned []string
+				spaces := 0
+				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
+					if args.Unselected {
+						if err := a.needLabels(ctx, in, anyUse, nil); err != nil {
+							return err
+						}
+					}
+					is, err := in.Operator().Sweep(ctx, args)
+					s.Advanced, s.Requests, s.Sticky, spaces = s.Advanced+is.Advanced, s.Requests+is.Requests, s.Sticky+is.Sticky, spaces+1
+					for _, p := range texts(is.Returned) {
+						if in.Space() != "" {
+							p = in.Space() + ":" + p
+						}
+						returned = append(returned, p)
+					}
+					return err
+				})
 				if err != nil {
 					return err
 				}
-				l := &listing{single: true, columns: []string{"ADVANCED BLOCKS", "RETURNED BLOCKS", "REQUEST KEYS", "STICKY HANDLES"}}
-				l.add("sweep", map[string]any{"advanced": s.Advanced, "returned": texts(s.Returned), "requests": s.Requests, "sticky": s.Sticky},
-					fmt.Sprint(s.Advanced), strings.TrimSpace(fmt.Sprint(len(s.Returned), " ", strings.Join(texts(s.Returned), " "))),
+				if returned == nil {
+					returned = []string{}
+				}
+				l := &listing{single: true, columns: []string{"SPACES", "ADVANCED BLOCKS", "RETURNED BLOCKS", "REQUEST KEYS", "STICKY HANDLES"}}
+				l.add("sweep", map[string]any{"spaces": spaces, "advanced": s.Advanced, "returned": returned, "requests": s.Requests, "sticky": s.Sticky},
+					fmt.Sprint(spaces), fmt.Sprint(s.Advanced), strings.TrimSpace(fmt.Sprint(len(returned), " ", strings.Join(returned, " "))),
 					fmt.Sprint(s.Requests), fmt.Sprint(s.Sticky))
 				return a.print(l)
 			})

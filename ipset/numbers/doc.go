@@ -8,7 +8,8 @@
 // [New] makes a range and [Open] returns one that exists. Each range is a space of package ipset and each number an address in it, so every guarantee of [ipset.Engine] holds: no number
 // is handed out twice, even by several processes, after a crash or after an unknown outcome. The lowest free number comes first.
 //
-// A number that is released leaves no record. Operator.SweepAll of the engine reaches the spaces of all ranges.
+// A number that is released leaves no record. [ipset.SweepAll] reaches the
+// spaces of all ranges.
 //
 // The space has the name of the range, and its pool is named "numbers". The pool is Manual, and the space has no other pool: New refuses
 // the space of a tenant that has pools of addresses. To check a range, or to end it after its numbers are

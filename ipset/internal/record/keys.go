@@ -49,6 +49,9 @@ const (
 	KindSticky  = KindMemo + "l"
 )
 
+// EndOfMemos returns the end of the range of a kind of memos.
+func EndOfMemos(kind string) string { return kind[:1] + string(kind[1]+1) }
+
 // IsForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
 func IsForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
 

@@ -2,8 +2,10 @@ package release
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -27,15 +29,22 @@ func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.
 	}
 	before := record.AgedKey(max(now-int64(age)+1, 0), kind)
 	r := store.Range{From: record.KindAged + kind[1:], To: before[:record.AgedTimeEnd], Limit: e.agedPerCommit()}
+	step := r.Limit
 	for recs, err := range e.Pages(ctx, r) {
-		p := agedPlan{entries: recs}
-		if err == nil {
-			err = e.Run.Do(ctx, &p)
+		for err == nil && len(recs) > 0 {
+			n := min(step, len(recs))
+			p := agedPlan{entries: recs[:n]}
+			if err = e.Run.Do(ctx, &p); n > 1 && errors.Is(err, ipalloc.ErrLimit) {
+				step, err = n/2, nil // a full file takes small commits, which make room for larger ones
+				continue
+			}
+			if forgotten += p.forgotten; err == nil {
+				recs, step = recs[n:], min(2*step, r.Limit)
+			}
 		}
 		if err != nil {
 			return forgotten, err
 		}
-		forgotten += p.forgotten
 	}
 	return forgotten, nil
 }
