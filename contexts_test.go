@@ -15,6 +15,7 @@ import (
 
 // ownContexts have each function that makes contexts which do not end with its caller's, how many, and why.
 var ownContexts = map[string]string{
+	"cmd/cni-ipam/cni-ipam-etcd/lock.go lock 1":           "a lock is given back when the call has no time left",
 	"cmd/cni-ipam/internal/plugin/state.go open 1":        "a signal ends the process",
 	"cmd/cni-ipam/internal/plugin/takeover.go look 3":     "a signal ends the process",
 	"cmd/cni-ipam/internal/plugin/verbs.go emptyStatus 1": "a store in memory",
