@@ -91,7 +91,7 @@ func (a *app) checkCommand() *cobra.Command {
 			"Without --space it checks every space; the list of --in-use is compared with the space without a name.\n" +
 			"It prints a sentence for each finding and ends with status 1 if there is one.\n\n" + inUseHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.readAll(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.readAll(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db store.Store) error {
 				var all []spaceReport
 				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
 					var list *coverage
@@ -99,8 +99,11 @@ func (a *app) checkCommand() *cobra.Command {
 						list = &v
 					}
 					r, err := a.examine(ctx, in, list)
-					all = append(all, spaceReport{in.Space(), r})
-					return err
+					if err != nil {
+						return err
+					}
+					all = append(all, spaceReport{space: in.Space(), Report: r})
+					return a.checkPrefixes(ctx, db, &all[len(all)-1])
 				})
 				if err != nil {
 					return err
@@ -115,7 +118,7 @@ func (a *app) checkCommand() *cobra.Command {
 
 // readAll is read for a command that reads every record: those of a store on the network are brought here at once, in one view, which
 // costs an etcd a fraction of many small ranges.
-func (a *app) readAll(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
+func (a *app) readAll(ctx context.Context, f func(ctx context.Context, e *ipset.Engine, db store.Store) error) (err error) {
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
 	db, err := a.open(ctx, reading)
@@ -133,7 +136,7 @@ func (a *app) readAll(ctx context.Context, f func(ctx context.Context, e *ipset.
 	if err != nil {
 		return err
 	}
-	return f(ctx, e)
+	return f(ctx, e, at)
 }
 
 // bringHere reads a store into memory.
@@ -157,7 +160,8 @@ func bringHere(ctx context.Context, db store.Store) (*store.Memory, error) {
 
 // spaceReport is what was found in a space.
 type spaceReport struct {
-	space string
+	space    string
+	prefixes int
 	*audit.Report
 }
 
@@ -202,9 +206,9 @@ func (v *coverage) narrow(ctx context.Context, e *ipset.Engine, r *audit.Report)
 
 func (a *app) printProblems(reports ...spaceReport) error {
 	l := &listing{columns: []string{"KIND", "WHERE", "FINDING"}}
-	blocks, allocations, kinds := 0, 0, map[audit.Kind]int{}
+	blocks, allocations, held, kinds := 0, 0, 0, map[audit.Kind]int{}
 	for _, r := range reports {
-		blocks, allocations = blocks+r.Blocks, allocations+r.Allocations
+		blocks, allocations, held = blocks+r.Blocks, allocations+r.Allocations, held+r.prefixes
 		for _, p := range r.Problems {
 			kinds[p.Kind]++
 			v := viewProblem(p)
@@ -219,7 +223,11 @@ func (a *app) printProblems(reports ...spaceReport) error {
 	for i, k := range slices.Sorted(maps.Keys(kinds)) {
 		sums += map[bool]string{true: ": ", false: ", "}[i == 0] + fmt.Sprint(kinds[k], " ", k)
 	}
-	a.note("%s and %s checked, %s%s", plural(blocks, "block"), plural(allocations, "address"), plural(len(l.rows), "finding"), sums)
+	what := plural(blocks, "block") + " and " + plural(allocations, "address")
+	if held > 0 {
+		what = plural(blocks, "block") + ", " + plural(allocations, "address") + " and " + plural(held, "prefix")
+	}
+	a.note("%s checked, %s%s", what, plural(len(l.rows), "finding"), sums)
 	if a.format == "table" {
 		for _, r := range l.rows {
 			fmt.Fprintln(a.stdout, printable(r.cells[2]))
@@ -240,8 +248,8 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	case strings.HasSuffix(noun, "y"):
 		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
-	case noun == "address":
-		return fmt.Sprintf("%d addresses", n)
+	case noun == "address" || noun == "prefix":
+		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

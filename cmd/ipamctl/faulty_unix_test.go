@@ -24,7 +24,7 @@ var typedRows = map[string]string{
 	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes",
 	"block list": "", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
 	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
-	"space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "store backup": "DIR/backup", "store copy": "bolt://DIR/copy", "store status": "",
+	"prefix list": "", "prefix import": "DIR/prefixes.csv", "space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "store backup": "DIR/backup", "store copy": "bolt://DIR/copy", "store status": "",
 	"explain": "a --labels DIR/labels", "map": "", "check": "", "repair": "--yes", "gc": "--in-use DIR/list --all-pools --candidates DIR/c.json --max 100% --yes",
 	"sweep": "--idle-after 1s",
 }
@@ -44,7 +44,7 @@ func TestEveryCallFails(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	for file, text := range map[string]string{"import.json": `{"pools":[{"name":"n","prefix":"10.66.0.0/24"}],"reservations":["10.1.0.248/30"],"blocks":[{"block":"10.66.0.0/26","owner":"host:a"}],"addresses":[{"address":"10.66.0.9","handle":"x","host":"host:a"}]}`,
-		"list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
+		"prefixes.csv": "prefix,pool,owner\n10.96.1.0/24,10.96.0.0/16,x\n", "list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
 		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
