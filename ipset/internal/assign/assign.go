@@ -15,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/choose"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -76,6 +77,9 @@ func (e *Assigner) assign(ctx context.Context, a args, how mode) (alloc.Assigned
 	}
 	p.args, p.mode, p.also.Ops = a, how, a.Also
 	err := p.check()
+	if err == nil && !e.Import {
+		err = cmp.Or(keep.Check(ctx, "Handle", a.Handle), keep.Check(ctx, "Share.Key", a.Share.Key))
+	}
 	if err == nil {
 		err = e.CheckAlso(a.Also)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -150,6 +151,8 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	switch {
 	case k.joins:
 		err = b.CanJoin(x, p.Share.Key)
+	case keep.Is(p.Handle): // keeps the address for whatever host
+		err = b.CanHold(x, p.Handle)
 	case b.Owner() != p.Owner && p.cat.Config.Strict && b.Owner().Kind != alloc.Nobody:
 		return cause.Wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: cause.Strict})
 	case b.Owner() != p.Owner && p.cat.Config.Strict && !p.taken[be]:

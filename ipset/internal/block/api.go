@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 )
 
 // HeldSince returns the time since which an address is held that a claim takes now.
@@ -165,16 +166,19 @@ func (b *Block) Release(a netip.Addr, g alloc.Guard, now time.Time, cooldown tim
 	return o, nil
 }
 
-// CanDrop says what releasing an ordinal would do.
+// CanDrop says what releasing an ordinal would do. A keeper leaves only by its handle, so a guard without that does not hold for it.
 func (b *Block) CanDrop(x uint64, g alloc.Guard) alloc.Outcome {
 	st, a := b.Look(x)
 	switch {
 	case st != Held:
 		return alloc.WasFree
 	case g == alloc.Guard{}:
+		if a.isKept() {
+			return alloc.OwnerChanged
+		}
 		return alloc.Released
 	}
-	if _, ok := a.Find(g); !ok {
+	if h, ok := a.Find(g); !ok || g.Handle == "" && keep.Is(h.Handle) {
 		return alloc.OwnerChanged
 	}
 	return alloc.Released

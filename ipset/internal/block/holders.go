@@ -8,6 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 )
 
 // Share returns what the first holder allows, the zero Share if it allows no others.
@@ -68,6 +69,18 @@ func (b *Block) AllocationOf(x uint64, handle string) alloc.Allocation {
 	_, a := b.Look(x)
 	h, _ := a.Find(alloc.Guard{Handle: handle})
 	return a.AllocationOf(b.Addr(x), b.prefix.Bits(), h)
+}
+
+// isKept reports whether a holder is a keeper. One always shares the address.
+func (a *Address) isKept() bool {
+	if a.IsShared() {
+		for h := range a.Holders() {
+			if keep.Is(h.Handle) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Find returns the holder that a guard names, the first one for a guard without conditions.

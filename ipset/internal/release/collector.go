@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 )
 
 // A crash between an assignment and its use leaves an address that no program will release. Only the caller knows what is in use,
@@ -54,6 +55,9 @@ func (c *Collector) Collect(ctx context.Context, live func(alloc.Allocation) all
 			continue
 		}
 		for al := range al.Holders() {
+			if keep.Is(al.Handle) {
+				continue // what is kept need not be in use
+			}
 			l := live(al)
 			if !ended(l) {
 				continue

@@ -10,6 +10,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -162,6 +163,9 @@ type heldPlan struct {
 func (e *Releaser) doHeld(ctx context.Context, a netip.Addr, g alloc.Guard, do func(*txn.Txn, txn.Place) error, done func(alloc.Allocation) bool) error {
 	if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 		return cause.BadAddress
+	}
+	if err := keep.Check(ctx, "Handle", g.Handle); err != nil {
+		return err
 	}
 	return e.Do(ctx, &heldPlan{a, g, do, done})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -23,7 +24,7 @@ func (e *Releaser) ReleaseIPs(ctx context.Context, releases []alloc.Release, rep
 	if len(releases) == 0 {
 		return nil
 	}
-	if err := checkReleases(releases); err != nil {
+	if err := checkReleases(ctx, releases); err != nil {
 		return err
 	}
 	p := e.used.Swap(nil)
@@ -44,11 +45,14 @@ func (e *Releaser) ReleaseIPs(ctx context.Context, releases []alloc.Release, rep
 	return nil
 }
 
-// checkReleases refuses what is no address.
-func checkReleases(releases []alloc.Release) error {
+// checkReleases refuses what is no address, and the guards of keepers.
+func checkReleases(ctx context.Context, releases []alloc.Release) error {
 	for _, r := range releases {
 		if !r.Address.IsValid() || r.Address.Is4In6() || r.Address.Zone() != "" {
 			return cause.Wrap(ipalloc.Error{Op: "release", Addr: r.Address, Err: cause.BadAddress})
+		}
+		if err := keep.Check(ctx, "Handle", r.Handle); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -56,7 +60,7 @@ func checkReleases(releases []alloc.Release) error {
 
 // ReleaseByHandle carries out the call of that name.
 func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string, of []alloc.Owner) ([]netip.Addr, error) {
-	err := cause.Name("handle", handle)
+	err := cmp.Or(cause.Name("handle", handle), keep.Check(ctx, "handle", handle))
 	for _, o := range of {
 		err = cmp.Or(err, o.Check())
 	}
@@ -103,12 +107,12 @@ func (e *Releaser) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Ad
 	var err error
 	switch {
 	case a.Handle != "":
-		err = cause.Name("handle", a.Handle)
+		err = cmp.Or(cause.Name("handle", a.Handle), keep.Check(ctx, "handle", a.Handle))
 	case len(a.Addresses)+len(a.Also) == 0:
 		err = cause.Invalid("Handle", "neither a handle nor addresses nor records")
 	}
 	if err == nil {
-		err = checkReleases(a.Addresses)
+		err = checkReleases(ctx, a.Addresses)
 	}
 	if o := (alloc.Owner{}); err == nil && a.Owner != o {
 		if err = cause.As("Owner", a.Owner.Check()); err == nil && a.Handle == "" {

@@ -1,0 +1,275 @@
+// Package kept keeps addresses for handles that need not hold them: the host reservations of a DHCP server, the address of a virtual
+// machine that is off, of a claim or a service that is still to come.
+//
+//	keeper, err := kept.New(db, alloc.VirtualOwner("dhcp"), ipset.Options{})
+//	err = keeper.Keep(ctx, printer, mac)
+//	got, err := keeper.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Handle: mac, TTL: offerTime})
+//
+// A kept address is a shared one with two holders: its keeper, whose handle begins with "kept/", and the handle that it is kept for
+// while that has it. Lists, exports, copies, checks and changes therefore show it as any other. It survives the release, the end of
+// the lease and the host of its user, and no other handle gets it: all other calls refuse handles and sharing keys that begin with
+// "kept/", and a release without a guard leaves a kept address as it is. [ipset.Engine.Assign] does not look at kept addresses;
+// the calls of a Keeper do. Each call is one commit of [store.Together].
+package kept
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/keep"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// notBefore is the attribute of a keeper whose address was declined: the time from which its handle gets it again.
+const notBefore = "not before"
+
+// Keeper keeps addresses. [New] makes it.
+type Keeper struct {
+	db    store.Store
+	owner alloc.Owner
+	o     ipset.Options
+}
+
+// Kept is an address that is kept for a handle. After a Decline its handle gets it from NotBefore on.
+type Kept struct {
+	Address   netip.Addr
+	Handle    string
+	NotBefore time.Time
+}
+
+// New returns a keeper on a store, or on a space that [store.Space] returns. The options are those of its engines. Blocks that have
+// to be made belong to owner, and so do the keepers: removing that host drops all that is kept.
+func New(db store.Store, owner alloc.Owner, o ipset.Options) (*Keeper, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	_, err := ipset.New(db, o)
+	return &Keeper{db, owner, o}, errors.Join(err, owner.Check())
+}
+
+// do calls f with an engine, and commits what f does.
+func (k *Keeper) do(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) error {
+	return store.Together(ctx, k.db, func(tx store.Store) error {
+		e, err := ipset.New(tx, k.o)
+		if err != nil {
+			return err
+		}
+		return f(keep.In(ctx), e)
+	})
+}
+
+func share(handle string) alloc.Share { return alloc.Share{Max: 2, Key: keep.Prefix + handle} }
+
+// Keep keeps an address for a handle. A handle that has the address already keeps its lease and attributes, with a new sequence
+// number. Keep is safe to repeat. It returns [ipalloc.ErrOccupied] or [ipalloc.ErrCooling] if another handle has the address, and
+// [ipalloc.ErrMismatch] if it is kept for another.
+func (k *Keeper) Keep(ctx context.Context, a netip.Addr, handle string) error {
+	return k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		al, err := e.Lookup(ctx, a)
+		for h := range al.Holders() {
+			if h.Handle == keep.Prefix+handle {
+				return nil
+			}
+		}
+		own := err == nil && al.Handle == handle
+		if err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
+			return err
+		}
+		if own { // alone, or it would be the second holder: let it share
+			args := alloc.AssignIPArgs{Address: a, Owner: al.Host, Handle: handle, Attributes: al.Attributes, Share: share(handle), Since: al.Since}
+			if !al.Cooling && !al.Until.IsZero() {
+				args.TTL = max(al.Until.Sub(k.o.Now()), time.Second)
+			}
+			if !al.Cooling {
+				_, err = e.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: alloc.Guard{Handle: handle, Seq: al.Seq}})
+			}
+			if err == nil {
+				_, err = e.AssignIP(ctx, args)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: k.owner, Handle: keep.Prefix + handle, Share: share(handle)})
+		if err == nil && own && al.Cooling {
+			_, err = e.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: alloc.Guard{Handle: handle}})
+		}
+		return err
+	})
+}
+
+// of returns what is kept for a handle.
+func of(ctx context.Context, e *ipset.Engine, handle string) (all []Kept, err error) {
+	als, err := e.IPsByHandle(ctx, keep.Prefix+handle)
+	for _, al := range als {
+		all = append(all, keptOf(al))
+	}
+	return all, err
+}
+
+func keptOf(al alloc.Allocation) Kept {
+	at, _ := time.Parse(time.RFC3339Nano, al.Attributes.Map()[notBefore])
+	return Kept{al.Address, strings.TrimPrefix(al.Handle, keep.Prefix), at}
+}
+
+// Of returns what is kept for a handle, in address order.
+func (k *Keeper) Of(ctx context.Context, handle string) ([]Kept, error) {
+	e, err := ipset.New(k.db, k.o)
+	if err != nil {
+		return nil, err
+	}
+	return of(ctx, e, handle)
+}
+
+// All yields everything that is kept, in address order. Cost: that of [ipset.Engine.Allocations] of all addresses.
+func (k *Keeper) All(ctx context.Context) iter.Seq2[Kept, error] {
+	return func(yield func(Kept, error) bool) {
+		e, err := ipset.New(k.db, k.o)
+		if err != nil {
+			yield(Kept{}, err)
+			return
+		}
+		for al, err := range e.Allocations(ctx, netip.Prefix{}) {
+			if err != nil {
+				yield(Kept{}, err)
+				return
+			}
+			for h := range al.Holders() {
+				if keep.Is(h.Handle) && !yield(keptOf(h), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Drop ends what is kept for a handle and returns it. If the handle has an address, it goes on holding it.
+func (k *Keeper) Drop(ctx context.Context, handle string) ([]netip.Addr, error) {
+	e, err := ipset.New(k.db, k.o)
+	if err != nil {
+		return nil, err
+	}
+	return e.ReleaseByHandle(keep.In(ctx), keep.Prefix+handle)
+}
+
+// due returns the addresses that a handle gets now, of one family if a is valid.
+func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a netip.Addr) (as []netip.Addr, err error) {
+	all, err := of(ctx, e, handle)
+	for _, x := range all {
+		if !x.NotBefore.After(k.o.Now()) && (!a.IsValid() || a.Is4() == x.Address.Is4()) {
+			as = append(as, x.Address)
+		}
+	}
+	return as, err
+}
+
+// Offer gives a handle what is kept for it, also outside of every range. If nothing is kept, it is [ipset.Engine.Offer]. A lease that
+// ends before TTL then ends after TTL.
+func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assigned, err error) {
+	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		as, err := k.due(ctx, e, a.Handle, netip.Addr{})
+		if err != nil {
+			return err
+		}
+		if len(as) == 0 {
+			got, err = e.Offer(ctx, a)
+			return err
+		}
+		b := alloc.AssignArgs{Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: share(a.Handle), Use: a.Use, Also: a.Also}
+		if got, err = e.AssignIPs(ctx, b, as...); err != nil {
+			return err
+		}
+		for _, als := range [][]alloc.Allocation{got.V4, got.V6} {
+			for i, al := range als {
+				if a.TTL > 0 && !al.Until.IsZero() && al.Until.Before(k.o.Now().Add(a.TTL)) {
+					if als[i], err = e.RenewIP(ctx, al.Address, alloc.Guard{Handle: a.Handle}, a.TTL); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return got, err
+}
+
+// Assign is [ipset.Engine.Assign], and gives a handle the first address that is kept for it.
+func (k *Keeper) Assign(ctx context.Context, owner alloc.Owner, handle string, pools ...string) (al alloc.Allocation, err error) {
+	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		as, err := k.due(ctx, e, handle, netip.Addr{})
+		if err == nil && len(as) > 0 {
+			al, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: as[0], Owner: owner, Handle: handle, Share: share(handle)})
+		} else if err == nil {
+			al, err = e.Assign(ctx, owner, handle, pools...)
+		}
+		return err
+	})
+	return al, err
+}
+
+// other returns ErrMismatch if other addresses of the family of a are kept for a handle.
+func (k *Keeper) other(op string, as []netip.Addr, a netip.Addr, handle string) error {
+	if len(as) == 0 || slices.Contains(as, a) {
+		return nil
+	}
+	return &ipalloc.Error{Package: "kept", Op: op, Addr: a, Handle: handle, Reason: as[0].String() + " is kept for it", Err: ipalloc.ErrMismatch}
+}
+
+// AssignIP gives a client the address that it asks for, or refuses it: a kept one if it is kept for the handle, and otherwise one
+// that the rules of its pool allow. It returns [ipalloc.ErrMismatch] if another address is kept for the handle.
+func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
+	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		as, err := k.due(ctx, e, a.Handle, a.Address)
+		if err == nil {
+			err = k.other("assign IP", as, a.Address, a.Handle)
+		}
+		if err != nil {
+			return err
+		}
+		if a.WithinRules = len(as) == 0; !a.WithinRules {
+			a.Share = share(a.Handle)
+		}
+		al, err = e.AssignIP(ctx, a)
+		return err
+	})
+	return al, err
+}
+
+// RenewIP is [ipset.Engine.RenewIP] by handle. It returns [ipalloc.ErrMismatch] for an address of a handle for which others are
+// kept: a client that has to move.
+func (k *Keeper) RenewIP(ctx context.Context, a netip.Addr, handle string, ttl time.Duration) (al alloc.Allocation, err error) {
+	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		as, err := k.due(ctx, e, handle, a)
+		if err == nil {
+			err = k.other("renew IP", as, a, handle)
+		}
+		if err == nil {
+			al, err = e.RenewIP(ctx, a, alloc.Guard{Handle: handle}, ttl)
+		}
+		return err
+	})
+	return al, err
+}
+
+// Decline ends the holding of a kept address by its handle, which found it in use elsewhere. The address stays kept, and the handle
+// gets it again after the time given; until then Offer gives it another one.
+func (k *Keeper) Decline(ctx context.Context, a netip.Addr, handle string, during time.Duration) error {
+	until, err := alloc.NewAttributes(map[string]string{notBefore: k.o.Now().Add(during).UTC().Format(time.RFC3339Nano)})
+	if err != nil {
+		return err
+	}
+	return k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
+		if _, err := e.Release(ctx, alloc.ReleaseArgs{Addresses: []alloc.Release{{Address: a, Guard: alloc.Guard{Handle: handle}}}}); err != nil {
+			return err
+		}
+		return e.Update(ctx, alloc.UpdateArgs{Address: a, Guard: alloc.Guard{Handle: keep.Prefix + handle}, Active: &until})
+	})
+}
