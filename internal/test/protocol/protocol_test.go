@@ -1,0 +1,117 @@
+package protocol
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// searches are the settings of the model that are searched completely. The first one is that of the short form.
+var searches = []string{
+	"UNK=1 AUTO=1 CALLS1=1",
+	"UNK=1 TICKS=1 AUTO=2 SKEW=1 CALLS1=1",
+	"UNK=1 AUTO=1 APB=2",
+	"UNK=1 NA=3 AUTO=1 CALLS1=1",
+	"UNK=1 SETBACK=1 CALLS1=1",
+	"UNK=2 CRASH=1 CALLS1=1",
+}
+
+// A mutant breaks one rule of the model; spin must find a violated law in the setting.
+type mutant struct{ name, old, new, setting string }
+
+var mutants = []mutant{
+	{"the first holding is not guarded", "     T.gg=1;\n", "     skip;\n", "UNK=1"},
+	{"a held answer does not become the first holding", "if :: T.op==ASSIGN && !FST(T.d,pick) ->", "if :: false ->", "AUTO=1"},
+	{"the lowest address in place of the first holding", "(pick==NONE || FST(T.d,k))", "pick==NONE", "AUTO=1"},
+	{"the record of the first holding stays behind", "if :: T.wb & T.dg[i] -> st.g[i]=0", "if :: false -> st.g[i]=0", ""},
+	{"the end of the former first holding is not written", "inline endfirst() { T.wb = T.wb | T.dg[T.h]; T.gb = T.gb | T.dg[T.h] }", "inline endfirst() { skip }", "UNK=1 TICKS=1 AUTO=2 SKEW=1"},
+	{"an assignment trusts a stale block", "T.fresh=1; T.gb = T.gb | (1<<BL(pick));", "T.fresh=1; T.gb=0;", ""},
+	{"a takeover trusts a stale block", "T.fresh=1; T.gb = T.gb | (1<<BL(pick));", "T.fresh=1; if :: c[e].b[BL(pick)].own!=e && T.d.b[BL(pick)].own==e -> T.gb = T.gb & ~(1<<BL(pick)) :: else -> T.gb = T.gb | (1<<BL(pick)) fi;", "TICKS=1 AUTO=2 CALLS=3 CALLS1=2"},
+	{"a takeover of a block in use", "T.d.b[BL(k)].own!=e && EMPTY(T.d,BL(k)) && T.d.b[BL(k)].since+1<=tn", "T.d.b[BL(k)].own!=e", ""},
+	{"a release trusts a stale block", ":: (lst & (1<<k)) -> T.gb = T.gb | (1<<BL(k));", ":: (lst & (1<<k)) ->", "CALLS=3 CALLS1=2"},
+	{"a release ignores the sequence number", "(T.op==RELHANDLE || SEQ(T.d,k)==s)", "true", "CALLS=3 CALLS1=2"},
+	{"an answer of what is held trusts a stale block", "if :: lst & (1<<k) -> T.gb = T.gb | (1<<BL(k));      /*", "if :: lst & (1<<k) -> skip;      /*", ""},
+	{"no fence", "lf[e]=i+1; lr[e]=T.d.b[i].rev", "lf[e]=0", "UNK=1"},
+	{"a replay ignores the sequence number", "HOLD(T.d,k)==T.h && SEQ(T.d,k)==T.d.qs -> pick=k", "HOLD(T.d,k)==T.h -> pick=k", "CALLS=3 CALLS1=2 AUTO=1"},
+}
+
+var states = regexp.MustCompile(`([0-9]+) states, stored`)
+
+// search builds the search of a model in a setting, runs it, and returns what it prints.
+func search(t *testing.T, model, setting string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "model.pml"), []byte(model), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	generate := []string{"spin", "-a"}
+	for _, d := range strings.Fields(setting) {
+		generate = append(generate, "-D"+d)
+	}
+	var out []byte
+	for _, args := range [][]string{
+		append(generate, "model.pml"),
+		{"gcc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4000", "-o", "pan", "pan.c"},
+		{"./pan", "-m200000"},
+	} {
+		run := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		run.Dir = dir
+		var err error
+		if out, err = run.CombinedOutput(); err != nil && args[0] != "./pan" {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+	}
+	return string(out)
+}
+
+// model returns the text of the model. It skips the test where there is no spin.
+func model(t *testing.T) string {
+	for _, program := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("SKIPPED, there is no spin here")
+		}
+	}
+	text, err := os.ReadFile("model.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestModel searches the model completely: no law is violated.
+func TestModel(t *testing.T) {
+	text := model(t)
+	for i, setting := range searches {
+		if testing.Short() && i > 0 {
+			break
+		}
+		out := search(t, text, setting)
+		if n := states.FindStringSubmatch(out); n == nil || !strings.Contains(out, "errors: 0") || strings.Contains(out, "not completed") {
+			t.Errorf("%s:\n%s", setting, out)
+		} else {
+			t.Logf("%s: %s states", setting, n[1])
+		}
+	}
+}
+
+// TestModelMutants breaks each rule of the model: a search finds the violated law.
+func TestModelMutants(t *testing.T) {
+	text := model(t)
+	for i, m := range mutants {
+		if testing.Short() && i > 3 {
+			break
+		}
+		if n := strings.Count(text, m.old); n != 1 {
+			t.Errorf("%s: the text to change occurs %d times", m.name, n)
+			continue
+		}
+		if out := search(t, strings.Replace(text, m.old, m.new, 1), m.setting); !strings.Contains(out, "assertion violated") {
+			t.Errorf("%s: not found\n%s", m.name, out)
+		} else {
+			t.Logf("found: %s", m.name)
+		}
+	}
+}
