@@ -1,148 +1,132 @@
-// Command dhcp keeps the leases of a DHCP server: DISCOVER, REQUEST, RENEW, RELEASE and
-// DECLINE on a dynamic range of a subnet, static addresses outside of it. A client gets its
-// last address back as long as that is free, also after a restart.
+// Command dhcp is a DHCP server for one IPv4 subnet: 192.168.1.0/24, whose server and router is 192.168.1.1. Leases and
+// reservations are in a file and survive a crash. A client gets its last address again while that is free.
+//
+// Without flags it plays four clients through a day and prints each step. With -interface it serves real clients:
+//
+//	ip addr add 192.168.1.1/24 dev eth1
+//	dhcp -interface eth1 -file leases.db -range 192.168.1.100-192.168.1.199 -reserve 02:00:00:00:00:09=192.168.1.9
+//
+// leases.go is the allocation part, wire.go the protocol.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/ipset"
-	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-const (
-	offerTime  = 30 * time.Second
-	leaseTime  = time.Hour
-	quarantine = 10 * time.Minute
-)
-
-var (
-	server  = alloc.HostOwner("server")
-	dynamic = netipx.MustParseIPRange("192.168.1.100-192.168.1.102")
-)
-
-type dhcp struct{ engine *ipset.Engine }
-
-// errNAK refuses a client that asks for an address that it does not have.
-var errNAK = errors.New("NAK")
-
-// discover offers a client an address: the one it has or had last, else a free one, for half a minute.
-func (d *dhcp) discover(ctx context.Context, mac string) (netip.Addr, error) {
-	got, err := d.engine.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Handle: mac, TTL: offerTime})
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	return got.V4[0].Address, nil
-}
-
-// request makes an offer a lease, and renews a lease.
-func (d *dhcp) request(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.RenewIP(ctx, a, alloc.Guard{Handle: mac}, leaseTime)
-	if errors.Is(err, ipalloc.ErrMismatch) || errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) {
-		return errNAK
-	}
-	return err
-}
-
-// release ends a lease; guarded by the client, as the message may be an old one.
-func (d *dhcp) release(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.ReleaseIPs(ctx, alloc.Release{Address: a, Guard: alloc.Guard{Handle: mac}})
-	return err
-}
-
-// decline takes an address that something else on the network uses out of circulation for a while.
-func (d *dhcp) decline(ctx context.Context, mac string, a netip.Addr) error {
-	_, err := d.engine.Decline(ctx, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: mac}, For: quarantine, Reason: "DHCPDECLINE"})
-	return err
-}
-
-// open returns the server whose leases are in a store. Nothing is held outside it.
-func open(ctx context.Context, db store.Store, now func() time.Time) (*dhcp, error) {
-	engine, err := ipset.New(db, ipset.Options{Now: now})
-	if err != nil {
-		return nil, err
-	}
-	err = engine.AddPool(ctx, alloc.Pool{
-		Name: "lan", Prefix: netip.MustParsePrefix("192.168.1.0/24"), BlockBits: 24,
-		Ranges: []netipx.IPRange{dynamic},
+func main() {
+	iface := flag.String("interface", "", "serve clients on this interface")
+	file := flag.String("file", "leases.db", "file of the leases")
+	dynamic := flag.String("range", "192.168.1.100-192.168.1.199", "addresses for clients without a reservation")
+	var reserved []string
+	flag.Func("reserve", "client=address, such as 02:00:00:00:00:09=192.168.1.9; may be repeated", func(s string) error {
+		reserved = append(reserved, s)
+		return nil
 	})
-	if err != nil && !errors.Is(err, ipalloc.ErrExists) {
-		return nil, err
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if *iface != "" {
+		err = serve(ctx, *iface, *file, *dynamic, reserved)
+	} else {
+		err = play(ctx)
 	}
-	return &dhcp{engine}, nil
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
-// reserve gives a client a static address, in the dynamic range or outside of it; it may be repeated.
-func (d *dhcp) reserve(ctx context.Context, mac, address string) error {
-	_, err := d.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(address), Owner: server, Handle: mac})
-	return err
-}
-
-func run(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "dhcp")
+func serve(ctx context.Context, iface, file, dynamic string, reserved []string) error {
+	addresses, err := netipx.ParseIPRange(dynamic)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	db, err := boltstore.Open(ctx, filepath.Join(dir, "leases.db"), boltstore.Options{})
+	db, err := boltstore.Open(ctx, file, boltstore.Options{})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	start := func() (*dhcp, error) { return open(ctx, db, func() time.Time { return now }) }
-	d, err := start()
+	l, err := open(ctx, db, addresses, nil)
 	if err != nil {
 		return err
 	}
-	if err := d.reserve(ctx, "aa:printer", "192.168.1.9"); err != nil {
-		return err
+	for _, r := range reserved {
+		client, text, _ := strings.Cut(r, "=")
+		a, err := netip.ParseAddr(text)
+		if err == nil {
+			err = l.reserve(ctx, client, a)
+		}
+		if err != nil {
+			return fmt.Errorf("reserve %s: %w", r, err)
+		}
 	}
-	a, err := d.discover(ctx, "aa:01")
-	if err != nil {
-		return err
-	}
-	fmt.Println("offer", a, "request:", d.request(ctx, "aa:01", a), "by another:", d.request(ctx, "aa:02", a))
-	now = now.Add(2 * time.Hour) // the lease ends
-	fmt.Println("renew too late:", d.request(ctx, "aa:01", a))
-	if d, err = start(); err != nil {
-		return err
-	}
-	b, err := d.discover(ctx, "aa:02")
-	if err != nil {
-		return err
-	}
-	again, err := d.discover(ctx, "aa:01")
-	if err != nil {
-		return err
-	}
-	fmt.Println("after a restart", b, "and", again, "again")
-	if err := d.decline(ctx, "aa:02", b); err != nil {
-		return err
-	}
-	c, err := d.discover(ctx, "aa:02")
-	if err != nil {
-		return err
-	}
-	_, err = d.discover(ctx, "aa:03")
-	fmt.Println("declined, offer", c, "cooling:", errors.Is(err, ipalloc.ErrCooling))
-	return nil
+	fmt.Println("serving on", iface)
+	return (&server{l, os.Stdout}).serve(ctx, iface)
 }
 
-func main() {
-	if err := run(context.Background()); err != nil {
-		log.Fatal(err)
+// play shows the calls on a range of three addresses, with a clock of its own.
+func play(ctx context.Context) error {
+	db := store.NewMemory()
+	now := time.Date(2026, 1, 1, 8, 0, 0, 0, time.UTC)
+	dynamic := netipx.MustParseIPRange("192.168.1.100-192.168.1.102")
+	l, err := open(ctx, db, dynamic, func() time.Time { return now })
+	if err != nil {
+		return err
 	}
+	step := func(what string, a netip.Addr, err error) {
+		switch {
+		case errors.Is(err, ipalloc.ErrFull) || errors.Is(err, ipalloc.ErrCooling):
+			fmt.Println(what, "and gets none: every address is leased or in quarantine")
+		case err != nil:
+			fmt.Println(what, "and is answered:", err)
+		default:
+			fmt.Println(what, a)
+		}
+	}
+	none := netip.Addr{}
+	static := netip.MustParseAddr("192.168.1.9")
+	step("The printer has a reservation:", static, l.reserve(ctx, "printer", static))
+	a, err := l.discover(ctx, "ann", none)
+	step("Ann asks for an address and is offered", a, err)
+	step("Ann accepts and leases", a, l.request(ctx, "ann", a))
+	step("Bob asks for the address of Ann,", a, l.request(ctx, "bob", a))
+	b, err := l.discover(ctx, "bob", a)
+	step("Bob wishes that address and is offered", b, err)
+	p, err := l.discover(ctx, "printer", none)
+	step("The printer asks and is offered", p, err)
+	now = now.Add(leaseTime + cooldown/2)
+	step("Ann comes back after the end of her lease, asks to keep her address and leases", a, l.resume(ctx, "ann", a))
+	if l, err = open(ctx, db, dynamic, func() time.Time { return now }); err != nil {
+		return err
+	}
+	step("The server restarts. Ann renews her lease of", a, l.request(ctx, "ann", a))
+	step("A client of another server on this wire wants to renew 192.168.1.200", none, l.request(ctx, "eve", netip.MustParseAddr("192.168.1.200")))
+	b, err = l.discover(ctx, "bob", none)
+	step("Bob asks again and is offered", b, err)
+	step("Bob finds something else at that address and declines", b, l.decline(ctx, "bob", b))
+	c, err := l.discover(ctx, "bob", none)
+	step("Bob asks again and is offered", c, err)
+	_, err = l.discover(ctx, "carol", none)
+	step("Carol asks", none, err)
+	step("Ann releases", a, l.release(ctx, "ann", a))
+	now = now.Add(cooldown)
+	d, err := l.discover(ctx, "carol", none)
+	step("Ten minutes later Carol asks again and is offered", d, err)
+	return nil
 }
