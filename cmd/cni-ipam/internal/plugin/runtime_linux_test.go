@@ -172,7 +172,7 @@ func (raw) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data
 
 // call makes a call of the runtime service.
 func (r *cri) call(method string, message []byte) (answer []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	err = r.conn.Invoke(ctx, "/runtime.v1.RuntimeService/"+method, &message, &answer, grpc.ForceCodec(raw{}))
 	return answer, err
