@@ -288,17 +288,17 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 		key string
 		do  func(e *Engine) error
 	}{
-		"BlocksOf":                     {own, func(e *Engine) error { _, err := e.BlocksOf(bg, h); return err }},
-		"IPsByHost":                    {own, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
-		"IPsByHost, borrowed":          {borrowed, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
-		"IPsByHandle":                  {held, func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err }},
-		"IPsByShare":                   {shared, func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err }},
+		"BlocksOf":                {own, func(e *Engine) error { _, err := e.BlocksOf(bg, h); return err }},
+		"IPsByHost":               {own, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
+		"IPsByHost, borrowed":     {borrowed, func(e *Engine) error { _, err := e.IPsByHost(bg, h); return err }},
+		"IPsByHandle":             {held, func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err }},
+		"IPsByShare":              {shared, func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err }},
 		"ReleaseByHost":           {own, func(e *Engine) error { _, err := e.ReleaseByHost(bg, h); return err }},
 		"ReleaseByHost, borrowed": {borrowed, func(e *Engine) error { _, err := e.ReleaseByHost(bg, h); return err }},
-		"ReleaseByHandle":              {held, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }},
-		"Release":                      {held, func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "p"}); return err }},
-		"Renew":                        {held, func(e *Engine) error { _, err := e.Renew(bg, "p", time.Hour); return err }},
-		"DisownBlocks":                 {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h}); return err }},
+		"ReleaseByHandle":         {held, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }},
+		"Release":                 {held, func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "p"}); return err }},
+		"Renew":                   {held, func(e *Engine) error { _, err := e.Renew(bg, "p", time.Hour); return err }},
+		"DisownBlocks":            {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h}); return err }},
 		"AutoAssign, if it has one": {held, func(e *Engine) error {
 			a := want("h", 1, "p")
 			a.Existing = true

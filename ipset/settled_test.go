@@ -90,10 +90,10 @@ var settling = map[string]func(e *Engine) error{
 		_, err := e.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Alive })
 		return err
 	},
-	"Offer":              func(e *Engine) error { a := want("z", 1, "z"); a.TTL = time.Hour; _, err := e.Offer(bg, a); return err },
-	"Pools":              func(e *Engine) error { _, err := e.Pools(bg); return err },
-	"Reindex":            func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
-	"Release":            func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "z"}); return err },
+	"Offer":         func(e *Engine) error { a := want("z", 1, "z"); a.TTL = time.Hour; _, err := e.Offer(bg, a); return err },
+	"Pools":         func(e *Engine) error { _, err := e.Pools(bg); return err },
+	"Reindex":       func(e *Engine) error { _, err := e.Operator().Reindex(bg, "p"); return err },
+	"Release":       func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "z"}); return err },
 	"ReleaseByHost": func(e *Engine) error { _, err := e.ReleaseByHost(bg, alloc.HostOwner("z")); return err },
 	"DisownBlocks of a prefix": func(e *Engine) error {
 		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/24"), Owner: alloc.HostOwner("z")})

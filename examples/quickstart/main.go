@@ -38,7 +38,8 @@ func main() {
 	if err != nil && !errors.Is(err, ipalloc.ErrExists) {
 		log.Fatal(err)
 	}
-	lan := alloc.VirtualOwner("lan") // one subnet has no hosts that own blocks of it
+	// One subnet has no hosts that own blocks of it, so all addresses have one virtual owner.
+	lan := alloc.VirtualOwner("lan")
 	for _, name := range []string{"printer", "laptop", "printer"} { // printer again: the same address
 		a, err := engine.Assign(ctx, lan, name)
 		if err != nil {
