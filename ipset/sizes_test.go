@@ -245,3 +245,58 @@ func TestBlockFromBeforeThePoolIsInTheWay(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A limit is the reason wherever something is left for claiming: a free block, one that another has left, or one without owner. Where all is
+// others' the reason is that, and "full" only where every address is held.
+func TestALimitIsTheReasonWhileSomethingIsLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave  func(w *world)
+		reason alloc.Reason
+	}{
+		"in use": {func(w *world) { w.assign(want("h1", 1, "c")) }, alloc.ReasonFull},
+		"idle": {func(w *world) {
+			w.releaseHandle("b")
+			w.clock.add(time.Hour)
+		}, alloc.ReasonLimitReached},
+		"just left": {func(w *world) { w.releaseHandle("b") }, alloc.ReasonForeignLeft},
+		"another's": {func(*world) {}, alloc.ReasonForeignLeft},
+		"without owner": {func(w *world) {
+			if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h1")}); err != nil {
+				t.Fatal(err)
+			}
+		}, alloc.ReasonLimitReached},
+	} {
+		p := poolOf("p", "10.0.0.0/30", 31)
+		p.MaxBlocksPerHost = 1
+		w := newWorld(t, alloc.Config{Strict: true}, p)
+		w.assign(want("h0", 2, "a"))
+		w.assign(want("h1", 1, "b"))
+		c.leave(w)
+		if got := w.assign(want("h0", 1, "more")); len(got.V4) > 0 || len(got.Short) != 1 || got.Short[0].Reason != c.reason {
+			t.Errorf("%s: %v, %v, want %v", name, got.V4, got.Short, c.reason)
+		}
+		w.check()
+	}
+}
+
+// Partial assigns as many addresses as one commit takes: a call for one more fails, from whatever number the search came down.
+func TestPartialTakesAllThatACommitTakes(t *testing.T) {
+	for n := 12; n <= 60; n += 4 {
+		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/25", 29))
+		e := w.engine(faults.NewLimited(w.store, store.Limits{Ops: 48}))
+		for range 5 {
+			if _, err := e.AutoAssign(bg, want("h", 1, "first")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := e.DryRun().AutoAssign(bg, want("h", n, "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := want("h", len(got.V4)+1, "x")
+		more.Partial = false
+		if _, err := e.DryRun().AutoAssign(bg, more); len(got.V4) < n && err == nil {
+			t.Errorf("%d of %d, and a call for one more succeeds", len(got.V4), n)
+		}
+	}
+}

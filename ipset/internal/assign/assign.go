@@ -232,9 +232,8 @@ type Search struct {
 	orphans bool
 	timely  bool           // the blocks of the tried pools are written as time has left them
 	later   []netip.Prefix // blocks of other pools that are due
-	// stretches are what has been listed of the indexes.
-	stretches []stretch
-	ragged    []int // pools that have blocks with addresses, and not so many in a row for the owner
+	lists   txn.Lists
+	ragged  []int // pools that have blocks with addresses, and not so many in a row for the owner
 	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
 	tier, priority int
 	tiered         bool
@@ -349,6 +348,7 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 		if s.family, s.want = 4+2*i, wants[i]; s.want == 0 {
 			continue
 		}
+		s.lists.Family, s.lists.Over = s.family, s
 		choice := p.choice(p.node, s.family)
 		if p.mode == exactly {
 			if err := p.onlyPool(&choice); err != nil {
@@ -442,7 +442,7 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 			return err
 		}
 	}
-	s.remember(t.E)
+	s.lists.Remember(t.E, s.want > 0)
 	return nil
 }
 

@@ -53,6 +53,7 @@ func (p *AssignPlan) replace(t *txn.Txn, s *Search, i int, be *txn.BlockEntry, i
 		return true, err
 	}
 	if !p.serves(i, be.At) {
+		t.Sure(&be.Cell)
 		s.keeps(i, be.At)
 		return true, nil
 	}

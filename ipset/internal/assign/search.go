@@ -12,6 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The search says why it found nothing. An operator acts differently on a pool that is full, reserved, cooling or limited, and
@@ -193,7 +194,7 @@ func (p *AssignPlan) reason(s *Search, i int, r alloc.Reason) {
 	}
 }
 
-// short reports the pools of a family that could not give enough. A limit is a reason only where there is a free block.
+// short reports the pools of a family that could not give enough. A limit is a reason only where there is a block for claiming.
 func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	for k := 0; ; k++ {
 		i, ok := s.any(k)
@@ -201,17 +202,23 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 			return nil
 		}
 		if s.reasons[i] == alloc.ReasonLimitReached {
-			_, ok, err := p.nextFree(t, s, i, p.start(i))
+			ok, err := p.claimable(t, s, i)
 			if err != nil {
 				return err
 			}
 			switch {
 			case ok:
 				s.because(i, alloc.ReasonLimitReached)
-			case !slices.Contains(s.ragged, i) && s.reasons[i] != alloc.ReasonFragmented:
-				s.because(i, alloc.ReasonFull)
-			default:
+			case slices.Contains(s.ragged, i) || s.reasons[i] == alloc.ReasonFragmented:
 				s.because(i, alloc.ReasonFragmented)
+			default:
+				s.because(i, alloc.ReasonFull)
+				if p.cat.Config.Strict && !p.inRow() {
+					err = p.noteForeign(t, s, i)
+				}
+			}
+			if err != nil {
+				return err
 			}
 		}
 		if s.kept[i].IsValid() {
@@ -228,6 +235,34 @@ func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	}
 }
 
+// claimable reports whether pool i has a block that the owner could have but for a limit: a free one, one that another has left, or one
+// without owner.
+func (p *AssignPlan) claimable(t *txn.Txn, s *Search, i int) (bool, error) {
+	if _, ok, err := p.nextFree(t, s, i, p.start(i)); ok || err != nil {
+		return ok, err
+	}
+	for _, index := range [...]struct {
+		kind string
+		most int64
+		of   standing
+	}{{record.KindEmpty, t.IdleSince(), idle}, {ofNobody, t.Past, orphan}} {
+		if index.of == orphan && p.inRow() {
+			break // none is adopted
+		}
+		w := p.walk(t, s, i, index.kind, p.start(i), index.most)
+		for w.next() {
+			t.Sure(&w.be.Cell)
+			if p.standing(t, w.be) == index.of && p.serves(i, w.be.At) && (index.of == orphan || !p.unusable(i, w.be.At)) && p.hasOne(w.be.Block, i) {
+				return true, nil
+			}
+		}
+		if w.err != nil {
+			return false, w.err
+		}
+	}
+	return false, nil
+}
+
 // mostOthers is how many blocks of other pools that are due a search leaves to be listed by the next ones.
 const mostOthers = 8
 
@@ -241,7 +276,7 @@ func (p *AssignPlan) timed(t *txn.Txn, s *Search) error {
 	s.later = nil
 	r := record.DueBy(t.Past)
 	for r.Limit = mostAtOnce; ; {
-		recs, err := s.dueIn(t, r)
+		recs, err := s.lists.DueIn(t, r)
 		if err != nil {
 			return err
 		}
@@ -386,4 +421,23 @@ func (s *Search) servesPart(block netip.Prefix) bool {
 		}
 		from = end.Next()
 	}
+}
+
+// Span returns the keys of an index from the first to the last of the tried pools.
+func (s *Search) Span(kind string) store.Range {
+	first, last := s.Cat.Pools[s.Pools[0]].Prefix, s.Cat.Pools[s.Pools[0]].Prefix
+	for _, i := range s.Pools[1:] {
+		at := s.Cat.Pools[i].Prefix
+		if at.Addr().Less(first.Addr()) {
+			first = at
+		}
+		if last.Addr().Less(at.Addr()) {
+			last = at
+		}
+	}
+	r := record.BlockRange(kind, first)
+	if last != first {
+		r.To = record.BlockRange(kind, last).To
+	}
+	return r
 }

@@ -15,11 +15,10 @@ import (
 // A host that has no room of its own is sent to free blocks, idle ones, orphans and at last to those of others, in the order in
 // which they disturb other hosts least. Each kind has an index, so the cost follows what is found and not the size of the pool.
 
-// A walk looks at firstList index records first, then at more at a time, at most mostAtOnce. A list has listPage at most.
+// A walk looks at firstList index records first, then at more at a time, at most mostAtOnce.
 const (
 	firstList  = 8
 	mostAtOnce = 64
-	listPage   = 256
 )
 
 // ofNobody is what the keys of blocks without owner that have room begin with, and orphans the first of each family, of all pools
@@ -103,7 +102,7 @@ func (w *walk) next() bool {
 // list reads the next records of an index, and the blocks that are not as they say. It leaves in r what is still to be listed.
 func (w *walk) list(r *store.Range) (blocks []netip.Prefix, err error) {
 	p, t, s, i, kind := w.p, w.t, w.s, w.i, w.kind
-	recs, next, err := s.listed(t, kind, *r)
+	recs, next, err := s.lists.Listed(t, kind, *r)
 	if err != nil {
 		return nil, err
 	}
@@ -404,7 +403,7 @@ func (p *AssignPlan) pickOrphans(t *txn.Txn, s *Search, i int) error {
 		if may, err := p.mayClaim(t, i); err != nil || !may {
 			return err
 		}
-		recs, _, err := s.listed(t, ofNobody, orphans[s.family/6])
+		recs, _, err := s.lists.Listed(t, ofNobody, orphans[s.family/6])
 		if err != nil {
 			return err
 		}
@@ -459,4 +458,12 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 // pickForeign borrows from any block with room.
 func (p *AssignPlan) pickForeign(t *txn.Txn, s *Search, i int) error {
 	return p.pickMet(t, s, i, record.KindRoom, t.Past, orphan|idle|foreign)
+}
+
+// everything is the prefix of all addresses of a family.
+func everything(family int) netip.Prefix {
+	if family == 4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }

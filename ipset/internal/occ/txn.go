@@ -153,22 +153,31 @@ func (e *Full) Error() string {
 // Unwrap returns [ipalloc.ErrLimit].
 func (e *Full) Unwrap() error { return ipalloc.ErrLimit }
 
-// Fit makes a plan for as many of n things as the commit takes: do makes it for so many.
+// Fit makes a plan for as many of n things as the commit takes: do makes it for so many. The number does not depend on the way to it.
 func Fit(t interface {
 	Room() error
 	Restart()
 }, n int, do func(n int) error) error {
-	for {
-		err := do(n)
+	fits, full := 0, n+1
+	for at := n; ; t.Restart() {
+		err := do(at)
 		if err == nil {
 			err = t.Room()
 		}
-		full := (*Full)(nil)
-		if n < 2 || !errors.As(err, &full) {
+		over := (*Full)(nil)
+		if err == nil && at+1 == full || err != nil && (at < 2 || !errors.As(err, &over)) {
 			return err
 		}
-		n = max(min(n*full.Most/full.Records, n-1), 1)
-		t.Restart()
+		if err == nil {
+			fits = at
+			at = (fits + full) / 2
+			continue
+		}
+		if full = at; fits > 0 {
+			at = (fits + full) / 2
+		} else {
+			at = max(min(at*over.Most/over.Records, at-1), 1)
+		}
 	}
 }
 
