@@ -54,7 +54,8 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 			return
 		}
 		args := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Handle: handle, TTL: 40 * time.Second}
-		if !r.m.Offer(handle, 40*time.Second) {
+		held, why := r.m.Offer(handle, args.Owner.String(), 40*time.Second)
+		if !held {
 			r.offering, args.Sticky = true, true
 			r.autoAssign(e, args, netip.Addr{}, true, false)
 			r.offering = false
@@ -65,8 +66,16 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 		for _, b := range r.m.Sorted() {
 			want = append(want, b.HeldBy(handle)...)
 		}
+		if why != "" {
+			if !ipamRefusals[why].is(err) {
+				r.t.Fatalf("offer for %s: %v, want %q", handle, err, why)
+			}
+			return
+		}
 		same := func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }
-		if all := append(got.V4, got.V6...); err != nil || !slices.EqualFunc(all, want, same) {
+		all := append(got.V4, got.V6...)
+		slices.SortFunc(all, func(x, y alloc.Allocation) int { return x.Address.Compare(y.Address) }) // the first holding comes first
+		if err != nil || !slices.EqualFunc(all, want, same) {
 			r.t.Fatalf("offer for %s: %v, %v, want %v", handle, all, err, want)
 		}
 	}

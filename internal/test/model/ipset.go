@@ -399,7 +399,11 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	b := m.containing(a)
 	switch {
 	case m.Has(a, w.Hold.Handle):
-		return ""
+		why := m.mayMove(a, w.Hold.Handle, w.Owner)
+		if why == "" {
+			m.moveTo(a, w.Hold.Handle, w.Owner)
+		}
+		return why
 	case b == nil:
 		block := netip.PrefixFrom(a, p.Bits).Masked()
 		if !m.mayClaim(w.Owner, p, w.Most) {

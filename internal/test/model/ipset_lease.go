@@ -73,17 +73,52 @@ func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until t
 	return b.Holds[a].until(i), ""
 }
 
-// Offer moves the ends of the leases of a handle that would end before ttl and reports whether it holds anything.
-func (m *IPSet) Offer(handle string, ttl time.Duration) bool {
-	held := false
+// mayMove says what keeps the holding of a handle from moving to another host: "", or "taken" under strict affinity.
+func (m *IPSet) mayMove(a netip.Addr, handle, host string) string {
+	b := m.containing(a)
+	if h := b.Holds[a]; h.Holders()[h.find(handle)].Host != host && m.Strict && b.Owner != host && b.Owner != "" {
+		return "taken"
+	}
+	return ""
+}
+
+// moveTo makes a host that of the holding of a handle, which then comes after all others of the address.
+func (m *IPSet) moveTo(a netip.Addr, handle, host string) {
+	b := m.containing(a)
+	h := b.Holds[a]
+	all, i := h.Holders(), h.find(handle)
+	moved := all[i]
+	if moved.Host == host {
+		return
+	}
+	moved.Host = host
+	all = append(slices.Delete(all, i, i+1), moved)
+	first := all[0]
+	first.Most, first.Key, first.More = h.Most, h.Key, all[1:]
+	b.Holds[a] = first
+}
+
+// Offer moves the holdings of a handle to a host and the ends of its leases that would be before ttl. It reports whether the handle holds
+// anything, and what keeps a holding from moving.
+func (m *IPSet) Offer(handle, host string, ttl time.Duration) (held bool, why string) {
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {
-			held = true
+			if held = true; m.mayMove(a, handle, host) != "" {
+				why = "taken"
+			}
+		}
+	}
+	if why != "" {
+		return held, why
+	}
+	for _, b := range m.Blocks {
+		for _, a := range b.HeldBy(handle) {
+			m.moveTo(a, handle, host)
 			i := b.Holds[a].find(handle)
 			if until := b.Holds[a].until(i); !until.IsZero() && until.Before(m.Now.Add(ttl)) {
 				b.extend(a, i, m.Now.Add(ttl))
 			}
 		}
 	}
-	return held
+	return held, ""
 }
