@@ -141,6 +141,7 @@ func refuseDamage(t *testing.T, add addRow) {
 	add("Engine.Pools", "damage", corrupt, "", second(e.Pools(bg)))
 	add("Engine.Utilization", "damage", corrupt, "", second(e.Utilization(bg)))
 	add("Operator.Check", "damage", nil, "", second(o.Check(bg, nil)))
+	add("SweepAll", "no store", ipalloc.ErrInvalid, "store", second(SweepAll(bg, nil, Options{}, alloc.SweepArgs{})))
 	add("Operator.Sweep", "nothing due", nil, "", second(o.Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour})))
 	add("Operator.Config", "damage", corrupt, "", second(o.Config(bg)))
 	add("Operator.Repair", "nothing to do", nil, "", second(o.Repair(bg, nil)))

@@ -71,8 +71,15 @@ var settling = map[string]func(e *Engine) error{
 	"Hosts":          func(e *Engine) error { _, err := e.Hosts(bg); return err },
 	"IPsByAttribute": func(e *Engine) error { _, err := e.IPsByAttribute(bg, "user", "x"); return err },
 	"IPsByShare":     func(e *Engine) error { _, err := e.IPsByShare(bg, "web"); return err },
-	"IPsByHandle":    func(e *Engine) error { _, err := e.IPsByHandle(bg, "x"); return err },
-	"IPsByHost":      func(e *Engine) error { _, err := e.IPsByHost(bg, alloc.HostOwner("x")); return err },
+	"AssignIPs": func(e *Engine) error {
+		_, err := e.AssignIPs(bg, alloc.AssignArgs{Owner: alloc.HostOwner("z"), Handle: "z"}, ip("10.0.0.200"))
+		return err
+	},
+	"Importer":    func(e *Engine) error { _, err := e.Operator().Importer().IPsByHandle(bg, "x"); return err },
+	"OpenPool":    func(e *Engine) error { return e.Operator().OpenPool(bg, "p") },
+	"Remembered":  func(e *Engine) error { return last(e.Operator().Remembered(bg)) },
+	"IPsByHandle": func(e *Engine) error { _, err := e.IPsByHandle(bg, "x"); return err },
+	"IPsByHost":   func(e *Engine) error { _, err := e.IPsByHost(bg, alloc.HostOwner("x")); return err },
 	"ImportBlock": func(e *Engine) error {
 		b, err := block.New(netip.MustParsePrefix("10.0.0.240/28"), block.Options{})
 		if err != nil {

@@ -93,9 +93,10 @@ func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 func SweepAll(ctx context.Context, db store.Store, o Options, a alloc.SweepArgs) (map[string]alloc.Swept, error) {
 	root, err := New(db, o)
 	if err != nil {
-		return nil, cause.Op("sweep", err)
+		return nil, cause.Op("sweep all", err)
 	}
-	return root.Operator().sweepAll(ctx, a)
+	swept, err := root.Operator().sweepAll(ctx, a)
+	return swept, cause.Op("sweep all", err)
 }
 
 // sweepAll sweeps all spaces of the store of an engine.

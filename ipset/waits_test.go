@@ -180,6 +180,17 @@ func (w *waiters) waits(t *testing.T) map[string]func(context.Context) error {
 			_, err := numbers.New(ctx, w.db, "new", numbers.Range{First: 1, Last: 9}, ipset.Options{})
 			return err
 		},
+		"numbers.Open": func(ctx context.Context) error {
+			_, err := numbers.Open(ctx, w.db, "new", ipset.Options{})
+			return err
+		},
+		"numbers.Names": func(ctx context.Context) error {
+			return callWait(reflect.ValueOf(numbers.Names), "", ctx, w.db)
+		},
+		"ipset.SweepAll": func(ctx context.Context) error {
+			_, err := ipset.SweepAll(ctx, w.db, ipset.Options{}, alloc.SweepArgs{})
+			return err
+		},
 	}
 	for _, v := range []any{w.engine, w.operator, w.collector, w.prefixes, w.hostlocal, w.numbers, w.space} {
 		of := reflect.ValueOf(v)
