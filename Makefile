@@ -48,7 +48,7 @@ alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|R
 	FlippedKeys|RestartReadsLittle|Documents)
 
 # Packages in which neither code nor tests start a goroutine. A line that could start one fails the target.
-no_goroutine = bitmap internal/addrmap internal/test/world ipset/internal/block examples/cluster
+no_goroutine = bitmap internal/addrmap internal/test/protocol internal/test/world ipset/internal/block examples/cluster
 starts = (^|[[:space:]])go (func|[[:alnum:]_.]+)\(|\.Go\(|AfterFunc\(|RunParallel|synctest
 
 .PHONY: race
