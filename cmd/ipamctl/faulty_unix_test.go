@@ -95,8 +95,18 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 		failed := false
 		stopping, stop := context.WithCancel(t.Context())
 		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- remote.Serve(ctx, dir+"/s", db) }()
+		for !answers(t, dir+"/s") {
+			select {
+			case err := <-done:
+				t.Fatalf("%s: call %d: the socket is not served: %v", line, k, err)
+			default:
+			}
+		}
 		db.Script(func(ctx context.Context, c faults.Call) faults.Outcome {
-			if c.N != k {
+			if c.N != k { // of those after the service has begun
 				return faults.Outcome{}
 			}
 			failed = true
@@ -110,11 +120,6 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 			}
 			return faults.Fail(faults.ErrInjected)
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- remote.Serve(ctx, dir+"/s", db) }()
-		for !answers(t, dir+"/s") {
-		}
 		for _, old := range []string{"backup", "copy", "c.json"} {
 			os.Remove(dir + "/" + old)
 		}

@@ -28,7 +28,7 @@ func testWatch(t *testing.T, name string) {
 	defer cancel()
 	status := make(chan int, 1)
 	go func() {
-		status <- a.run(ctx, []string{"watch", "-n", "7"})
+		status <- a.run(ctx, []string{"watch", "--count", "7"})
 		w.Close()
 		errw.Close()
 	}()

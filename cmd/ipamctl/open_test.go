@@ -112,7 +112,7 @@ func TestRescue(t *testing.T) {
 	}
 	run(exitDamaged, "bolt://"+dir+"/bad.db", "export", "--to", dir+"/part.json")
 	_, said := run(exitDamaged, "bolt://"+dir+"/bad.db", "address", "list")
-	if !strings.Contains(said, dir+"/bad.db") || strings.Contains(said, "copy.db") || !strings.Contains(said, "ipamctl salvage") {
+	if !strings.Contains(said, dir+"/bad.db") || strings.Contains(said, "copy.db") || !strings.Contains(said, "ipamctl store salvage") {
 		t.Error(said)
 	}
 	out, _ := run(exitFindings, "", "store", "salvage", dir+"/bad.db", dir+"/saved.db")

@@ -45,7 +45,7 @@ func TestHostLocalHasOneHolder(t *testing.T) {
 	if exists(dir + "/net/10.1.0.100") {
 		t.Error("a cooling address is exported as held")
 	}
-	run(exitOK, "import --format csv "+listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,one,host:x,2,\n10.1.0.101,two,host:y,2,\n"))
+	run(exitOK, "import --into-open --format csv "+listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,one,host:x,2,\n10.1.0.101,two,host:y,2,\n"))
 	if out := run(exitRefused, "export --format host-local --to "+dir+"/more"); !strings.Contains(out, "10.1.0.101 has several holders") || exists(dir+"/more") {
 		t.Error(out)
 	}
@@ -79,14 +79,14 @@ func TestHistoryByHolder(t *testing.T) {
 		}
 		return out
 	}
-	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,one,host:x,3,\n"))
+	run("import --into-open --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,one,host:x,3,\n"))
 	run("watch --to " + file + " --count 1")
-	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,two,host:y,3,\n"))
-	run("import --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,three,host:z,3,\n"))
+	run("import --into-open --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,two,host:y,3,\n"))
+	run("import --into-open --format csv " + listFile(t, dir, "address,handle,host,share,until\n10.1.0.101,three,host:z,3,\n"))
 	run("release 10.1.0.101 --if-handle two")
 	run("pool set lb --priority 3")
 	run("pool set lb --priority 4 --disabled")
-	run("record " + file + " --timeout 2s")
+	run("watch --to " + file + " --timeout 2s")
 	out := run("history 10.1.0.101 --at 2026-03-01T12:00:00Z --recording " + file + " -o csv")
 	for _, want := range []string{"as found: assigned,10.1.0.101,,one on host:x", "released,10.1.0.101,two on host:y", "assigned,10.1.0.101,,three on host:z"} {
 		if strings.Count(out, want) != 1 {

@@ -173,10 +173,10 @@ func TestCSVCarriesEveryHolder(t *testing.T) {
 			if i == 3 {
 				claim.Share = alloc.Share{Max: 3, Key: "=k"}
 			}
-			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("=h"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL}))
+			must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("=h"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL, Share: claim.Share}))
 			if i == 3 {
 				claim.Handle, claim.TTL = "@second", 0
-				must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h2"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL}))
+				must[alloc.Allocation](t)(e.AssignIP(t.Context(), alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h2"), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL, Share: claim.Share}))
 			}
 		}
 	})}
@@ -281,7 +281,7 @@ func TestStoppedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{"IPAMCTL_STORE": "bolt://" + path}
-	for _, line := range []string{"pool list", "check", "pool add new 10.9.0.0/24", "assign --host a --handle b", "diff " + from, "backup " + path + ".backup", "export"} {
+	for _, line := range []string{"pool list", "check", "pool add new 10.9.0.0/24", "assign --host a --handle b", "diff " + from, "store backup " + path + ".backup", "export"} {
 		if status, _, stderr := call(t, env, strings.Fields(line)...); status != exitRefused || !strings.Contains(stderr, "being copied into") {
 			t.Errorf("%s: status %d: %s", line, status, stderr)
 		}
