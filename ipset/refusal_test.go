@@ -115,6 +115,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Operator.Reindex", "unknown", ipalloc.ErrNotFound, "", second(o.Reindex(bg, "x")))
 	add("Operator.RemoveSpace", "no name", invalid, "name", o.RemoveSpace(bg, ""))
 	add("Operator.SetConfig", "contradiction", invalid, "MaxBlocksPerHost", o.SetConfig(bg, alloc.Config{MaxBlocksPerHost: -1}))
+	add("SweepAll", "no store", invalid, "store", second(SweepAll(bg, nil, Options{}, alloc.SweepArgs{})))
 	add("Operator.Sweep", "a negative time", invalid, "IdleAfter", second(o.Sweep(bg, alloc.SweepArgs{IdleAfter: -1})))
 	add("Operator.Sweep", "a negative number", invalid, "Keep", second(o.Sweep(bg, alloc.SweepArgs{Keep: -1})))
 	add("Collector.Collect", "no function", invalid, "live", second(o.NewCollector(0).Collect(bg, nil)))
