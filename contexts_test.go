@@ -49,7 +49,8 @@ var ownContexts = map[string]string{
 	"ipset/sqlstore/sqlite.go transact 1":                 "an interrupted statement ends the transaction of several callers",
 	"ipset/sqlstore/sqlite.go within 1":                   "an interrupted statement ends the caller's transaction",
 	"ipset/sqlstore/watch.go enter 1":                     "ends with the last of several watches",
-	"ipset/store/remote/remote.go Serve 1":                "the shutdown after the end",
+	"ipset/store/remote/remote.go Open 1":                 "ends with Close",
+	"ipset/store/remote/serve.go Serve 1":                 "the shutdown after the end",
 	"metrics/engine.go read 1":                            "a scrape has no context",
 }
 

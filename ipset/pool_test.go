@@ -76,8 +76,8 @@ func TestAddPoolAgain(t *testing.T) {
 			t.Errorf("another %s: %v", field, err)
 		}
 	}
-	if n := reflect.TypeFor[alloc.Pool]().NumField(); n != 17 {
-		t.Errorf("Pool has %d fields, 15 of which, without Name and Draining, are compared here", n)
+	if n := reflect.TypeFor[alloc.Pool]().NumField(); n != 18 {
+		t.Errorf("Pool has %d fields, 15 of which, without Name, Draining and Closed, are compared here", n)
 	}
 }
 

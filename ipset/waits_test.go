@@ -106,7 +106,7 @@ func newWaiters(t *testing.T) *waiters {
 	w.operator = w.engine.Operator()
 	w.collector = w.operator.NewCollector(0)
 	w.prefixes, errs[1] = prefixes.New(in("prefixes"), prefixes.Options{})
-	w.hostlocal, errs[2] = hostlocal.New(in("local"), hostlocal.Config{Network: "n", Scope: "s", Sets: []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("10.2.0.0/24")}}}})
+	w.hostlocal, errs[2] = hostlocal.New(in("local"), hostlocal.Config{Network: "n", Scope: "s", Keys: true, Sets: []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("10.2.0.0/24")}}}})
 	w.numbers, errs[3] = numbers.New(ctx, in("numbers"), "vlan", numbers.Range{First: 1, Last: 99}, ipset.Options{})
 	w.space = in("space")
 	errs[5] = w.engine.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28})

@@ -54,7 +54,8 @@ type AssignArgs struct {
 	// costs one round trip more and excludes Request.
 	Existing bool
 	// Request, if not empty, names this request: a repetition returns the addresses of the first answer that the handle still
-	// holds, and assigns the rest. The same key with other arguments is [ipalloc.ErrInvalid].
+	// holds, and assigns the rest; with Contiguous or Aligned it fails with [ipalloc.ErrMismatch] if some of them have been
+	// released. The same key with other arguments is [ipalloc.ErrInvalid].
 	Request string
 	// Also lists records of yours to write in the same commit, both or neither: for example the row of a machine with its
 	// address. Their keys begin with an upper-case letter. Keys with L and X, of hostlocal and prefixes, can only be guarded.

@@ -33,8 +33,8 @@ func at(k choose.Kind, a netip.Addr) Choice {
 
 // Contiguous asks for consecutive addresses: those of a family come from one block, in a row, all or none. The block is one of
 // the owner's, or one that the owner claims or takes over; nothing is borrowed. In any Order of the pool the lowest run that
-// fits is taken. Contiguous excludes Partial and Sticky. Repeating a Request fails with [ipalloc.ErrMismatch] if some of its
-// addresses have been released.
+// fits is taken. Contiguous excludes Partial and Sticky. Repeating a Request fails if some of its addresses
+// have been released.
 //
 // Cost: O(spans log spans) of the free queue for each block examined.
 func Contiguous() Choice { return Choice(choose.Of(choose.Contiguous, netip.Addr{})) }

@@ -298,3 +298,23 @@ func TestRandomCallsNeverTakeIt(t *testing.T) {
 	}
 	f.check()
 }
+
+// An address that cools after another handle cannot be kept until its cooldown has ended.
+func TestKeepCooling(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	db, o := store.NewMemory(), ipset.Options{Now: func() time.Time { return now }}
+	e := must(ipset.New(db, o))
+	k := must(kept.New(db, alloc.VirtualOwner("keeper"), o))
+	if err := e.AddPool(bg, alloc.Pool{Name: "lan", Prefix: netip.MustParsePrefix("10.0.0.0/28"), BlockBits: 28, Cooldown: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	a := must(e.Assign(bg, alloc.VirtualOwner("lan"), "ann")).Address
+	must(e.ReleaseByHandle(bg, "ann"))
+	if err := k.Keep(bg, a, "printer"); !errors.Is(err, ipalloc.ErrCooling) {
+		t.Errorf("while it cools: %v", err)
+	}
+	now = now.Add(time.Hour)
+	if err := k.Keep(bg, a, "printer"); err != nil {
+		t.Errorf("after the cooldown: %v", err)
+	}
+}

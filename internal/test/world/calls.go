@@ -277,6 +277,7 @@ func administering() []Call {
 			live, err := e.Operator().SetReservations(ctx, reserved())
 			return answer(err, live)
 		}},
+		admin("OpenPool", of("pool closed"), func(ctx ctx, e engine) error { return e.Operator().OpenPool(ctx, "closed") }),
 		{Method: "Drain", May: of("pool lowest"), Do: func(ctx ctx, e engine) (string, error) {
 			held, err := e.Operator().Drain(ctx, "lowest")
 			return answer(err, held)
@@ -326,6 +327,7 @@ func Queries() []Call {
 			return b.String(), nil
 		}),
 		query("Borrowings", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Borrowings(ctx)) }),
+		query("Remembered", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Remembered(ctx)) }),
 		query("Spaces", func(ctx ctx, e engine) (string, error) { return all(e.Operator().Spaces(ctx)) }),
 		query("Space", func(_ ctx, e engine) (string, error) { return e.Space(), nil }),
 		query("Hosts", func(ctx ctx, e engine) (string, error) { h, err := e.Hosts(ctx); return answer(err, h) }),

@@ -72,8 +72,8 @@ func TestCheckIsSilent(t *testing.T) {
 			if r, err := a.Check(t.Context()); err != nil || len(r.Problems) > 0 || r.Holdings == 0 {
 				t.Error(space, r, err)
 			}
-			for _, network := range []string{"plain", "shared"} {
-				e, err := hostlocal.New(in, hostlocal.Config{Network: network})
+			for _, network := range []string{"plain", "keyed", "shared"} {
+				e, err := hostlocal.New(in, hostlocal.Config{Network: network, Keys: network == "keyed"})
 				if err != nil {
 					t.Fatal(err)
 				}

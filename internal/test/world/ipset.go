@@ -33,6 +33,7 @@ func pools() []alloc.Pool {
 		{Name: "shared", Prefix: prefix("10.9.0.0/26"), BlockBits: 27, Uses: alloc.LoadBalancer, Index: []string{"tenant"}},
 		{Name: "six", Prefix: prefix("fd00::/64")},
 		{Name: "wide", Prefix: prefix("fd01::/63"), BlockBits: 64, Manual: true},
+		{Name: "closed", Prefix: prefix("10.10.0.0/28"), BlockBits: 28, Closed: true},
 	}
 }
 

@@ -62,7 +62,7 @@ func sets(n string) []hostlocal.RangeSet {
 	}
 }
 
-// networks makes a network of one node, and one that two nodes share.
+// networks makes a network of one node, one whose attachments use keys, and one that two nodes share.
 func (f *filler) networks() {
 	plain, err := hostlocal.New(f.db, use(f, hostlocal.Config{Network: "plain", Sets: sets("1")}))
 	f.must(err)
@@ -72,6 +72,13 @@ func (f *filler) networks() {
 	f.must(err)
 	_, err = plain.Add(f.Context(), hostlocal.Attachment{Container: "b", Interface: "eth0"}, at("10.16.1.77"))
 	f.must(err)
+	keyed, err := hostlocal.New(f.db, use(f, hostlocal.Config{Network: "keyed", Sets: sets("3"), Keys: true}))
+	f.must(err)
+	_, err = keyed.AddKey(f.Context(), "vm", hostlocal.Attachment{Container: "vm-1", Interface: "eth0"})
+	f.must(err)
+	state, err := keyed.Export(f.Context())
+	f.must(err)
+	use(f, state.Holdings)
 	for _, scope := range []string{"node-1", "node-2"} {
 		e, err := hostlocal.New(f.db, use(f, hostlocal.Config{Network: "shared", Sets: sets("2"), Scope: scope, Boot: "boot of " + scope, Leases: true}))
 		f.must(err)

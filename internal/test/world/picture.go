@@ -164,9 +164,9 @@ func (v *view) prefixes() {
 }
 
 func (v *view) networks() {
-	for network, scopes := range map[string][]string{"plain": {""}, "shared": {"node-1", "node-2"}} {
+	for network, scopes := range map[string][]string{"plain": {""}, "keyed": {""}, "shared": {"node-1", "node-2"}} {
 		for _, scope := range scopes {
-			e, err := hostlocal.New(v.db, hostlocal.Config{Network: network, Scope: scope})
+			e, err := hostlocal.New(v.db, hostlocal.Config{Network: network, Scope: scope, Keys: network == "keyed"})
 			v.must(err)
 			s, err := e.Export(v.ctx)
 			v.must(err)
