@@ -180,6 +180,8 @@ func (r *nodeipamReplay) words(problems []*ipalloc.Error) (words []string) {
 			w = "reserved"
 		case errors.Is(e, ipalloc.ErrInvalid):
 			w = "bad"
+		case errors.Is(e, ipalloc.ErrNotHeld):
+			w = "missing"
 		case errors.Is(e, ipalloc.ErrOccupied):
 			w = "rival"
 		}
@@ -212,6 +214,7 @@ func (r *nodeipamReplay) load(nodes []nodeipam.Node) {
 				rivals[fmt.Sprintf("%sPrefixes[%d]", n.Name, i)] = r.m.Rivals(p, n.Name)
 			}
 		}
+		want = append(want, r.m.Missing(n.Prefixes)...)
 	}
 	check := func(problems []*ipalloc.Error) {
 		if got := r.words(problems); !slices.Equal(got, want) {

@@ -177,7 +177,7 @@ func (t *txn) add(e *Engine, h header, who Attachment, requested []netip.Addr) (
 		in.Addrs = requested
 		return nil, err
 	}
-	own.epoch, own.scope, own.added = h.epoch, e.scope, now()
+	own.epoch, own.scope, own.added = h.epoch, e.scope, e.now()
 	t.put(t.attachment(who), encode(own))
 	return got, nil
 }

@@ -93,7 +93,7 @@ func (t *txn) addKey(e *Engine, h header, key string, who Attachment, requested 
 	if err != nil {
 		return nil, err
 	}
-	has.user, has.scope, has.epoch, has.added = who, e.scope, h.epoch, now()
+	has.user, has.scope, has.epoch, has.added = who, e.scope, h.epoch, e.now()
 	has.sequence++
 	t.put(t.attachment(at), encode(has))
 	t.put(t.use(who), encode(use{key, has.sequence}))
@@ -152,7 +152,7 @@ func (t *txn) endUse(e *Engine, who Attachment) error {
 	if err != nil || u.key == "" {
 		return err
 	}
-	h.user, h.scope, h.epoch, h.added = Attachment{}, "", 0, now()
+	h.user, h.scope, h.epoch, h.added = Attachment{}, "", 0, e.now()
 	t.put(t.attachment(keyOf(u.key, who)), encode(h))
 	t.put(t.use(who), "")
 	return nil

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -78,9 +79,9 @@ func TestGoldenRecords(t *testing.T) {
 
 // clock sets what the time is in a test, and returns where to change it.
 func clock(t *testing.T, at int64) *int64 {
-	was := now
-	now = func() int64 { return at }
-	t.Cleanup(func() { now = was })
+	was := systemTime
+	systemTime = func() time.Time { return time.Unix(0, at) }
+	t.Cleanup(func() { systemTime = was })
 	return &at
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/absent"
@@ -34,6 +35,8 @@ type Config struct {
 	Leases bool
 	// Keys makes [Engine.AddKey] work. Every other engine of the network must have it too, if one has.
 	Keys bool
+	// Now is the time source of the records of attachments and of GC; nil is time.Now.
+	Now func() time.Time
 	// Attempts bounds how often a call tries to commit when other engines change
 	// records that it depends on; the default is 16.
 	Attempts int
@@ -55,6 +58,7 @@ type Engine struct {
 	uses    bool
 	tries   int
 	wait    func(ctx context.Context, attempt int) error
+	clock   func() time.Time
 	run     *occ.Runner[*txn]
 }
 
@@ -81,7 +85,10 @@ func New(db store.Store, c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		keys: newKeys(c.Network, c.Scope), store: db, network: c.Network, boot: c.Boot, leases: c.Leases, uses: c.Keys,
-		tries: cmp.Or(c.Attempts, 16), wait: c.Wait,
+		tries: cmp.Or(c.Attempts, 16), wait: c.Wait, clock: c.Now,
+	}
+	if e.clock == nil {
+		e.clock = func() time.Time { return systemTime() }
 	}
 	if e.wait == nil {
 		e.wait = occ.Backoff(occ.Retry{})

@@ -49,7 +49,7 @@ func (e *Engine) GC(ctx context.Context, args GCArgs) ([]Holding, error) {
 		keep[a] = true
 		keep[Attachment{Container: a.Container}] = true
 	}
-	began := now()
+	began := e.now()
 	made := began
 	if !args.Made.IsZero() {
 		made = args.Made.UnixNano()
@@ -103,8 +103,11 @@ func (h holding) of(who Attachment) Holding {
 	return Holding{who, h.addresses, h.scope, time.Unix(0, h.added), h.user, h.sequence}
 }
 
-// now is the time that a record gets. It is read for each commit, because a call may have waited.
-var now = func() int64 { return time.Now().UnixNano() }
+// systemTime is the clock of engines without Config.Now; tests set it.
+var systemTime = time.Now
+
+// now returns the time for a record. It is read for each commit, because a call may have waited.
+func (e *Engine) now() int64 { return e.clock().UnixNano() }
 
 // sweepPage is how many attachments are read at a time.
 const sweepPage = 1024

@@ -140,7 +140,7 @@ func (e *Engine) importStep(ctx context.Context, step []Holding) ([]*ipalloc.Err
 				holder, err := t.holder(a)
 				if err == nil && holder == (Attachment{}) {
 					has.addresses, has.epoch, has.scope = append(has.addresses, a), head.epoch, e.scope
-					if has.added = now(); !h.Added.IsZero() {
+					if has.added = e.now(); !h.Added.IsZero() {
 						has.added = h.Added.UnixNano()
 					}
 					if strings.HasPrefix(h.Attachment.Container, keyPrefix) && has.sequence == 0 {

@@ -221,6 +221,24 @@ func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
 	return words
 }
 
+// Missing returns "missing" for each slot of whose family a node with these prefixes has too few. A node without a valid prefix lacks none.
+func (m *NodeIPAM) Missing(prefixes []netip.Prefix) (words []string) {
+	have, none := map[bool]int{}, true
+	for _, p := range prefixes {
+		if p.IsValid() {
+			have[p.Addr().Is4()]++
+			none = false
+		}
+	}
+	for i := range m.Slots {
+		have[m.Slots[i].V4]--
+		if !none && have[m.Slots[i].V4] < 0 {
+			words = append(words, "missing")
+		}
+	}
+	return words
+}
+
 func (m *NodeIPAM) fits(i int, p netip.Prefix) string {
 	if i >= len(m.Slots) {
 		return "slot"

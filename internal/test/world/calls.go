@@ -24,8 +24,10 @@ type Call struct {
 	// May reports whether the call may change a thing of its space, named as in a [Picture] without the space.
 	// A call without it changes nothing.
 	May func(what string) bool
-	// Again is the handle of a call whose repetition assigns again, empty for others.
-	Again string
+	// Again is the handle of a call whose repetition assigns again, empty for others. Partial reports that it then may assign
+	// more, because it finds the blocks that the first attempt claimed.
+	Again   string
+	Partial bool
 }
 
 // answer joins results and the error of a call.
@@ -99,7 +101,7 @@ func assigning() []Call {
 		if a.Existing || a.Request == "request-1" {
 			c.May = nil // the answer is there already
 		} else if a.Request == "" {
-			c.Again = name
+			c.Again, c.Partial = name, a.Partial
 		}
 		return c
 	}

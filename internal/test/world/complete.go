@@ -86,7 +86,7 @@ func (w *World) unset() (missing []string) {
 // isExcused reports whether a field leaves no trace in a state, so a world cannot have it.
 func isExcused(t reflect.Type, field string) bool {
 	return slices.Contains([]string{
-		"hostlocal.Config.Attempts", "hostlocal.Config.Wait", // how often a call is tried
+		"hostlocal.Config.Attempts", "hostlocal.Config.Wait", "hostlocal.Config.Now", // how often a call is tried, and its clock
 		"alloc.UpdateArgs.IfActive", "alloc.UpdateArgs.IfAlternate", "alloc.UpdateArgs.Swap", // conditions, and an exchange
 		"alloc.BlockLimit.Pool", "alloc.BlockLimit.Blocks", "alloc.BlockLimit.Max", // computed from what is asked otherwise
 		"alloc.Pool.Draining", // written by the engine; Pools shows it

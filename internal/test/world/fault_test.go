@@ -51,7 +51,7 @@ func TestCallsAreSettledAsDocumented(t *testing.T) {
 					}
 					got := w.Look(t, w.DB, "")
 					if c.Again != "" { // what was released may not be what is given again
-						if got.held(c.Again) != want.held(c.Again) {
+						if held := want.held(c.Again); got.held(c.Again) < held || got.held(c.Again) > held && !c.Partial {
 							t.Errorf("%s (%d) with %v, %+v at call %d: %d addresses, want %d", c.Method, i, l, o, k, got.held(c.Again), want.held(c.Again))
 						}
 						continue

@@ -43,7 +43,8 @@ func changesOfOthers(t *testing.T) map[string]changeOfOthers {
 			return err
 		}), []string{"prefix 172.16.", "use of root 172.16.0.0/12"}},
 		"Add": {func(db store.Store) error {
-			e, err := hostlocal.New(db, hostlocal.Config{Network: "plain", Sets: sets("1")})
+			later := func() time.Time { return time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) }
+			e, err := hostlocal.New(db, hostlocal.Config{Network: "plain", Sets: sets("1"), Now: later})
 			must(t, err)
 			if _, err := e.GC(t.Context(), hostlocal.GCArgs{Valid: []hostlocal.Attachment{{Container: "a", Interface: "eth0"}}}); err != nil {
 				return err
