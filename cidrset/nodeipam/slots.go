@@ -181,15 +181,15 @@ func (s *slots) judge(r *recording, places []place) {
 		}
 	}
 	if !r.strict { // Occupy may give fewer prefixes than there are slots
-		s.missing(r, places)
+		s.missing(r)
 	}
 }
 
-// missing reports each slot of whose family the node has too few prefixes.
-func (s *slots) missing(r *recording, places []place) {
+// missing reports each slot of whose family the node has too few prefixes; a repeated one counts once.
+func (s *slots) missing(r *recording) {
 	var have [2]int
-	for _, pl := range places {
-		have[familyOf(pl.prefix)]++
+	for _, p := range s.a.want {
+		have[familyOf(p)]++
 	}
 	for i, sl := range s.slots {
 		f := 1
