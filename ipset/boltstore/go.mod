@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261127082206-bc892a69daac
+	github.com/ipalloc/ipalloc v0.0.0-20261128114100-9c045e8032b9
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )
