@@ -116,6 +116,7 @@ func TestExportCarriesEverything(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
+	openAll(t, from) // an import closes pools, and those that are opened again are compared below
 	if status, _, stderr := call(t, from, "export", "--to", dir+"/all.json"); status != exitOK {
 		t.Fatal(stderr)
 	}
