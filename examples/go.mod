@@ -4,9 +4,9 @@ go 1.26.0
 
 require (
 	github.com/docker/docker v28.2.2+incompatible
-	github.com/ipalloc/ipalloc v0.0.0-20261128114100-9c045e8032b9
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128114100-9c045e8032b9
-	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261128114100-9c045e8032b9
+	github.com/ipalloc/ipalloc v0.0.0-20261128115036-8093285c58f1
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128115036-8093285c58f1
+	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261128115036-8093285c58f1
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 	k8s.io/api v0.36.4
 	k8s.io/apimachinery v0.36.4
