@@ -11,7 +11,8 @@ import (
 
 // Assign returns the address that a handle holds, and gives it one if it holds none: an IPv4 address, or an IPv6 address where no
 // IPv4 pool serves the owner. If pools are named, only these count, also for the address that the handle holds, and their
-// selectors do not apply. If the handle holds several, it returns the one that Assign gave, else the first by address.
+// selectors do not apply. If the handle holds several, it returns
+// the one of them that it gave first, IPv4 before IPv6, else the first by address.
 //
 // If the handle holds the address for another host, the address moves to o in the commit of the answer, with a new sequence number, and
 // MovedFrom names the host that has lost it; guards of that host no longer match. Two hosts that use an address at the same time share it

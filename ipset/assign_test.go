@@ -343,35 +343,40 @@ func TestEndsOfSmallBlocks(t *testing.T) {
 	w.check()
 }
 
-// Assign with pools gives a handle one address of each call's pools, and the same one when it is repeated.
+// Assign with pools gives a handle one address of each call's pools, and the same one when it is repeated. Without pools it answers
+// the IPv4 address that was given first, in whichever order the others were given.
 func TestAssignOfNamedPools(t *testing.T) {
-	manual := poolOf("back", "10.1.0.0/28", 30)
-	manual.Manual = true
-	w := newWorld(t, alloc.Config{}, poolOf("front", "10.0.0.0/28", 30), manual, poolOf("six", "fd00::/124", 126))
-	h := alloc.HostOwner("a")
-	first := map[string]netip.Addr{}
-	for range 2 {
-		for name, prefix := range map[string]string{"front": "10.0.0.0/28", "back": "10.1.0.0/28", "six": "fd00::/124"} {
-			al, err := w.Assign(bg, h, "vm", name)
-			if err != nil || !netip.MustParsePrefix(prefix).Contains(al.Address) || first[name].IsValid() && first[name] != al.Address {
-				t.Fatalf("of %s: %v, %v, before %v", name, al, err, first[name])
+	prefixes := map[string]string{"front": "10.0.0.0/28", "back": "10.1.0.0/28", "six": "fd00::/124"}
+	for _, order := range [][]string{{"front", "back", "six"}, {"back", "six", "front"}, {"six", "front", "back"}} {
+		manual := poolOf("back", "10.1.0.0/28", 30)
+		manual.Manual = true
+		w := newWorld(t, alloc.Config{}, poolOf("front", "10.0.0.0/28", 30), manual, poolOf("six", "fd00::/124", 126))
+		h := alloc.HostOwner("a")
+		first := map[string]netip.Addr{}
+		for range 2 {
+			for _, name := range order {
+				al, err := w.Assign(bg, h, "vm", name)
+				if err != nil || !netip.MustParsePrefix(prefixes[name]).Contains(al.Address) || first[name].IsValid() && first[name] != al.Address {
+					t.Fatalf("of %s: %v, %v, before %v", name, al, err, first[name])
+				}
+				first[name] = al.Address
 			}
-			first[name] = al.Address
 		}
+		if all, err := w.IPsByHandle(bg, "vm"); err != nil || len(all) != 3 {
+			t.Errorf("%v, %v", all, err)
+		}
+		want := first[slices.DeleteFunc(slices.Clone(order), func(name string) bool { return name == "six" })[0]]
+		if al, err := w.Assign(bg, h, "vm"); err != nil || al.Address != want {
+			t.Errorf("of any pool, after %v: %v, %v", order, al, err)
+		}
+		if _, err := w.Assign(bg, h, "vm", "front", "none"); err != nil {
+			t.Errorf("it holds one of the first: %v", err)
+		}
+		if _, err := w.Assign(bg, h, "other", "none"); !errors.Is(err, ipalloc.ErrNotFound) {
+			t.Errorf("of an unknown pool: %v", err)
+		}
+		w.check()
 	}
-	if all, err := w.IPsByHandle(bg, "vm"); err != nil || len(all) != 3 {
-		t.Errorf("%v, %v", all, err)
-	}
-	if al, err := w.Assign(bg, h, "vm"); err != nil || al.Address != first["front"] {
-		t.Errorf("of any pool: %v, %v", al, err)
-	}
-	if _, err := w.Assign(bg, h, "vm", "front", "none"); err != nil {
-		t.Errorf("it holds one of the first: %v", err)
-	}
-	if _, err := w.Assign(bg, h, "other", "none"); !errors.Is(err, ipalloc.ErrNotFound) {
-		t.Errorf("of an unknown pool: %v", err)
-	}
-	w.check()
 }
 
 // An assignment that has to be cut to what a commit takes also writes what it remembers: the answer of its request, and what the

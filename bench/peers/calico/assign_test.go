@@ -357,7 +357,7 @@ func (w *world) assignIP(tr *model.Trace) {
 	})
 	theirs, ours := w.calicoClass(terr), w.ourClass(oerr)
 	switch {
-	case theirs != "" && oerr == nil && handle != "" && held.Handle == handle && al == held:
+	case theirs != "" && oerr == nil && handle != "" && held.Handle == handle && al.Address == held.Address:
 		w.diverged(ownNamed, before)
 	case theirs == "strict" && orphan && ours != "strict": // ours adopts it, and says what else stands in the way
 		w.diverged(adoptsOrphans, before)

@@ -78,7 +78,7 @@ var divergences = []divergence{
 	{limitPerPools, "blocks of one family in the pools that may serve the call", "all blocks of the host", "a second pool must not double the limit", true},
 	{limitNamed, "claims", "ErrLimit", "a call must not bypass a limit", true},
 	{adoptsOrphans, "stays without owner until it is empty; others borrow from it, except with strict affinity", "adopted by the next host that has no room", "otherwise the share of borrowed addresses grows each time a host leaves", true},
-	{ownNamed, "an error", "the allocation as it is", "a repeated request is already fulfilled", true},
+	{ownNamed, "an error", "the allocation, moved to the caller's host", "a repeated request is already fulfilled", true},
 	{ghostNamed, "assigned", "ErrNotFound", "as for an address that is not named", true},
 	{selectorMoves, "taken from the host when it next assigns or releases", "taken from it by Sweep", "an assignment is one commit; tidying has a time of its own", true},
 	{failsWhole, "nothing is released", "the others are released; the answer has an outcome for each address", correct, true},

@@ -3,9 +3,9 @@ package assign
 import (
 	"slices"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -105,7 +105,7 @@ func (p *AssignPlan) mayMove(t *txn.Txn, h txn.Place) error {
 	if of := h.Be.Owner(); p.cat.Config.Strict && of != p.Owner && of.Kind != alloc.Nobody {
 		al := h.Be.AllocationOf(h.X, p.Handle)
 		al.Handle = "" // the error names the host
-		return txn.InTheWay(al, ipalloc.ErrOccupied)
+		return txn.InTheWay(al, cause.Strict)
 	}
 	if _, a := h.Be.Look(h.X); a.Count() < 2 {
 		return nil

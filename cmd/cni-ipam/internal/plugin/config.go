@@ -249,7 +249,7 @@ func (c *netConf) wishes(cniArgs string, o options) (w wishes, err error) {
 		return w, err
 	}
 	if w.sets, err = c.rangeSets(runtime.IPRanges, old, ranges); err == nil {
-		exclude(w.sets, o.exclude)
+		err = exclude(w.sets, o.exclude)
 	}
 	return w, err
 }

@@ -36,9 +36,19 @@ func parseSpan(text string) (s netipx.IPRange, err error) {
 	return s, nil
 }
 
-// exclude takes spans out of the ranges of sets.
-func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) {
-	for _, set := range sets {
+// exclude takes spans out of the ranges of sets, of which each must keep an address.
+func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) error {
+	for n, set := range sets {
+		var left netipx.IPSetBuilder
+		for _, r := range set {
+			left.AddRange(netipx.IPRangeFrom(r.First, r.Last))
+		}
+		for _, s := range spans {
+			left.RemoveRange(s)
+		}
+		if rest, err := left.IPSet(); err != nil || len(rest.Ranges()) == 0 {
+			return badConf("ipam.exclude leaves no address of range set %d", n)
+		}
 		for i := range set {
 			subnet := netipx.RangeOfPrefix(set[i].Subnet)
 			for _, s := range spans {
@@ -49,6 +59,7 @@ func exclude(sets []hostlocal.RangeSet, spans []netipx.IPRange) {
 			}
 		}
 	}
+	return nil
 }
 
 func maxAddr(a, b netip.Addr) netip.Addr {

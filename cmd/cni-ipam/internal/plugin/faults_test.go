@@ -165,7 +165,7 @@ func TestNotADirectory(t *testing.T) {
 	if got := n.ls("net2"); !slices.Contains([]bool{got[stateName]}, true) || got["10.1.2.2"] {
 		t.Fatal(got)
 	}
-	if s := fmt.Sprint(n.state("net2").Holdings); s != "[{a/eth0 [10.1.2.2] }]" {
+	if s := n.state("net2").Holdings; len(s) != 1 || s[0].Attachment.Container != "a" || fmt.Sprint(s[0].Addresses) != "[10.1.2.2]" {
 		t.Fatal(s)
 	}
 }

@@ -359,10 +359,10 @@ func TestExclude(t *testing.T) {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
-	n.fails(add1("late", c), 11, "10.1.2.1-10.1.2.1,10.1.2.3-10.1.2.3,10.1.2.8-10.1.2.11")
+	n.fails(add1("late", c), 11, "no IP addresses available in range set: 10.1.2.1-10.1.2.14")
 	asked := add1("asked", conf("net", `"ranges":[[{"subnet":"10.1.2.0/28"}]],"exclude":["10.1.2.2"]`))
 	asked.args = "IP=10.1.2.2"
-	n.fails(asked, 7, "failed to allocate all requested IPs: 10.1.2.2")
+	n.fails(asked, 7, "requested ip 10.1.2.2 is excluded by ipam.exclude")
 	for _, bad := range []string{"", "10.1.2.3-", "10.1.2.3-10.1.2.2", "10.1.2.3-fd00::1", "10.1.2.0/33", "fe80::1%eth0"} {
 		if s, err := parseSpan(bad); err == nil {
 			t.Errorf("%q: %v", bad, s)
