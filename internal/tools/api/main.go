@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(top string) error {
-	cmd := exec.Command("bash", "-c", "find . -name api.txt -not -path '*/testdata/*' -delete && go list -m -f '{{.Dir}}/...'")
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/...")
 	cmd.Dir, cmd.Env, cmd.Stderr = top, append(os.Environ(), "GOWORK="), os.Stderr
 	modules, err := cmd.Output()
 	if err != nil {
@@ -42,6 +42,10 @@ func run(top string) error {
 	}
 	if err != nil {
 		return err
+	}
+	clear := exec.Command("find", ".", "-name", "api.txt", "-not", "-path", "*/testdata/*", "-delete") // also of packages that are gone
+	if clear.Dir = top; clear.Run() != nil {
+		return errors.New("the former files cannot be removed")
 	}
 	private := regexp.MustCompile("/(cmd|examples|bench|fuzz|internal)/")
 	for _, p := range all {
