@@ -41,6 +41,7 @@ type app struct {
 	spaceGiven   bool // --space is given
 	copying      bool // the store is opened to be copied into
 	adopting     bool // the store is opened to be taken over
+	following    bool // the store is opened to be watched
 	labels       hostLabels
 	planned      *[]reason // what a dry run would leave as the reasons of reservations
 

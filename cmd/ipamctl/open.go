@@ -44,6 +44,8 @@ type source struct {
 	location *storeurl.Location
 	bolt     *boltstore.Store // of a bbolt file
 	closers  []func() error
+
+	following bool // it is opened to be watched
 }
 
 func (s *source) Close() error {
@@ -77,7 +79,7 @@ func (a *app) openStore(ctx context.Context, flag, text string, m mode) (*source
 		}
 		l.Params.Set(storeurl.PasswordFile, a.passwordFile)
 	}
-	s := &source{location: l}
+	s := &source{location: l, following: a.following}
 	switch {
 	case l.Kind == "etcd":
 		err = s.openEtcd(ctx, a.getenv, m, a.adopting && m == writing)
@@ -182,7 +184,7 @@ func (s *source) openEtcd(ctx context.Context, getenv func(string) string, m mod
 	s.closers = append(s.closers, client.Close)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making, Adopt: adopt})
+	db, err := etcdstore.Open(ctx, client, s.location.Prefix, etcdstore.Options{NoCreate: m != making, Adopt: adopt, OldServers: !s.following})
 	if err != nil {
 		return err
 	}

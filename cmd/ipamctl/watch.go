@@ -62,6 +62,7 @@ func (a *app) watchCommand() *cobra.Command {
 
 // delivering opens a store that delivers its commits, and an engine on it.
 func (a *app) delivering(ctx context.Context) (*source, *ipset.Engine, error) {
+	a.following = true
 	db, err := a.open(ctx, reading)
 	if err != nil {
 		return nil, nil, err

@@ -68,7 +68,9 @@
 // before 3.4.36 and 3.5.18 the removal of a key if the watch starts at a revision that is being
 // compacted, before 3.4.31 and 3.5.13 events after a compaction. Before 3.4.25 and 3.5.8 a progress
 // notification can overtake events; a watch of several prefixes that notices this ends with an
-// error, possibly after it yielded a part of a commit. Open does not ask for the version. TLS,
+// error, possibly after it yielded a part of a commit. Open asks the member that answers it for its
+// release and refuses an older one, unless OldServers of [Options] is set. Other members, and members
+// that are replaced later, are not asked: upgrade all of them first. TLS,
 // users and keep-alive are the client's. The store uses the connection of the client, not its
 // KV field: a namespace or an ordering wrapped around KV has no effect. A user needs read and
 // write permission on the range of the prefix, or read permission for a store that is only
@@ -91,7 +93,7 @@
 //	List                    1 for each page of 4 MB, 256 records the first
 //	List, reverse, limited  2
 //	Watch                   1 for each commit that it yields, none with one prefix; nothing for other commits
-//	Open                    1, 2 if it makes the store
+//	Open                    2, 3 if it makes the store; 1 less with OldServers
 //
 // The servers walk the index of the whole range for a list, however few records it returns.
 //

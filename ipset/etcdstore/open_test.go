@@ -8,7 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -283,5 +285,36 @@ func TestPrefixInsideAStore(t *testing.T) {
 	}
 	if _, err := Open(limited(t), client, newPrefix()+"data/", Options{MaxOps: 2 + standingOps}); err != nil {
 		t.Errorf("no store around it: %v", err)
+	}
+}
+
+// TestOldServers verifies that Open refuses a server that can lose events of a watch, and one that does not say its release, before
+// it writes anything, and that OldServers accepts them without a question.
+func TestOldServers(t *testing.T) {
+	for release, fine := range map[string]bool{
+		"": false, "x": false, "3.4": false, "2.3.8": false, "3.3.27": false, "3.4.35": false, "3.4.36": true, "3.4.100": true, "3.5.0": false,
+		"3.5.17": false, "3.5.18": true, "3.6.0-rc.1": true, "3.6.16": true, "3.7.0": true, "4.0.0": true,
+	} {
+		asked := 0
+		client := connect(t, sharedCluster(t).Endpoints(), func(c *clientv3.Config) {
+			c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := invoke(ctx, method, req, reply, cc, opts...)
+				if r, ok := reply.(*pb.StatusResponse); ok {
+					asked++
+					r.Version = release
+				}
+				return err
+			}))
+		})
+		prefix := newPrefix()
+		if fine {
+			openIn(t, client, prefix, Options{})
+		} else {
+			refused(t, client, prefix, Options{}, ipalloc.ErrMismatch)
+		}
+		openIn(t, client, prefix, Options{OldServers: true})
+		if asked != 1 {
+			t.Errorf("%q: asked %d times, want once", release, asked)
+		}
 	}
 }

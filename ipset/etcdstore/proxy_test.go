@@ -133,6 +133,8 @@ func describe(req any) string {
 			}
 		}
 		return what
+	case *pb.StatusRequest:
+		return "release"
 	}
 	return fmt.Sprintf("%T", req)
 }

@@ -32,6 +32,7 @@ func newRelay(t *testing.T) (*relay, *clientv3.Client) {
 	}
 	r := &relay{to: pb.NewKVClient(connect(t, sharedCluster(t).Endpoints()).ActiveConnection()), server: grpc.NewServer()}
 	pb.RegisterKVServer(r.server, r)
+	pb.RegisterMaintenanceServer(r.server, maintained{to: pb.NewMaintenanceClient(connect(t, sharedCluster(t).Endpoints()).ActiveConnection())})
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -72,4 +73,14 @@ func (r *relay) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, e
 		return pass()
 	}
 	return hook(ctx, req, pass)
+}
+
+// maintained is the part of a relay that says which release the member has.
+type maintained struct {
+	pb.UnimplementedMaintenanceServer
+	to pb.MaintenanceClient
+}
+
+func (m maintained) Status(ctx context.Context, req *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return m.to.Status(ctx, req)
 }

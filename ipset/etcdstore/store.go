@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,9 @@ type Options struct {
 	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
 	// default (128 and 1.5 MiB).
 	MaxOps, MaxBytes int
+	// OldServers accepts servers of releases that can lose events of a watch, or that do not say which release they are. Without it
+	// Open refuses them. Set it in a program that neither watches nor follows: commits and reads do not depend on events.
+	OldServers bool
 }
 
 // Store is a store.Store in etcd. [Open] makes one. Safe for concurrent use, by any number of processes.
@@ -67,12 +71,14 @@ type Store struct {
 	lanes []point // that no commit uses now
 }
 
-// Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs one
-// round trip, two if it makes the store. The client's KV and Watcher fields are not used, only its connection.
+// Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs two
+// round trips, one more if it makes the store, and one less with OldServers. The client's KV and Watcher fields are not used, only its
+// connection.
 //
 // Errors, nothing written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies inside another store's prefix,
-// or if the cluster is not the expected one or not the one that the store was made in; ipalloc.ErrVersion if another release made
-// the store; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for an impossible prefix or limit.
+// if the cluster is not the expected one or not the one that the store was made in, or if the server can lose events and OldServers
+// is not set; ipalloc.ErrVersion if another release made the store; ipalloc.ErrNotFound if there is no store and NoCreate is set;
+// ipalloc.ErrInvalid for an impossible prefix or limit.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
 		return nil, invalid("client", "is nil")
@@ -98,10 +104,44 @@ func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options
 	if s.limits.Bytes < minBytes {
 		return nil, invalid("Options.MaxBytes", fmt.Sprintf("%d bytes per request of %d operations leave %d to a commit, at least %d", s.maxBytes, s.maxOps, max(0, s.limits.Bytes), minBytes))
 	}
+	if !o.OldServers {
+		if err := s.complete(ctx, pb.NewMaintenanceClient(client.ActiveConnection())); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.open(ctx, prefix, o); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// complete asks the member that answers for its release, and returns an error if that can lose events of a watch.
+func (s *Store) complete(ctx context.Context, member pb.MaintenanceClient) error {
+	var status *pb.StatusResponse
+	err := s.read(ctx, "open", func(ctx context.Context) (err error) {
+		status, err = member.Status(ctx, &pb.StatusRequest{})
+		return err
+	})
+	if err != nil || keepsEvents(status.Version) {
+		return err
+	}
+	return mismatch("open", "the server is etcd %q; releases before 3.4.36 and 3.5.18 can lose events of a watch; see Options.OldServers", status.Version)
+}
+
+// keepsEvents reports whether servers of a release deliver every event: etcd-io/etcd issues 15220, 17529 and 19179 are fixed there.
+func keepsEvents(release string) bool {
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(release, "%d.%d.%d", &major, &minor, &patch); n < 3 {
+		return false
+	}
+	at := [...]int{major, minor, patch}
+	since := [...]int{3, 6, 0}
+	if major == 3 && minor == 4 {
+		since = [...]int{3, 4, 36}
+	} else if major == 3 && minor == 5 {
+		since = [...]int{3, 5, 18}
+	}
+	return slices.Compare(at[:], since[:]) >= 0
 }
 
 // invalid returns the error of an argument.

@@ -39,7 +39,9 @@ func open(ctx context.Context, r plugin.Remote) (*plugin.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := etcdstore.Open(ctx, client, r.Prefix, etcdstore.Options{NoCreate: r.NoCreate})
+	s, err := etcdstore.Open(ctx, client, r.Prefix, etcdstore.Options{
+		NoCreate: r.NoCreate, OldServers: true, // no call watches
+	})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
