@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -58,7 +59,11 @@ func begin(ctx context.Context, path string, db store.Store) (record, starts, er
 		return "", nil, err
 	}
 	op := store.Op{Kind: store.Put, Key: "Remote" + path}
-	for {
+	wait := occ.Backoff(occ.Retry{})
+	for attempt := 0; ; attempt++ {
+		if err := wait(ctx, attempt); err != nil {
+			return "", nil, err
+		}
 		recs, rev, err := db.List(ctx, store.Range{From: op.Key, To: op.Key + "\x00"})
 		if err != nil {
 			return "", nil, err
