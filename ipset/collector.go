@@ -14,12 +14,18 @@ import (
 // All addresses of a handle are released together or not at all. Addresses without handle are never touched.
 //
 // A Collector remembers only candidates. It is not safe for concurrent use.
-type Collector struct{ room *release.Collector }
+type Collector struct {
+	room  *release.Collector
+	space string
+}
 
 // NewCollector returns a collector that waits for grace; 0 or less confirms only what is [alloc.Gone].
 func (o Operator) NewCollector(grace time.Duration) *Collector {
-	return &Collector{o.e.release.NewCollector(grace)}
+	return &Collector{o.e.release.NewCollector(grace), o.e.space}
 }
+
+// Space returns the name of the space that c collects in.
+func (c *Collector) Space() string { return c.space }
 
 // Candidates returns the number of addresses that were leaked when last seen.
 func (c *Collector) Candidates() int { return c.room.Candidates() }

@@ -15,10 +15,16 @@
 //	NewPorts      a servicealloc.Ports
 //	NewRegistry   a servicealloc.Registry, and what repair.Diff finds
 //	NewEngine     an ipset.Engine: pools, blocks, shortages, hosts by option
+//	NewPrefixes   a prefixes.Allocator
+//	NewHostLocal  a hostlocal.Engine
+//	NewKept       a kept.Keeper: how many addresses are kept
 //	NewLeaks      an ipset.Collector: leak candidates and the age of the oldest
 //	NewStore      any store.Store: commits by outcome, latency, unknown outcomes
 //	NewFile       the file of a boltstore.Store: size, free pages, time spent writing
 //	NewBackups    when the last backup was made
+//
+// The numbers of package numbers are a space of their store: give NewEngine an engine of that space, which
+// [ipset.Engine.InSpace] returns. The refusals of packages numbers, kept and limits go to Engine.Observe.
 //
 // Every collector has a name, which becomes the label "allocator". A registry refuses
 // a second collector of one kind and name.
@@ -34,6 +40,8 @@
 //	servicealloc   "range", "ports", "IPv4" or "IPv6", and the band: "IPv4 dynamic"
 //	ipset          the name of the pool; "(none)" for blocks outside every pool; a pool does
 //	               not count the addresses of the pools that lie in it
+//	prefixes       the prefix; the capacity counts the smallest prefixes that it hands out
+//	hostlocal      the range set
 //
 // ipalloc_pool_count has the states used, cooling, reserved, draining and free, if the kind has
 // them. They sum to the capacity. Prometheus stores float64, so a number above 2^53,
@@ -42,7 +50,7 @@
 // # Cardinality
 //
 // A pool has one series of capacity and up to four of counts; an ipset pool has four more
-// for its blocks, up to ten for shortages, and one for what is borrowed. Hosts are not shown unless
+// for its blocks, eleven for each family of shortages while it exists, and one for what is borrowed. Hosts are not shown unless
 // EngineOptions.Hosts says how many; the others are then summed under one label.
 // Addresses, handles, owners of services and nodes are never labels.
 //

@@ -3,34 +3,27 @@ package metrics
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 var (
-	blocks         = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
-	borrowed       = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
-	poolServes     = define("pool_serves", gauge, "1 if the pool serves every caller, 0.5 if it is manual and serves those that name it, 0 if it is disabled or drained.", "space", "pool")
-	hostCount      = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
-	hostBlocks     = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
-	hostUsed       = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
-	shortages      = define("shortages_total", counter, "Times that a pool gave fewer addresses than asked, by reason; see Engine.Observe.", "space", "pool", "family", "reason")
-	assignFailures = define("assign_failures_total", counter, "Assignments that failed, by the error they match; see Engine.Observe.", "space", "reason")
-	scrapeSuccess  = define("scrape_success", gauge, "1 if the statistics could be read for this scrape, else 0 and the pools are absent.", "space")
-	scrapeSeconds  = define("scrape_seconds", gauge, "How long the last reading of the statistics took.", "space")
+	blocks     = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
+	borrowed   = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
+	poolServes = define("pool_serves", gauge, "1 if the pool serves every caller, 0.5 if it is manual and serves those that name it, 0 if it is disabled or drained.", "space", "pool")
+	hostCount  = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
+	hostBlocks = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
+	hostUsed   = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
 )
 
 // EngineOptions are the options of [NewEngine]; the zero value is useful.
@@ -56,9 +49,7 @@ type Engine struct {
 	reading sync.Mutex // held while the statistics are read
 	view    view
 
-	mu       sync.Mutex // guards the counters
-	short    map[shortage]float64
-	failures map[string]float64
+	refusals refusals
 }
 
 // view is what a scrape shows of one reading. It holds no block.
@@ -88,12 +79,6 @@ type hostView struct {
 	blocks, used float64
 }
 
-type shortage struct {
-	pool   string
-	family int
-	reason alloc.Reason
-}
-
 // NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless EngineOptions.MaxAge lets
 // it reuse the last result.
 //
@@ -107,47 +92,18 @@ func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	return &Engine{
 		series: newSpaceSeries(name, "ipset", e.Space(), poolCapacity, poolCount, poolUsable, poolLargest, blocks, borrowed, poolServes, hostCount, hostBlocks, hostUsed, shortages,
 			assignFailures, scrapeSuccess, scrapeSeconds),
-		engine: e, opts: o, short: make(map[shortage]float64), failures: make(map[string]float64),
+		engine: e, opts: o,
 	}
 }
 
-// reasons names the errors by which failed assignments are counted. The first match counts, so the vaguest come last.
-var reasons = []struct {
-	err  error
-	name string
-}{
-	{ipalloc.ErrUnknownOutcome, "unknown outcome"}, {ipalloc.ErrConflict, "conflict"}, {ipalloc.ErrFull, "full"},
-	{ipalloc.ErrCooling, "cooling"}, {ipalloc.ErrOccupied, "occupied"}, {ipalloc.ErrReserved, "reserved"},
-	{ipalloc.ErrLimit, "limit"}, {ipalloc.ErrNotFound, "not found"}, {ipalloc.ErrInvalid, "invalid"},
-	{ipalloc.ErrVersion, "unknown version"}, {ipalloc.ErrReplaced, "replaced"}, {ipalloc.ErrCorrupt, "corrupt"}, {ipalloc.ErrClosed, "closed"},
-	{context.Canceled, "cancelled"}, {context.DeadlineExceeded, "deadline"},
-}
-
-// Observe counts what an assignment was short of, or why it failed. Call it with what [ipset.Engine.AutoAssign] returned; for
-// Assign and AssignIP, with an empty result and the error.
+// Observe counts what a call that assigns was short of, or why it failed. Call it with what [ipset.Engine.AutoAssign] returned, and
+// for every other call, such as Assign, AssignIP, RenewIP or one of packages kept, limits and numbers, with an empty result and the error.
 func (e *Engine) Observe(a alloc.Assigned, err error) {
-	if err == nil && len(a.Short) == 0 {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, s := range a.Short {
-		if errors.Is(err, ipalloc.ErrNotFound) {
-			break // no pool qualifies: none was tried
-		}
-		e.short[shortage{s.Pool, s.Family, s.Reason}]++
-	}
 	if err == nil {
+		e.refusals.short(a.Short)
 		return
 	}
-	name := "other"
-	for _, r := range reasons {
-		if errors.Is(err, r.err) {
-			name = r.name
-			break
-		}
-	}
-	e.failures[name]++
+	e.refusals.observe(err)
 }
 
 // Collect implements [prometheus.Collector].
@@ -187,29 +143,16 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 			e.send(out, hostUsed, h.used, name)
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range v.pools { // a counter that is born above 0 has no first increase
-		p := &v.pools[i]
-		if !p.use.Prefix.IsValid() {
-			continue
-		}
-		family := 6
-		if p.use.Prefix.Addr().Is4() {
-			family = 4
-		}
-		for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ {
-			if s := (shortage{p.name, family, r}); e.short[s] == 0 {
-				e.short[s] = 0
+	if v.err == nil {
+		e.refusals.keep(v.at, func(yield func(string, int)) {
+			for i := range v.pools {
+				if p := v.pools[i].use.Prefix; p.IsValid() {
+					yield(v.pools[i].name, family4or6(p.Addr()))
+				}
 			}
-		}
+		})
 	}
-	for s, n := range e.short {
-		e.send(out, shortages, n, s.pool, strconv.Itoa(s.family), s.reason.String())
-	}
-	for name, n := range e.failures {
-		e.send(out, assignFailures, n, name)
-	}
+	e.refusals.send(e.series, out)
 }
 
 // read returns the statistics, read now unless those at hand are young enough.

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	leakCandidates = define("leak_candidates", gauge, "Addresses that are held and that nothing used at the last run.")
-	leakOldest     = define("leak_oldest_seconds", gauge, "How long ago the oldest of them was first seen so; 0 without one.")
-	leaksReleased  = define("leaks_released_total", counter, "Addresses given back.")
-	leakFailures   = define("leak_failures_total", counter, "Runs that ended with an error.")
-	leakLastRun    = define("leak_last_run_timestamp_seconds", gauge, "When the last run without an error ended; 0 before it.")
+	leakCandidates = define("leak_candidates", gauge, "Addresses that are held and that nothing used at the last run.", "space")
+	leakOldest     = define("leak_oldest_seconds", gauge, "How long ago the oldest of them was first seen so; 0 without one.", "space")
+	leaksReleased  = define("leaks_released_total", counter, "Addresses given back.", "space")
+	leakFailures   = define("leak_failures_total", counter, "Runs that ended with an error.", "space")
+	leakLastRun    = define("leak_last_run_timestamp_seconds", gauge, "When the last run without an error ended; 0 before it.", "space")
 )
 
 // Leaks runs an [ipset.Collector] and shows what it found. Make one with [NewLeaks].
@@ -50,7 +50,7 @@ func NewLeaks(name string, c *ipset.Collector, now func() time.Time) *Leaks {
 	if now == nil {
 		now = time.Now
 	}
-	return &Leaks{series: newSeries(name, "", leakCandidates, leakOldest, leaksReleased, leakFailures, leakLastRun),
+	return &Leaks{series: newSpaceSeries(name, "", c.Space(), leakCandidates, leakOldest, leaksReleased, leakFailures, leakLastRun),
 		collector: c, now: now, since: make(map[allocation]time.Time)}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/kept"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/metrics"
 	"github.com/ipalloc/ipalloc/servicealloc"
@@ -256,7 +257,7 @@ func TestEngine(t *testing.T) {
 	want(t, got, "hosts", map[string]float64{"": 3})
 	want(t, got, "host_blocks", map[string]float64{"host=host:c": 2, "host=host:a": 1, "host=(others)": 1})
 	want(t, got, "host_used", map[string]float64{"host=host:c": 0, "host=host:a": 64, "host=(others)": 2})
-	want(t, got, "scrape_success", map[string]float64{"": 1})
+	want(t, got, "scrape_success", map[string]float64{"kind=ipset": 1})
 	if f := got["ipalloc_pool_largest_free_prefix_length"]; f != nil {
 		t.Errorf("a largest free prefix of a pool without one: %v", f)
 	}
@@ -273,17 +274,28 @@ func TestEngine(t *testing.T) {
 	c.Observe(alloc.Assigned{Short: []alloc.Shortage{{Family: 4, Pool: "pods", Reason: alloc.ReasonFull}}}, ipalloc.ErrNotFound) // no pool was tried
 	got = scrape(t, c)
 	want(t, got, "blocks", map[string]float64{"pool=pods,state=orphan": 1, "pool=pods,state=empty": 0, "pool=pods,state=partial": 0, "pool=pods,state=full": 3})
-	short := map[string]float64{"family=4,pool=pods,reason=" + res.Short[0].Reason.String(): 1, "family=6,pool=pods,reason=" + alloc.ReasonFull.String(): 1}
-	for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ { // born at 0, so the first one is an increase
-		if at := "family=4,pool=pods,reason=" + r.String(); short[at] == 0 {
-			short[at] = 0
-		}
-	}
+	cooling := alloc.ReasonCoolingLeft.String() // of the call that failed, whose result was not given
+	short := noRefusals("pods")
+	short["family=4,kind=ipset,pool=pods,reason="+res.Short[0].Reason.String()]++
+	short["family=4,kind=ipset,pool=pods,reason="+cooling]++
+	short["family=6,kind=ipset,pool=pods,reason="+alloc.ReasonFull.String()]++
 	want(t, got, "shortages_total", short)
 	want(t, got, "pool_usable", map[string]float64{"kind=ipset,pool=pods": 256})
 	want(t, got, "pool_serves", map[string]float64{"pool=pods": 1})
-	want(t, got, "assign_failures_total", map[string]float64{"reason=cooling": 1, "reason=other": 1, "reason=not found": 1})
+	want(t, got, "assign_failures_total", map[string]float64{"kind=ipset,reason=cooling": 1, "kind=ipset,reason=other": 1, "kind=ipset,reason=not found": 1})
 	sums(t, got)
+}
+
+// noRefusals returns the counts of an engine with one pool that has refused nothing: born at 0, so the first refusal is an increase.
+func noRefusals(pool string) map[string]float64 {
+	short := map[string]float64{}
+	for r := alloc.ReasonFull; r <= alloc.ReasonCommitFull; r++ {
+		short["family=4,kind=ipset,pool="+pool+",reason="+r.String()] = 0
+	}
+	for _, r := range []string{"full", "cooling", "reserved", "limit", "foreign"} {
+		short["kind=ipset,reason="+r] = 0
+	}
+	return short
 }
 
 // A wait between two tries ends with the caller's context.
@@ -375,14 +387,14 @@ func TestScrapeFails(t *testing.T) {
 		faulty.Script(faults.At(k, faults.Fail(faults.ErrInjected)))
 		got := scrape(t, c)
 		if faulty.Counts().Calls() < k {
-			want(t, got, "scrape_success", map[string]float64{"": 1})
+			want(t, got, "scrape_success", map[string]float64{"kind=ipset": 1})
 			return
 		}
-		want(t, got, "scrape_success", map[string]float64{"": 0})
+		want(t, got, "scrape_success", map[string]float64{"kind=ipset": 0})
 		if got["ipalloc_pool_capacity"] != nil {
 			t.Error("pools of a scrape that failed")
 		}
-		want(t, scrape(t, c), "scrape_success", map[string]float64{"": 1})
+		want(t, scrape(t, c), "scrape_success", map[string]float64{"kind=ipset": 1})
 	}
 }
 
@@ -549,7 +561,8 @@ func everything(t *testing.T) []prometheus.Collector {
 	must(e.Assign(ctx, alloc.HostOwner("a"), "h"))(t)
 	pods := metrics.NewEngine("all", e, metrics.EngineOptions{Hosts: 1, Borrowed: true})
 	pods.Observe(alloc.Assigned{Short: []alloc.Shortage{{Family: 4, Pool: "p"}}}, ipalloc.ErrFull)
-	return []prometheus.Collector{metrics.NewSet("all", s), metrics.NewNodes("all", a), services, pods, db,
+	keeper := must(kept.New(db, alloc.VirtualOwner("keeper"), ipset.Options{}))(t)
+	return []prometheus.Collector{metrics.NewKept("all", "", keeper), metrics.NewSet("all", s), metrics.NewNodes("all", a), services, pods, db,
 		metrics.NewLeaks("all", e.Operator().NewCollector(0), nil), metrics.NewBackups("all"),
 		metrics.NewFile("all", func() metrics.FileStats { return metrics.FileStats{} }, 1)}
 }

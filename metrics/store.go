@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ var (
 	storeErrors    = define("store_read_errors_total", counter, "Reads that failed.")
 	storeRecords   = define("store_records_written_total", counter, "Records put and deleted by commits that were made.")
 	storeBytes     = define("store_bytes_written_total", counter, "Bytes of their keys and values.")
+	storeInFlight  = define("store_in_flight", gauge, "Calls that the store has not answered yet.", "op")
+	storeOldest    = define("store_oldest_in_flight_seconds", gauge, "How long the oldest of them has taken so far; 0 without one.", "op")
 	storeUnsettled = define("store_unsettled_commits", gauge, "Commits of unknown outcome after which no commit was made or met a conflict.")
 	storeWaits     = define("store_retry_waits_total", counter, "Waits before a commit is tried again; see Store.Retry. The first retry does not wait.")
 	storeWaited    = define("store_retry_wait_seconds_total", counter, "Time spent in these waits.")
@@ -27,6 +30,47 @@ var (
 
 // The values of the label "outcome".
 var outcomes = []string{"made", "conflict", "unknown", "failed"}
+
+// operations are the values of the label "op".
+var operations = [...]string{"get", "list", "commit"}
+
+// flights are when the calls in flight began. The places of those that have ended are zero and used again.
+type flights struct {
+	mu    sync.Mutex
+	began []time.Time
+}
+
+// begin notes a call and returns its place.
+func (f *flights) begin(at time.Time) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.began, time.Time.IsZero)
+	if i < 0 {
+		i = len(f.began)
+		f.began = append(f.began, at)
+	}
+	f.began[i] = at
+	return i
+}
+
+func (f *flights) end(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began[i] = time.Time{}
+}
+
+// now returns how many calls are in flight, and how long the oldest has taken.
+func (f *flights) now() (n int, oldest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, began := range f.began {
+		if !began.IsZero() {
+			n++
+			oldest = max(oldest, time.Since(began))
+		}
+	}
+	return n, oldest
+}
 
 // buckets are for latencies from a store in memory to one that is about to time out.
 var buckets = []float64{25e-6, 100e-6, 400e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.5e-3, 25e-3, 50e-3, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4}
@@ -36,6 +80,8 @@ var buckets = []float64{25e-6, 100e-6, 400e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.5e-3, 
 type Store struct {
 	inner store.Store
 
+	series            // of what is in flight
+	flights           [len(operations)]flights
 	commits           map[string]prometheus.Counter // by outcome
 	get, list, commit prometheus.Observer
 	errors            prometheus.Counter
@@ -52,7 +98,7 @@ var _ store.Store = (*Store)(nil)
 // allocation. For an exact ipalloc_store_unsettled_commits give every engine its own Store, because an engine settles an
 // unknown outcome before its next commit.
 func NewStore(name string, s store.Store) *Store {
-	w := &Store{inner: s, commits: make(map[string]prometheus.Counter)}
+	w := &Store{inner: s, series: newSeries(name, "", storeInFlight, storeOldest), commits: make(map[string]prometheus.Counter)}
 	total := prometheus.NewCounterVec(prometheus.CounterOpts(opts(storeCommits, name)), storeCommits.labels)
 	for _, o := range outcomes {
 		w.commits[o] = total.WithLabelValues(o)
@@ -80,6 +126,7 @@ func opts(f *family, name string) prometheus.Opts {
 
 // Describe implements [prometheus.Collector].
 func (w *Store) Describe(out chan<- *prometheus.Desc) {
+	w.series.Describe(out)
 	for _, m := range w.metrics {
 		m.Describe(out)
 	}
@@ -87,6 +134,11 @@ func (w *Store) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (w *Store) Collect(out chan<- prometheus.Metric) {
+	for i, op := range operations {
+		n, oldest := w.flights[i].now()
+		w.send(out, storeInFlight, float64(n), op)
+		w.send(out, storeOldest, oldest.Seconds(), op)
+	}
 	for _, m := range w.metrics {
 		m.Collect(out)
 	}
@@ -95,6 +147,7 @@ func (w *Store) Collect(out chan<- prometheus.Metric) {
 // Get implements [store.Store].
 func (w *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]store.Record, error) {
 	began := time.Now()
+	defer w.flights[0].end(w.flights[0].begin(began))
 	recs, err := w.inner.Get(ctx, dst, keys...)
 	w.read(w.get, began, err)
 	return recs, err
@@ -103,6 +156,7 @@ func (w *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]
 // List implements [store.Store].
 func (w *Store) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	began := time.Now()
+	defer w.flights[1].end(w.flights[1].begin(began))
 	recs, rev, err := w.inner.List(ctx, r)
 	w.read(w.list, began, err)
 	return recs, rev, err
@@ -118,6 +172,7 @@ func (w *Store) read(o prometheus.Observer, began time.Time, err error) {
 // Commit implements [store.Store].
 func (w *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	began := time.Now()
+	defer w.flights[2].end(w.flights[2].begin(began))
 	rev, err := w.inner.Commit(ctx, ops)
 	w.commit.Observe(time.Since(began).Seconds())
 	outcome := "made"

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -121,6 +122,16 @@ type Shortage struct {
 	Limit BlockLimit
 	// InTheWay is a block that keeps addresses from the call, with ReasonDrainingLeft.
 	InTheWay netip.Prefix
+}
+
+// Shortages returns why pools gave too few addresses, from the error of any call that assigns: what Assigned.Short has for
+// AutoAssign. It returns nil for an error that is about something else.
+func Shortages(err error) []Shortage {
+	var s interface{ Shortages() []Shortage }
+	if !errors.As(err, &s) {
+		return nil
+	}
+	return s.Shortages()
 }
 
 // Explanation says what one pool would do for a call.

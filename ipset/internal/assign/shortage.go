@@ -24,6 +24,9 @@ type shortage struct {
 // Unwrap returns the cause that the reasons come to.
 func (s *shortage) Unwrap() error { return s.is }
 
+// Shortages is for [alloc.Shortages].
+func (s *shortage) Shortages() []alloc.Shortage { return s.short }
+
 // Error names the first pools, because there may be thousands.
 func (s *shortage) Error() string {
 	const most = 8
