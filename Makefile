@@ -129,6 +129,7 @@ bench: ## run our benchmarks that match BENCH (default all), COUNT times
 bench-peers: ## measure the peers beside us and refresh the tables in bench/peers
 	cd bench/peers && GOWORK=off go run . -readme README.md
 	cd bench/peers/calico && GOWORK=off go run . -etcd -readme README.md
+	cd bench/peers && GOWORK=off go run ./picture
 
 .PHONY: bench-cni
 bench-cni: ## measure cmd/cni-ipam beside the real host-local, from start to exit
