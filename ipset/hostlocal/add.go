@@ -28,7 +28,7 @@ type Address struct {
 // It returns ErrExists if the attachment already holds an address of a set, even if others are requested; ErrFull;
 // ErrOccupied, with Holder, for a requested address that is held, and ErrReserved for one that is the gateway or excluded;
 // ErrOutOfRange for requests that no set took; ErrInvalid for a name, an address, or an engine without sets;
-// ErrClosed in a closed scope; ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds
+// ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds
 // outside the sets stay held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses
 // may be held: call [Engine.Del] on the same engine.
 //

@@ -83,15 +83,12 @@ func inWrittenForm(kind byte, key, value string) (string, error) {
 type header struct {
 	epoch, purged uint64
 	boot          string
-	// closing is set by Remove and CloseScope. The next commit that grants clears it, and so changes the revision that they
-	// expect.
+	// closing is set by Remove. The next commit that grants clears it, and so changes the revision that Remove expects.
 	closing bool
-	// closed is set by CloseScope: no commit grants until OpenScope clears it.
-	closed bool
 }
 
 func (h *header) code(c *wire.Coder) {
-	c.Flags(&h.closing, &h.closed)
+	c.Flags(&h.closing)
 	wire.Uint(c, &h.epoch)
 	wire.Uint(c, &h.purged)
 	if wire.Rest(c, &h.boot); h.purged > h.epoch || len(h.boot) > maxName {

@@ -45,7 +45,7 @@
 // All state is records in a store, which may hold those of package ipset and of other
 // engines too. A key is "L", the network's name, NUL, the kind, and:
 //
-//	h<scope>                the header of a scope: the boot, how many there were, and whether it is being removed or is closed
+//	h<scope>                the header of a scope: the boot, how many there were, and whether it is being removed
 //	t<container>\0<iface>   an attachment: its addresses, its scope, when it was added, and in which boot
 //	a<address>              the attachment that holds the address
 //	p<level,index>          a page: which of 64 addresses in a row, or of 64 pages below, are taken
@@ -74,7 +74,6 @@
 //
 // Import, GC, Remove and the end of leases work in steps of one commit each, and every step
 // leaves a consistent state. [Engine.Remove] deletes what an empty network leaves: its headers and cursors.
-// [Engine.CloseScope] ends a node's part in a network that goes on.
 //
 // Calls of one engine that come while a commit is under way share the next one.
 //

@@ -32,9 +32,6 @@ func fault(sentinel error, field, reason string) *ipalloc.Error {
 	return &ipalloc.Error{Package: pkg, Field: field, Reason: reason, Err: sentinel}
 }
 
-// errClosed refuses to hand out in a scope that [Engine.CloseScope] has closed.
-func errClosed() error { return fault(ipalloc.ErrClosed, "Scope", "closed by CloseScope") }
-
 // setFault returns an error about a range set, or about none if set is -1.
 func setFault(sentinel error, set int, a netip.Addr, reason string) (*ipalloc.Error, *SetError) {
 	in := &SetError{Set: set, Range: -1, Other: -1, Err: sentinel}

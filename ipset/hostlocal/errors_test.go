@@ -39,18 +39,16 @@ func keeps(t *testing.T, call string, err, want error) {
 
 // calls are all methods that return an error, with arguments that can be.
 var calls = map[string]func(context.Context, *Engine) error{
-	"Add":        func(ctx context.Context, e *Engine) error { _, err := e.Add(ctx, eth0("b")); return err },
-	"Del":        func(ctx context.Context, e *Engine) error { _, err := e.Del(ctx, eth0("a")); return err },
-	"GC":         func(ctx context.Context, e *Engine) error { _, err := e.GC(ctx, GCArgs{}); return err },
-	"Verify":     func(ctx context.Context, e *Engine) error { return e.Verify(ctx, eth0("a")) },
-	"Remove":     func(ctx context.Context, e *Engine) error { return e.Remove(ctx) },
-	"CloseScope": func(ctx context.Context, e *Engine) error { return e.CloseScope(ctx) },
-	"OpenScope":  func(ctx context.Context, e *Engine) error { return e.OpenScope(ctx) },
-	"Status":     func(ctx context.Context, e *Engine) error { return e.Status(ctx) },
-	"Check":      func(ctx context.Context, e *Engine) error { return e.Check(ctx) },
-	"Export":     func(ctx context.Context, e *Engine) error { _, err := e.Export(ctx); return err },
-	"EndKey":     func(ctx context.Context, e *Engine) error { _, err := e.EndKey(ctx, "vm"); return err },
-	"AddKey":     func(ctx context.Context, e *Engine) error { _, err := e.AddKey(ctx, "vm", eth0("b")); return err },
+	"Add":    func(ctx context.Context, e *Engine) error { _, err := e.Add(ctx, eth0("b")); return err },
+	"Del":    func(ctx context.Context, e *Engine) error { _, err := e.Del(ctx, eth0("a")); return err },
+	"GC":     func(ctx context.Context, e *Engine) error { _, err := e.GC(ctx, GCArgs{}); return err },
+	"Verify": func(ctx context.Context, e *Engine) error { return e.Verify(ctx, eth0("a")) },
+	"Remove": func(ctx context.Context, e *Engine) error { return e.Remove(ctx) },
+	"Status": func(ctx context.Context, e *Engine) error { return e.Status(ctx) },
+	"Check":  func(ctx context.Context, e *Engine) error { return e.Check(ctx) },
+	"Export": func(ctx context.Context, e *Engine) error { _, err := e.Export(ctx); return err },
+	"EndKey": func(ctx context.Context, e *Engine) error { _, err := e.EndKey(ctx, "vm"); return err },
+	"AddKey": func(ctx context.Context, e *Engine) error { _, err := e.AddKey(ctx, "vm", eth0("b")); return err },
 	"Import": func(ctx context.Context, e *Engine) error {
 		_, err := e.Import(ctx, State{Holdings: []Holding{{Attachment: eth0("c"), Addresses: addrs("10.0.0.5")}}, Cursors: map[int]netip.Addr{0: addrs("10.0.0.5")[0]}})
 		return err

@@ -1,7 +1,6 @@
 package hostlocal
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -61,15 +60,15 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 // Status returns nil if every set has a free address, so that an Add could succeed.
 //
 // It returns ErrFull, with [SetError.Set], for the first set that has none, ErrInvalid
-// for an engine without sets, ErrClosed in a closed scope, ErrCorrupt and the store's errors. Cost: a few records for
+// for an engine without sets, ErrCorrupt and the store's errors. Cost: a few records for
 // each set, however many addresses are taken.
 func (e *Engine) Status(ctx context.Context) error {
 	if err := e.checkSets(); err != nil {
 		return e.explain(err, "status", Attachment{})
 	}
 	return e.do(ctx, "status", Attachment{}, func(t *txn) error {
-		if h, err := t.begin(e); err != nil || h.closed {
-			return cmp.Or(err, errClosed())
+		if _, err := t.begin(e); err != nil {
+			return err
 		}
 		for i, s := range e.sets {
 			a, err := t.pick(s, netip.Addr{})

@@ -20,39 +20,15 @@ import (
 // engines were faster each time; and the store's errors. If it fails, the positions of some sets may be deleted already;
 // repeat the call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if
 // one cannot hold them all.
-func (e *Engine) Remove(ctx context.Context) error { return e.close(ctx, "remove", e.removeStep) }
-
-// CloseScope closes the engine's scope if no attachment of the scope holds anything: from then on, every Add and Import in
-// it, also one in flight, fails with ErrClosed until [Engine.OpenScope]. It is idempotent. Remove also deletes a closed
-// scope, which is then open again.
-//
-// It returns the errors of Remove. Cost: linear in the attachments of the network, two commits.
-func (e *Engine) CloseScope(ctx context.Context) error {
-	return e.close(ctx, "closescope", e.closeStep)
-}
-
-// OpenScope undoes CloseScope. It returns ErrCorrupt, ErrConflict and the store's errors.
-func (e *Engine) OpenScope(ctx context.Context) error {
-	return e.do(ctx, "openscope", Attachment{}, func(t *txn) error {
-		h, err := t.begin(e)
-		if err == nil && h.closed {
-			h.closed = false
-			t.put(t.header(), encode(h))
-		}
-		return err
-	})
-}
-
-// close carries out the two steps of Remove or CloseScope: one that marks, and one that finds the marks as they were.
-func (e *Engine) close(ctx context.Context, op string, stepOf func(context.Context) (bool, error)) error {
+func (e *Engine) Remove(ctx context.Context) error {
 	var err error
 	if e.store.Limits().Deferred { // no Add would see the marks
 		err = fault(ipalloc.ErrInvalid, "store", "not in store.Together: it takes commits of its own")
 	} else if e.leases { // attachments of an earlier boot go first
-		err = e.do(ctx, op, Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })
+		err = e.do(ctx, "remove", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err })
 	}
 	for step, more := 1, true; more && err == nil; step++ {
-		more, err = stepOf(ctx)
+		more, err = e.removeStep(ctx)
 		again := errors.Is(err, ipalloc.ErrConflict) || more && step > 1 // Adds have cleared the marks before they were read
 		last := step == 2*e.tries                                        // an attempt marks, and then deletes
 		switch {
@@ -62,42 +38,13 @@ func (e *Engine) close(ctx context.Context, op string, stepOf func(context.Conte
 			err = fault(ipalloc.ErrConflict, "", fmt.Sprintf("other writers were faster %d times", e.tries))
 		}
 	}
-	return e.explain(err, op, Attachment{})
+	return e.explain(err, "remove", Attachment{})
 }
 
-// closeStep marks the header of the scope, and, when it is marked and nothing is held in the scope, closes it.
-func (e *Engine) closeStep(ctx context.Context) (more bool, err error) {
-	if err := e.run.Current(ctx); err != nil {
-		return false, err
-	}
-	recs, _, err := e.store.List(ctx, e.all(0))
-	if err != nil {
-		return false, err
-	}
-	h, op := header{boot: e.boot}, store.Op{Kind: store.Put, Key: e.header()}
-	for _, r := range recs {
-		switch kind, _ := e.split(r.Key); {
-		case kind == kindAttachment:
-			if err := e.heldBy(r, func(h holding) bool { return h.scope == e.scope }); err != nil {
-				return false, err
-			}
-		case r.Key == op.Key:
-			op.Expect = r.Rev
-			if h, err = decode[header](r.Key, r.Value); err != nil || h.closed {
-				return false, err
-			}
-		}
-	}
-	more = !h.closing
-	h.closing, h.closed = more, !more
-	op.Value = encode(h)
-	return more, e.run.Write(ctx, []store.Op{op})
-}
-
-// heldBy returns ErrInUse if a record is that of an attachment that is meant, or says why it cannot be read.
-func (e *Engine) heldBy(r store.Record, meant func(holding) bool) error {
+// heldBy returns ErrInUse with the attachment of a record, or says why it cannot be read.
+func (e *Engine) heldBy(r store.Record) error {
 	who, h, err := e.parseAttachment(r)
-	if err == nil && meant(h) {
+	if err == nil {
 		in, _ := setFault(ipalloc.ErrInUse, -1, h.addresses[0], "an attachment holds addresses")
 		in.Holder, err = who.String(), in
 	}
@@ -118,7 +65,7 @@ func (e *Engine) removeStep(ctx context.Context) (more bool, err error) {
 	for _, r := range recs {
 		switch kind, _ := e.split(r.Key); kind {
 		case kindAttachment:
-			return false, e.heldBy(r, func(holding) bool { return true })
+			return false, e.heldBy(r)
 		case kindHeader:
 			h, err := decode[header](r.Key, r.Value)
 			if err != nil {

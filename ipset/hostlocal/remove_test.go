@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -115,81 +114,6 @@ func TestRemoveAmongAdds(t *testing.T) {
 		if refused == 0 {
 			t.Errorf("scope %q: no Add was in the way", scope)
 		}
-	}
-}
-
-// TestCloseScopeAmongAdds: an Add at any moment of CloseScope keeps its address and the scope open, or fails and takes nothing;
-// one in another scope does not notice.
-func TestCloseScopeAmongAdds(t *testing.T) {
-	set := subnets("10.0.0.0/28")
-	outcomes := map[string]int{}
-	for k, met := 1, true; met; k++ {
-		w := newWorld(t)
-		mine, other := w.scoped("mine", set), w.scoped("other", set)
-		for _, e := range []*Engine{mine, other} {
-			if _, err := e.Add(ctx, eth0("first")); err != nil {
-				t.Fatal(err)
-			}
-			if err := mine.CloseScope(ctx); e == mine && (!errors.Is(err, ipalloc.ErrInUse) || own(err).Holder != "first/eth0") {
-				t.Fatal(err)
-			}
-			if err := mine.OpenScope(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := e.Del(ctx, eth0("first")); err != nil {
-				t.Fatal(err)
-			}
-			if e == mine {
-				continue
-			}
-			if _, err := other.Add(ctx, eth0("stays")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		met = false
-		var added error
-		f := faults.NewFaulty(w.store)
-		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-			if met = met || c.N == k; c.N == k {
-				_, added = mine.Add(ctx, eth0("late"))
-			}
-			return faults.Outcome{}
-		})
-		e, err := New(f, Config{Network: "net", Scope: "mine"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed := e.CloseScope(ctx)
-		switch {
-		case !met && closed == nil:
-		case added == nil && errors.Is(closed, ipalloc.ErrInUse):
-		case errors.Is(added, ipalloc.ErrClosed) && closed == nil:
-		default:
-			t.Errorf("call %d: Add %v, CloseScope %v", k, added, closed)
-		}
-		outcomes[fmt.Sprint(added == nil, closed == nil)]++
-		if closed == nil {
-			s := State{Holdings: []Holding{{Attachment: eth0("i"), Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}}}}
-			_, err := mine.Add(ctx, eth0("x"))
-			_, imported := mine.Import(ctx, s)
-			if !errors.Is(err, ipalloc.ErrClosed) || !errors.Is(imported, ipalloc.ErrClosed) || !errors.Is(mine.Status(ctx), ipalloc.ErrClosed) {
-				t.Errorf("a closed scope: %v, %v", err, imported)
-			}
-			if err := errors.Join(mine.CloseScope(ctx), mine.OpenScope(ctx), mine.OpenScope(ctx), mine.Status(ctx)); err != nil {
-				t.Error(err)
-			}
-		}
-		for _, e := range []*Engine{mine, other} {
-			if _, err := e.Add(ctx, eth0("next-"+e.scope)); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := w.Check(ctx); err != nil {
-			t.Error(err)
-		}
-	}
-	if len(outcomes) < 2 {
-		t.Errorf("%v", outcomes)
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // State is all that a network holds, for [Engine.Export] and [Engine.Import].
@@ -17,6 +19,29 @@ type State struct {
 	Holdings []Holding
 	// Cursors are the last addresses that the sets gave, by the number of the set.
 	Cursors map[int]netip.Addr
+}
+
+// Networks yields the names of the networks that have records in a store, in byte order. An error is the last thing that it yields.
+// Cost: a record for each network.
+func Networks(ctx context.Context, db store.Store) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		r := store.Range{From: "L", To: "M", Limit: 1}
+		for {
+			recs, _, err := db.List(ctx, r)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if len(recs) == 0 {
+				return
+			}
+			name, _, known := strings.Cut(recs[0].Key[1:], "\x00")
+			r.From = "L" + name + "\x01"
+			if known && !yield(name, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Export returns what the network holds in one consistent view. Attachments of an

@@ -80,9 +80,6 @@ func (t *txn) grant(e *Engine, keys ...string) (header, error) {
 	if err == nil && t.Known(t.header()).Rev == 0 {
 		err = errNoHeader
 	}
-	if err == nil && h.closed {
-		err = errClosed()
-	}
 	if err == nil && h.closing {
 		h.closing = false
 		t.put(t.header(), encode(h))

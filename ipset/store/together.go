@@ -37,7 +37,7 @@ const togetherAttempts = 16
 // writer has changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing
 // but tx. The commit does not verify lists: another writer may have changed what List returned to f.
 //
-// ChangePools with IfEmpty, and Remove and CloseScope of hostlocal, fail with [ipalloc.ErrInvalid], because they take several commits
+// ChangePools with IfEmpty, and Remove of hostlocal, fail with [ipalloc.ErrInvalid], because they take several commits
 // that other writers must see. If f changes pools, other writers use the former pools until Together ends. Two more calls then fail
 // with that error: RemoveSpace, and an assignment that would claim a block where the former pools have blocks more than 64 times
 // smaller. A store that wraps tx hides the former pools, so changes of pools fail on it: wrap db.
