@@ -87,7 +87,7 @@ type hostView struct {
 // and states, so register only the spaces that you watch.
 func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	if o.Timeout <= 0 {
-		o.Timeout = 10 * time.Second
+		o.Timeout = scrapeTime
 	}
 	return &Engine{
 		series: newSpaceSeries(name, "ipset", e.Space(), poolCapacity, poolCount, poolUsable, poolLargest, blocks, borrowed, poolServes, hostCount, hostBlocks, hostUsed, shortages,
@@ -164,7 +164,7 @@ func (e *Engine) read() view {
 	if v := &e.view; !v.at.IsZero() && (!v.at.Before(asked) || v.err == nil && asked.Sub(v.at) < e.opts.MaxAge) {
 		return *v
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), e.opts.Timeout)
+	ctx, cancel := scrape(e.opts.Timeout)
 	defer cancel()
 	at := time.Now()
 	v := view{at: at}

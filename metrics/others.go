@@ -37,6 +37,14 @@ func newWatched(name, kind, space string, read func(ctx context.Context) ([]watc
 		scrapeSuccess, scrapeSeconds), read: read}
 }
 
+// scrapeTime bounds the reading for a scrape.
+const scrapeTime = 10 * time.Second
+
+// scrape returns the context of a scrape, which Prometheus gives no collector.
+func scrape(timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), timeout)
+}
+
 // NewPrefixes returns a collector of the pools of an allocator of prefixes in a space, "" for the one without a name. The capacity
 // of a pool is the number of the smallest prefixes that it hands out. A scrape reads the pages of all pools.
 func NewPrefixes(name, space string, a *prefixes.Allocator) *Watched {
@@ -122,7 +130,7 @@ func (w *Watched) Observe(err error) {
 
 // Collect implements [prometheus.Collector].
 func (w *Watched) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := scrape(scrapeTime)
 	defer cancel()
 	at, ok := time.Now(), 1.0
 	pools, err := w.read(ctx)
@@ -160,7 +168,7 @@ func NewKept(name, space string, k *kept.Keeper) prometheus.Collector {
 
 // Collect implements [prometheus.Collector]. Without an answer of the store the number is absent.
 func (k keeper) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := scrape(scrapeTime)
 	defer cancel()
 	n := 0
 	for _, err := range k.of.All(ctx) {
