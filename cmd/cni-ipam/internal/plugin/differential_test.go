@@ -41,7 +41,7 @@ var stateDivergences = []divergence{
 	{"a request does not move the place where a set goes on", func(s *step) bool {
 		return s.verb == "ADD" && s.requested && !s.theyFail() && s.theirs.stdout == s.ours.stdout && s.sameOwners()
 	}},
-	{"an ADD that fails changes nothing: neither cursors nor what the attachment held", func(s *step) bool {
+	{"an ADD that fails changes neither the cursors nor the addresses of the attachment", func(s *step) bool {
 		return s.verb == "ADD" && s.theyFail() && s.weFail() && s.oursUnchanged() && s.sameFailure() == nil
 	}},
 	{"a request does not get around the refusal of a second ADD", func(s *step) bool {
