@@ -417,3 +417,58 @@ func TestImportedFirstHolding(t *testing.T) {
 		w.check()
 	}
 }
+
+// TestFirstHoldingEndsWithItsBatch: an Assign and the end of what it assigns, by calls that meet in one commit, leave no record of a first
+// holding, and the next Assign of the handle works.
+func TestFirstHoldingEndsWithItsBatch(t *testing.T) {
+	h, at := alloc.HostOwner("h"), netip.MustParseAddr("10.0.0.1")
+	for name, end := range map[string]func(e *Engine) error{
+		"ReleaseIPs": func(e *Engine) error { _, err := e.ReleaseIPs(bg, alloc.Release{Address: at}); return err },
+		"Decline": func(e *Engine) error {
+			_, err := e.Decline(bg, alloc.DeclineArgs{Address: at, For: time.Minute})
+			return err
+		},
+		"ReleaseByHost": func(e *Engine) error { _, err := e.ReleaseByHost(bg, h); return err },
+		"RemoveHost":    func(e *Engine) error { _, _, err := e.RemoveHost(bg, h); return err },
+	} {
+		for _, held := range []bool{false, true} {
+			for _, limit := range []int{0, 64} {
+				w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
+				before := w.atRest()
+				s := faults.NewLimited(w.store, store.Limits{Ops: limit})
+				e := w.engine(s)
+				if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Owner: h, Address: at.Prev(), Handle: "other"}); err != nil {
+					t.Fatal(err)
+				}
+				if held { // without a first holding
+					if _, err := e.AssignIP(bg, alloc.AssignIPArgs{Owner: h, Address: at, Handle: "x"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				errs := w.together(e, s, func() {
+					if _, err := e.Assign(bg, h, "other"); err != nil {
+						t.Error(err)
+					}
+				}, func() {},
+					func() error { _, err := e.Assign(bg, h, "x"); return err },
+					func() error { return end(e) })
+				if errs[0] != nil || errs[1] != nil {
+					t.Errorf("%s, held %v, limit %d: %v", name, held, limit, errs)
+				}
+				w.check()
+				if _, err := e.Assign(bg, h, "x"); err != nil {
+					t.Errorf("%s, held %v, limit %d, again: %v", name, held, limit, err)
+				}
+				w.releaseHandle("x")
+				w.releaseHandle("other")
+				w.clock.add(time.Hour)
+				if _, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute}); err != nil {
+					t.Error(err)
+				}
+				if after := w.atRest(); !maps.Equal(before, after) {
+					t.Errorf("%s, held %v, limit %d: %q, before %q", name, held, limit, after, before)
+				}
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -17,7 +18,10 @@ import (
 // deleted in the commit that ends the holding. A handle may hold addresses without a first one: the next such assignment marks one of them.
 
 // firstEntry is the cell of the index record of the first holding of a handle: the zero prefix if there is none.
-type firstEntry struct{ occ.Var[netip.Prefix] }
+type firstEntry struct {
+	occ.Var[netip.Prefix]
+	be *BlockEntry // of the holding that the transaction has made the first one
+}
 
 func parseFirst(key string) (string, bool) { return key[1:], strings.IndexByte(key, 0) < 0 }
 
@@ -26,11 +30,15 @@ func readFirst(handle string, r store.Record) (*firstEntry, error) {
 	if handle == "" || !ok && r.Rev != 0 {
 		return nil, fmt.Errorf("%w: key %q", ipalloc.ErrCorrupt, r.Key)
 	}
-	return &firstEntry{occ.NewVar(r, at)}, nil
+	return &firstEntry{Var: occ.NewVar(r, at)}, nil
 }
 
-// Write implements [occ.Entry].
+// Write implements [occ.Entry]. A holding that began and ended in one transaction, by the calls of two callers, has no difference that
+// its block could write.
 func (fe *firstEntry) Write(o *occ.Ops) {
+	if at := fe.Get(); at.IsValid() && fe.be != nil && fe.be.At == at.Masked() && !fe.be.isFirst(at.Addr(), fe.Key[1:]) {
+		occ.Set(&fe.be.t.Txn, fe, netip.Prefix{})
+	}
 	if !fe.Get().IsValid() {
 		o.Delete(&fe.Cell)
 		return
@@ -40,11 +48,28 @@ func (fe *firstEntry) Write(o *occ.Ops) {
 	o.Value()
 }
 
+// Settle implements [occ.Entry].
+func (fe *firstEntry) Settle() { fe.be = nil }
+
+// isFirst reports whether an address of the block is the first holding of a handle.
+func (be *BlockEntry) isFirst(a netip.Addr, handle string) bool {
+	x, ok := be.codec.Ordinal(a)
+	if !ok || be.Block == nil {
+		return false
+	}
+	_, is := be.Look(x)
+	if !holds(is, handle) {
+		return false
+	}
+	h, _ := is.Find(alloc.Guard{Handle: handle})
+	return h.First
+}
+
 // first returns the cell of the record of a handle. A record that is not known is assumed not to exist, which the commit verifies.
 func (t *Txn) first(handle string) *firstEntry {
 	fe := t.firsts.Get(handle)
 	if fe == nil {
-		fe = &firstEntry{occ.NewVar(store.Record{Key: record.KindHandle + handle}, netip.Prefix{})}
+		fe = &firstEntry{Var: occ.NewVar(store.Record{Key: record.KindHandle + handle}, netip.Prefix{})}
 		t.firsts.Put(handle, fe)
 	}
 	t.Guard(&fe.Cell)
@@ -84,7 +109,9 @@ func (t *Txn) TouchFirst(handle string) {
 // MakeFirst makes a holding the first one of its handle, which has none. The block must be one that the transaction has changed.
 func (t *Txn) MakeFirst(be *BlockEntry, x, seq uint64, handle string) {
 	be.MakeFirst(x, seq)
-	occ.Set(&t.Txn, t.first(handle), netip.PrefixFrom(be.Addr(x), be.At.Bits()))
+	fe := t.first(handle)
+	fe.be = be
+	occ.Set(&t.Txn, fe, netip.PrefixFrom(be.Addr(x), be.At.Bits()))
 }
 
 // endFirst deletes the record of a first holding that ends. No other commit can replace the record meanwhile, because it would change
