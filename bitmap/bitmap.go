@@ -19,7 +19,7 @@ const (
 	maxDepth = 10
 )
 
-// Bitmap is a set of ordinals [0, n). Make one with [New] or [NewPow2]; the zero
+// Bitmap is a set of ordinals [0, n). Make a Bitmap with [New] or [NewPow2]; the zero
 // value is an empty set over no ordinals, ready for [Bitmap.UnmarshalBinary].
 //
 // A Bitmap must not be copied after first use, and is not safe for concurrent use.
@@ -29,20 +29,21 @@ type Bitmap struct {
 	count uint64 // set ordinals modulo 2^64: a full set over 2^64 counts 0
 
 	// touched is set once root exists. Until then root is zero and every ordinal is
-	// clear. A zero root reads as a page without a set ordinal, so only what looks for
-	// clear ordinals or changes them has to ask.
+	// clear. A zero root reads as a page without set ordinals, so only code that looks
+	// for clear ordinals or changes ordinals checks touched.
 	touched bool
 
 	// root covers [0, 2^(shift+6)) for the smallest such power of 64 that holds n.
 	// Ordinals from n on stay set, so no search finds them clear. It is part of the
-	// Bitmap because that saves a load on the way to a word.
+	// Bitmap, which saves a load on the way to a word.
 	root node
 
-	// pages[i] is the page of the ordinals from i*pageSize on, as far as it is the child of
-	// a node of shift pageBits: a flip reads one word to find its page, without the loads of
-	// a walk, each of which waits for the one before. In a root of that shift it is the root's
-	// own array of children. The next larger root has the arrays of its children laid end
-	// to end; see gather. It is nil for other sets, whose pages the walk finds.
+	// pages[i] is the page of the ordinals from i*pageSize on if the page's parent has
+	// shift pageBits, else nil. A flip then finds its page with one load, where a walk
+	// down the tree does dependent loads. In a root of that shift it is the root's own
+	// array of children. Below the next larger root, it is the arrays of the root's
+	// children laid end to end; see gather. It is nil for any other root, and a walk
+	// finds the pages.
 	pages []*node
 
 	pool *pool // unused nodes; nil until there is one
@@ -184,8 +185,7 @@ func (b *Bitmap) Word(x uint64) uint64 {
 	return nd.words[nd.slot(x)]
 }
 
-// Equal reports whether b and o have the same n and the same ordinals set, regardless of
-// their histories. O(pages).
+// Equal reports whether b and o have the same n and the same ordinals set. O(pages).
 func (b *Bitmap) Equal(o *Bitmap) bool {
 	if b.some != o.some || b.last != o.last {
 		return false
@@ -213,7 +213,7 @@ func (b *Bitmap) Clone() *Bitmap {
 	return c
 }
 
-// fill is the word whose bits all have the given state.
+// fill returns the word whose bits all have the given state.
 func fill(state bool) uint64 {
 	if state {
 		return ^uint64(0)
@@ -221,7 +221,7 @@ func fill(state bool) uint64 {
 	return 0
 }
 
-// from is the mask of bits c and above; c may be 64.
+// from returns the mask of bits c and above; c may be 64.
 func from(c uint64) uint64 {
 	if c > 63 {
 		return 0
@@ -229,7 +229,7 @@ func from(c uint64) uint64 {
 	return ^uint64(0) << c
 }
 
-// through is the mask of bits c and below; c is at most 63.
+// through returns the mask of bits c and below; c is at most 63.
 func through(c uint64) uint64 { return ^uint64(0) >> (63 - c) }
 
 func lowest(w uint64) uint64 { return uint64(bits.TrailingZeros64(w)) }

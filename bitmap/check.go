@@ -9,9 +9,9 @@ import (
 )
 
 // Check recomputes everything the set derives: summary words, counts, order summaries,
-// unused nodes and the tail beyond n. It returns nil or an [*ipalloc.Error] that matches
+// unused nodes and the tail beyond n. It returns nil, or an [*ipalloc.Error] that matches
 // [ipalloc.ErrCorrupt] and names the first contradiction. It is for tests and for data
-// that came from outside. O(memory).
+// from outside the program. O(memory).
 func (b *Bitmap) Check() error {
 	if err := b.contradiction(); err != nil {
 		return &ipalloc.Error{Package: "bitmap", Op: "check", Reason: err.Error(), Err: ipalloc.ErrCorrupt}
@@ -186,7 +186,7 @@ func (b *Bitmap) checkSlot(nd *node, c uint64, spares *int) (uint64, error) {
 	return n, nil
 }
 
-// nodeSize returns how many ordinals below n lie in nd, which is no root.
+// nodeSize returns how many ordinals below n lie in nd, which is not the root.
 func (b *Bitmap) nodeSize(nd *node) uint64 {
 	if nd.base > b.last {
 		return 0

@@ -1,6 +1,6 @@
 // Package bitmap implements a set of ordinals [0, n), for n from 0 to 2^64, for use in
 // allocators. It finds the next clear ordinal, or the best-fitting aligned run of clear
-// ordinals, in a number of steps that does not depend on the fill level of the set.
+// ordinals. The number of steps does not depend on the fill level of the set.
 //
 //	b := bitmap.New(1 << 16)
 //	b.SetRange(0, 99)                // [0, 99] are taken
@@ -9,8 +9,8 @@
 //	x, ok = b.SetNextClear(0)        // 7
 //	fmt.Println(b.Count())           // 101
 //
-// To hand out addresses or prefixes, use package servicealloc or cidrset, which are built on
-// this one and lock.
+// To hand out addresses or prefixes, use package servicealloc or cidrset, which build on
+// this package and add a lock.
 //
 // # Terms
 //
@@ -22,15 +22,15 @@
 //
 // # Structure
 //
-// The set is a radix tree of fan-out 64. A leaf is a page of 4,096 ordinals: 64 words and two
-// summary words, which record which of the 64 words have a clear bit ("room") and which have a
-// set bit ("some"). An inner node has the same two summary words over its 64 slots, a count
-// for each slot, and a child for each mixed slot. A slot that is wholly clear or wholly set is
-// two bits in its parent, so memory depends on the touched pages, not on n. Paths are
-// compressed: a child may be smaller than its slot, and records whether the rest of the slot
-// is clear or set. A space of at most 4,096 ordinals is one page. Up to 2^24 ordinals, the
-// children of all nodes above pages lie in one array, so a flip reads one word to find its
-// page.
+// The set is a radix tree of fan-out 64. A leaf is a page of 4,096 ordinals: 64 words and
+// two summary words. One summary word marks the words with a clear bit ("room"), the
+// other the words with a set bit ("some"). An inner node has the same two summary words
+// over its 64 slots, a count for each slot, and a child for each mixed slot. A slot that
+// is wholly clear or wholly set is two bits in its parent, so memory depends on the
+// touched pages, not on n. Paths are compressed: a child may be smaller than its slot,
+// and records whether the rest of the slot is clear or set. A space of at most 4,096
+// ordinals is one page. Up to 2^24 ordinals, the children of all nodes above pages lie in
+// one array, so a flip reads one word to find its page.
 //
 // # Cost
 //
@@ -41,8 +41,8 @@
 //	Count, Empty, Full                                     O(1)
 //	All, Zeros, Runs, ZeroRuns                             O(1) amortised for each result
 //
-// A search never reads the full words in between: the summary word of a page leads to
-// the next word with room, that of a node to the next slot. BestFit and MaxClearOrder
+// A search skips full words: the summary word of a page leads to the next word with room,
+// and the summary word of a node to the next slot with room. BestFit and MaxClearOrder
 // build order summaries on their first call and refresh them lazily: a flip marks its
 // word stale, which is one OR for each level.
 //
@@ -53,20 +53,21 @@
 // # Memory
 //
 // A page takes 576 bytes (1.13 bits for each ordinal of a dense set; 1.25 with order
-// summaries), an inner node 1,088 bytes. The first node is part of the Bitmap. A dense set
-// takes at most 1.3 bits an ordinal plus 1 KiB. With two to eight pages (n from 4,097 to about
-// 40,000) it takes up to 0.9 KiB more, because its first node has a full array of children. An
-// isolated ordinal in a sparse set takes one page and at most one inner node; where the array
-// of children begins to pay, a node takes up to 1.5 KiB more. That array, at most 32 KiB, is
-// made when a quarter of its slots has a node, and stays while one of them has: two ordinals
-// in each of 16 slots of 2^24 take 2,058 bytes each, and the last one keeps the array. A set
-// whose n is not a power of two also keeps the path to n once it is touched: at most one inner
+// summaries), an inner node 1,088 bytes. The first node is part of the Bitmap. A dense
+// set takes at most 1.3 bits an ordinal plus 1 KiB. With two to eight pages (n from 4,097
+// to about 40,000) it takes up to 0.9 KiB more, because its first node has a full array
+// of children. An isolated ordinal in a sparse set takes one page and at most one inner
+// node. If the array of children exists, a node takes up to 1.5 KiB more. That array
+// takes at most 32 KiB. It is made when a quarter of its slots has a node, and kept at
+// least until the last of these nodes is dropped. For example, two ordinals in each of 16
+// slots of 2^24 take 2,058 bytes each, and the last of them keeps the array. If n is not
+// a power of two, the set also keeps the path to n once it is touched: at most one inner
 // node for each 6 bits of n.
 //
 // # Errors and concurrency
 //
 // An ordinal out of range, lo > hi and a negative order panic, as a slice index does,
-// because they are mistakes of the program and not of its input. Only
+// because they are mistakes in the program, not in its input. Only
 // [Bitmap.UnmarshalBinary] returns errors. A Bitmap is not safe for concurrent use; the
-// allocators above it lock.
+// allocators built on it lock.
 package bitmap

@@ -20,10 +20,10 @@ import (
 //
 // A token of kind clear or set stands for length pages that are wholly clear or set. A
 // dense token is followed by length pages of 64 little-endian words each. A sparse token
-// stands for one page in which length>>1 ordinals have the state length&1 and the others
-// have the opposite one; the ordinals follow as uvarints: the first itself, each later
-// one as the distance to the one before, less 1. Ordinals from n on are not part of a
-// page. AppendBinary writes one form for each set.
+// stands for one page: length>>1 of its ordinals have the state length&1, all others the
+// opposite state. The ordinals follow as uvarints: the first itself, each later one as
+// the distance to the one before, less 1. Ordinals from n on are not part of a page.
+// AppendBinary writes one form for each set.
 const (
 	magic   = "\xB7"
 	version = 1
@@ -33,8 +33,8 @@ const (
 	tokenDense  = 2
 	tokenSparse = 3
 
-	// maxSparse is the most ordinals a sparse page lists: at two bytes each at
-	// worst, still below the 512 bytes of a dense one.
+	// maxSparse is the most ordinals that a sparse page lists. At two bytes each it is
+	// still smaller than a dense page of 512 bytes.
 	maxSparse = 192
 )
 
@@ -63,8 +63,8 @@ func (b *Bitmap) AppendBinary(dst []byte) ([]byte, error) {
 	return wire.Seal(dst, at), nil
 }
 
-// An encoder walks the tree in order and writes tokens. Pending is either a run of equal
-// pages or a sequence of dense ones.
+// An encoder walks the tree in order and writes tokens. The pending part is either a run
+// of equal pages or a sequence of dense ones.
 type encoder struct {
 	b     *Bitmap
 	dst   []byte
@@ -83,7 +83,7 @@ func (e *encoder) flush() {
 		e.pages = 0
 	}
 	if e.dense >= 0 {
-		// The token goes before its pages: make room, now that its length is known.
+		// The token precedes its pages, and its length is known only now: make room.
 		n := uint64(len(e.dst)-e.dense) / (fan * 8)
 		var head [binary.MaxVarintLen64]byte
 		size := binary.PutUvarint(head[:], n<<2|tokenDense)
@@ -179,11 +179,11 @@ func (e *encoder) sparse(nd *node, n uint64, state bool) {
 	}
 }
 
-// UnmarshalBinary replaces the set with the one that data encodes.
+// UnmarshalBinary replaces the set with the set that data encodes.
 //
-// It accepts any bytes. It fails with an [*ipalloc.Error] that matches
-// [ipalloc.ErrCorrupt] if data is damaged, or [ipalloc.ErrVersion] if a newer version
-// wrote it; the set is unchanged then. It allocates at most a few nodes for each byte.
+// It accepts any bytes. UnmarshalBinary fails with [ipalloc.ErrCorrupt] if data is
+// damaged, and with [ipalloc.ErrVersion] if a newer version wrote it; the set is
+// unchanged then. It allocates at most a few nodes for each byte.
 func (b *Bitmap) UnmarshalBinary(data []byte) error {
 	d := decoder{b: &Bitmap{}, r: wire.Open(data, magic, version)}
 	if wire.Bool(d.r, &d.b.some); d.b.some {
@@ -247,8 +247,8 @@ func (d *decoder) dense(lo, pages uint64) {
 	}
 }
 
-// load sets the ordinals of words in the page from lo, all of which is clear. It
-// reports false, and sets none, if one of them is beyond n.
+// load sets the ordinals of words in the page from lo, which must be wholly clear. It
+// sets none and returns false if an ordinal of words is beyond n.
 func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 	first := -1
 	for c, w := range words {

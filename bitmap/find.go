@@ -21,10 +21,10 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	return next, ok
 }
 
-// SetNextClear sets the lowest clear ordinal at or after x or, if there is none, the
-// lowest of all, and returns it; ok is false if the set is full. It panics if x is out
-// of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear ordinal
-// is near.
+// SetNextClear sets and returns the lowest clear ordinal at or after x or, if there is
+// none, the lowest clear ordinal of the set. ok is false if the set is full. It panics if
+// x is out of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear
+// ordinal is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	b.ready(x)
 	page := b.near(x)
@@ -64,7 +64,8 @@ func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	return next, true
 }
 
-// setNextSlow is SetNextClear where the page of x, if there is one, has nothing to set.
+// setNextSlow is SetNextClear for an x without a page, or whose page has no clear ordinal
+// at or after x.
 func (b *Bitmap) setNextSlow(x uint64) (next uint64, ok bool) {
 	page, next, ok := b.seek(x, false)
 	if !ok && x != 0 {
@@ -82,8 +83,8 @@ func (b *Bitmap) setNextSlow(x uint64) (next uint64, ok bool) {
 	return next, true
 }
 
-// SetNextN sets the next clear ordinals at or after x, wrapping once, stores them in
-// dst, and returns how many it set: len(dst), or fewer if the set is then full. It
+// SetNextN sets the next len(dst) clear ordinals at or after x, wrapping once, and stores
+// them in dst. It returns how many it set: fewer than len(dst) if the set became full. It
 // panics if x is out of range. It reads each word once, and allocates only for pages, as
 // [Bitmap.Set] does.
 func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
@@ -92,7 +93,8 @@ func (b *Bitmap) SetNextN(dst []uint64, x uint64) int {
 	return n + b.setClear(dst[n:], 0)
 }
 
-// setClear sets the clear ordinals at or after x until dst is full of them.
+// setClear sets the clear ordinals at or after x and stores them in dst, until dst is
+// full.
 func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 	for n < len(dst) {
 		page, at, ok := b.seek(x, false)
@@ -123,11 +125,11 @@ func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 }
 
 // seek returns the lowest ordinal of the given state at or after x and the page that
-// holds it, nil if the state of a whole slot decided. Ordinals from n on count as set.
+// holds it; page is nil if a whole slot has that state. Ordinals from n on count as set.
 //
-// It descends to x and remembers the last node that has the state in a later slot,
-// because that is the nearest place to continue if the nodes below have nothing at or
-// after x. The search from there cannot fail, so no node is visited more than twice.
+// It descends to x and remembers the last node with the state in a later slot. The search
+// continues there if the nodes below have no such ordinal at or after x. The search from
+// there cannot fail, so no node is visited more than twice.
 func (b *Bitmap) seek(x uint64, state bool) (page *node, y uint64, ok bool) {
 	var later *node
 	var laterX uint64

@@ -54,7 +54,7 @@ func (b *Bitmap) Clear(x uint64) bool {
 	return true
 }
 
-// near returns the page of x if pages has it or it is the root.
+// near returns the page of x if it is in pages or is the root.
 func (b *Bitmap) near(x uint64) *node {
 	if i := x >> pageBits; i < uint64(len(b.pages)) {
 		return b.pages[i]
@@ -65,7 +65,7 @@ func (b *Bitmap) near(x uint64) *node {
 	return nil
 }
 
-// tally is account where near returns the page and there are no order summaries.
+// tally is account for a page that near returns, in a set without order summaries.
 func (b *Bitmap) tally(x, diff uint64) {
 	nd := &b.root
 	if nd.kid == nil {
@@ -109,12 +109,12 @@ func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
 	}
 }
 
-// set sets the ordinals of mask, which are clear, in word c of a page. x is one of them,
-// and the counts above include them already.
+// set sets the ordinals of mask, which are clear, in word c of a page. x is one of these
+// ordinals; the counts above already include them.
 //
-// It writes the bit of room even if it does not change, because near full every other
-// flip fills or opens a word and a branch would be mispredicted as often. A word that
-// is all clear is rare, so that case is a branch.
+// It writes the bit of room even if the bit does not change. Near full, every other flip
+// fills or opens a word, so a branch would be mispredicted as often. A word rarely
+// becomes all clear, so that case is a branch.
 func (b *Bitmap) set(page *node, c, mask, x uint64) {
 	old := page.words[c%fan]
 	now := old | mask
@@ -152,8 +152,8 @@ func (b *Bitmap) find(x uint64) *node {
 	}
 }
 
-// reach returns the page of x and makes it if there is none. It returns nil if x has the
-// given state without one.
+// reach returns the page of x and makes it if needed. It returns nil if there is no page
+// and x already has the given state.
 func (b *Bitmap) reach(x uint64, state bool) *node {
 	page := b.near(x)
 	if page == nil {
@@ -210,8 +210,8 @@ func (b *Bitmap) open(x uint64, state bool) *node {
 	return b.put(nd, c, b.takePage(), x, rest)
 }
 
-// put makes the unused node kid the child in slot c of nd. It covers x and has the given
-// state, as the rest of the slot does.
+// put makes the unused node kid the child in slot c of nd. kid covers x and gets the
+// given state, like the rest of the slot.
 func (b *Bitmap) put(nd *node, c uint64, kid *node, x uint64, state bool) *node {
 	b.wipe(kid, x, state)
 	kid.outer = state && nd.smaller(kid)
@@ -248,8 +248,8 @@ func coverShift(lo, hi uint64) uint8 {
 	return uint8((n+fanBits-1)/fanBits*fanBits - fanBits)
 }
 
-// settle brings the summaries above page up to date after it became or ceased to
-// be wholly clear or wholly set.
+// settle updates the summaries above page after the page became, or ceased to be, wholly
+// clear or wholly set.
 func (b *Bitmap) settle(page *node, x uint64) {
 	nd := &b.root
 	if page == nd {
@@ -278,7 +278,7 @@ func (b *Bitmap) settle(page *node, x uint64) {
 }
 
 // settleInner is settle for an inner node. It moves nodes that are no longer needed to
-// the pool, and reports whether nd, and with it the page of x, was one of them.
+// the pool. dropped reports whether nd, and with it the page of x, was moved.
 func (b *Bitmap) settleInner(nd *node, x uint64) (dropped bool) {
 	var path [maxDepth]*node
 	depth := 0

@@ -4,14 +4,14 @@ import "iter"
 
 // All returns the set ordinals, ascending.
 //
-// The set may change between two steps, as with all iterators of this package. An
-// ordinal flipped while its word of 64 is being iterated may be reported in either
-// state; later ones are exact. It does not allocate per result.
+// The set may be changed during the loop; this holds for all iterators of this package.
+// An ordinal flipped while its word of 64 is being iterated may be reported in either
+// state; later ordinals are exact. It does not allocate per result.
 func (b *Bitmap) All() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(true, yield) }
 }
 
-// Zeros returns the clear ordinals, ascending, as [Bitmap.All] does the set ones.
+// Zeros is like All, but returns the clear ordinals.
 func (b *Bitmap) Zeros() iter.Seq[uint64] {
 	return func(yield func(uint64) bool) { b.each(false, yield) }
 }
@@ -49,8 +49,7 @@ func (b *Bitmap) Runs() iter.Seq2[uint64, uint64] {
 	return func(yield func(lo, hi uint64) bool) { b.runs(true, yield) }
 }
 
-// ZeroRuns returns the maximal runs [lo, hi] of clear ordinals, ascending, as
-// [Bitmap.Runs] does those of set ones.
+// ZeroRuns is like [Bitmap.Runs], but returns the maximal runs of clear ordinals.
 func (b *Bitmap) ZeroRuns() iter.Seq2[uint64, uint64] {
 	return func(yield func(lo, hi uint64) bool) { b.runs(false, yield) }
 }

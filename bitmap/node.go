@@ -10,7 +10,7 @@ import (
 // [base, base + 2^(shift+6)) in 64 slots of 2^shift ordinals each.
 //
 // The bits room and some are the state of a slot: room alone means clear, some alone
-// means set, both mean mixed. Every slot has at least one of the two.
+// means set, both mean mixed. Every slot has at least one of the two bits.
 //
 // Paths are compressed. Ordinal 5,000,000 alone in a set of 2^36 looks like this:
 //
@@ -20,8 +20,9 @@ import (
 //	                  outside [4,997,120, 5,001,215] is clear
 //	          word 45 bit 0 is set
 //
-// A node is 560 bytes. With the 8 bytes that the Go allocator puts before an object of
-// this size it fits the size class of 576; 9 more would take the class of 640.
+// A node is 560 bytes. The Go allocator puts 8 bytes before an object of this size, so it
+// just fits the size class of 576 bytes; with 9 bytes more it would need the class of
+// 640.
 type node struct {
 	room uint64 // slot c has a clear ordinal
 	some uint64 // slot c has a set ordinal
@@ -40,16 +41,16 @@ type node struct {
 
 	shift uint8 // log2 of the ordinals in a slot: 6 for a page, 12, 18 ... 60 above
 
-	// outer is the state of the ordinals of the slot it stands in that are outside
-	// this node; false if there are none.
+	// outer is the state of the ordinals that are in the node's slot but outside the
+	// node; false if there are none.
 	outer bool
 
-	// spare is 1 + the position in pool.spare of a page that stands in a slot
-	// that is not mixed; 0 for any other node.
+	// spare is 1 + the page's index in pool.spare if the page is kept in a slot that is
+	// not mixed, else 0.
 	spare uint8
 
-	// reported is the orders of a page that its parent has recorded, or unreported;
-	// see order.go.
+	// reported is the orders of a page that its parent has recorded, or unreported; see
+	// order.go.
 	reported uint16
 
 	// words are the ordinals of a page. In an inner node, words[c] counts the set
@@ -74,7 +75,7 @@ func (nd *node) end() uint64 {
 	return nd.base | (1<<(nd.shift+fanBits) - 1) // a shift of 64 or more gives 0
 }
 
-// holds reports whether x lies within the node.
+// holds reports whether x is within the node.
 func (nd *node) holds(x uint64) bool { return (x^nd.base)>>(nd.shift&63) < fan }
 
 func (nd *node) mixed(c uint64) bool { return nd.room&nd.some>>c&1 != 0 }
@@ -89,8 +90,7 @@ func (nd *node) stale(mask uint64) {
 	}
 }
 
-// state returns what the slot of nd that kid stands in holds, as the two bits of
-// room and some.
+// state returns the bits room and some of the slot of nd that holds kid.
 func (nd *node) state(kid *node) (room, some uint64) {
 	room, some = nonzero(kid.room), nonzero(kid.some)
 	if nd.smaller(kid) {
@@ -103,8 +103,7 @@ func (nd *node) state(kid *node) (room, some uint64) {
 	return room, some
 }
 
-// sync brings the two bits of slot c up to date with its child and reports
-// whether they changed.
+// sync updates the two bits of slot c from its child and reports whether they changed.
 func (nd *node) sync(c uint64) bool {
 	room, some := nd.state(nd.kid[c])
 	wasRoom, wasSome := nd.room, nd.some
@@ -144,7 +143,7 @@ func (b *Bitmap) wipe(nd *node, x uint64, state bool) {
 	}
 }
 
-// allSet is the words of a page that is wholly set.
+// allSet holds the words of a page that is wholly set.
 var allSet = func() (w [fan]uint64) {
 	for i := range w {
 		w[i] = ^uint64(0)
@@ -199,8 +198,8 @@ func rootShift(last uint64) uint8 {
 	return shift
 }
 
-// plant makes the root of an untouched set: clear up to last, set beyond. When n
-// is not a multiple of a slot, that takes a path of nodes down to n.
+// plant makes the root of an untouched set: ordinals up to last are clear, those beyond
+// are set. If n is not a multiple of a slot, plant also makes a path of nodes down to n.
 func (b *Bitmap) plant() {
 	b.root.plant(rootShift(b.last), b.last)
 	b.touched = true

@@ -8,33 +8,52 @@ import (
 // An order summary answers one question in O(levels): where is the lowest
 // maximal aligned clear run of 2^k ordinals?
 //
-// A clear aligned run is maximal if the run of twice its length that contains it
-// is not wholly clear. Each node splits the runs inside it in two groups. Runs of
-// at least a slot are aligned groups of clear slots: they follow from the word
-// some by six shifts and are not stored. Smaller runs lie inside mixed slots: for
-// each order k below the shift, one word says which slots hold a maximal run of
-// 2^k. That word is what "order" stores; a slot whose bit in stale is set has to
-// be asked again first.
+// A clear aligned run is maximal if the run of twice its length that contains it is not
+// wholly clear. Each node splits the runs inside it in two groups. Runs of at least a
+// slot are aligned groups of clear slots. They follow from the word some by six shifts
+// and are not stored. Smaller runs lie inside mixed slots: for each order k below the
+// shift, one word says which slots hold a maximal run of 2^k. "order" stores these words.
+// A slot with its bit in stale must be recomputed before use.
 //
-// A child that is smaller than its slot, whose rest is clear, contributes its own
-// runs and its buddies: the rest of the slot is exactly one maximal run of each
+// A child may be smaller than its slot. If the rest of the slot is clear, the child
+// contributes its own runs and its buddies: the rest is exactly one maximal run of each
 // order from the size of the child to half the slot.
 //
-// A node of shift s has a chain of at least s/6 of these, six orders each, 64
-// bytes a link.
+// A node of shift s has a chain of at least s/6 links. A link covers six orders and takes
+// 64 bytes.
+//
+// For example, a set over [0, 2^14) has a root of four slots, each of 4,096 ordinals.
+// Ordinal 5 is set, so slot 0 has a page, and slots 1 to 3 are wholly clear. After each
+// call, the summaries are:
+//
+//	BestFit(0) = 4   The first call builds the summaries. Word 0 of the page has runs of
+//	                 orders 0 (ordinal 4), 1 (6-7), 2 (0-3), 3, 4 and 5.
+//	                 page: word 0 in orders 0-5, none stale
+//	                 root: slot 0 in orders 0-11, none stale
+//	                 Orders 6-11 of the page follow from its clear words 1-63, and orders
+//	                 12 and 13 of the root from its clear slots 1 and 2-3.
+//	Set(4)           page: word 0 in orders 0-5, word 0 stale
+//	                 root: slot 0 in orders 0-11, slot 0 stale
+//	BestFit(0) = 6   Word 0 has no run of order 0 left, so the call takes half of 6-7.
+//	                 page: word 0 in orders 1-5, none stale
+//	                 root: slot 0 in orders 1-11, none stale
+//	Set(70)          page: word 0 in orders 1-5, word 1 stale
+//	                 root: slot 0 in orders 1-11, slot 0 stale
+//	BestFit(0) = 71  Word 1 is mixed now. The page lost its run of order 6.
+//	                 page: word 0 in orders 1-5, word 1 in orders 0-5, none stale
+//	                 root: slot 0 in orders 0-5 and 7-11, none stale
 type order struct {
 	mask  [fanBits]uint64 // slots with a maximal run of order 6*link+i
 	stale uint64          // in the first link: slots to recompute
 	next  *order
 }
 
-// unreported is the value of node.reported of a page whose orders its parent has not
-// recorded.
+// unreported is node.reported of a page whose orders its parent has not recorded.
 const unreported = ^uint16(0)
 
-// BestFit returns the first ordinal of the smallest maximal aligned run of clear
-// ordinals that holds 2^k; of equally small runs, the lowest. ok is false if there is
-// no such run. It panics if k is negative. The set is unchanged.
+// BestFit returns the first ordinal of the smallest maximal aligned run of clear ordinals
+// that holds 2^k. If several runs are equally small, it returns the lowest. ok is false
+// if there is no such run. It panics if k is negative. The set is unchanged.
 //
 // O(log n) steps, plus a constant number for each word that changed since the last
 // call. The first call builds the summaries in one pass over the set.
@@ -70,7 +89,7 @@ func (b *Bitmap) MaxClearOrder() (k int, ok bool) {
 	return bits.Len64(b.refresh(&b.root)) - 1, true
 }
 
-// emptyFit is BestFit in an empty set: the maximal runs are the binary digits of n.
+// emptyFit is BestFit for an empty set: the maximal runs are the binary digits of n.
 func (b *Bitmap) emptyFit(k int) (lo uint64, ok bool) {
 	if b.last == ^uint64(0) {
 		return 0, true // one run of 2^64
@@ -83,8 +102,9 @@ func (b *Bitmap) emptyFit(k int) (lo uint64, ok bool) {
 	return n &^ (has&-has<<1 - 1), true
 }
 
-// heads[j] has a bit for each multiple of 2^(j+1): where an aligned group of that
-// many bits can start. Two more than there are orders spare the bounds check.
+// heads[j] has a bit for each multiple of 2^(j+1), where an aligned group of that many
+// bits can start. The array has two more elements than there are orders, which spares the
+// bounds check.
 var heads = [8]uint64{
 	0x5555555555555555, 0x1111111111111111, 0x0101010101010101,
 	0x0001000100010001, 0x0000000100000001, 1,
@@ -103,8 +123,8 @@ func group(m uint64, j int) uint64 {
 	return m
 }
 
-// digest returns for which j group(m, j) is not empty, as bits. It is unrolled and
-// has no branch, because it runs for every mixed word that flipped.
+// digest returns a bit for each j for which group(m, j) is not empty. It is unrolled and
+// branch-free because it runs for every mixed word that flipped.
 func digest(m uint64) uint64 {
 	m1 := m & (m >> 1) & 0x5555555555555555
 	m2 := m1 & (m1 >> 2) & 0x1111111111111111
@@ -121,9 +141,9 @@ func digest(m uint64) uint64 {
 		m6<<6
 }
 
-// refresh brings the order summary of nd and all below it up to date and returns
-// the orders of its maximal runs, as bits. An order of 64 has no bit: only an
-// empty set has such a run.
+// refresh updates the order summaries of nd and all nodes below it, and returns the
+// orders of nd's maximal runs, as bits. An order of 64 has no bit: only an empty set has
+// such a run.
 func (b *Bitmap) refresh(nd *node) (has uint64) {
 	if nd.order == nil {
 		nd.order = &order{stale: ^uint64(0)}
@@ -147,9 +167,8 @@ func (b *Bitmap) refresh(nd *node) (has uint64) {
 	return nd.orders()
 }
 
-// extend makes a chain long enough for a node of the given shift. A longer one, of
-// a node that was larger in an earlier life, does no harm: the links at its end
-// stay empty.
+// extend makes the chain long enough for a node of the given shift. A reused node may
+// have a longer chain; the links at its end stay empty.
 func (o *order) extend(shift uint8) {
 	for ; o != nil && shift > fanBits; o, shift = o.next, shift-fanBits {
 		if o.next == nil {
@@ -170,7 +189,7 @@ func (b *Bitmap) refreshSlot(nd *node, c uint64) {
 	}
 	has := b.refresh(kid)
 	if kid.kid == nil {
-		// The orders of a page fit told, and most flips leave them as they were.
+		// The orders of a page fit in reported, and most flips do not change them.
 		if uint64(kid.reported) == has {
 			return
 		}
@@ -195,7 +214,7 @@ func (nd *node) orders() uint64 {
 	return has
 }
 
-// forget takes the slots of mask out of every order.
+// forget removes the slots of mask from every order.
 func (o *order) forget(mask uint64) {
 	for ; o != nil; o = o.next {
 		m := &o.mask
@@ -208,7 +227,7 @@ func (o *order) forget(mask uint64) {
 	}
 }
 
-// put adds slot c to the orders it has.
+// put adds slot c to the orders in has.
 func (o *order) put(c, has uint64) {
 	for c %= fan; o != nil; o = o.next {
 		m := &o.mask
@@ -230,8 +249,7 @@ func (o *order) at(k int) uint64 {
 	return o.mask[k]
 }
 
-// buddies returns the orders of the maximal runs that the rest of kid's slot
-// consists of.
+// buddies returns the orders of the maximal runs that make up the rest of kid's slot.
 func (nd *node) buddies(kid *node) uint64 {
 	if !nd.smaller(kid) || kid.outer {
 		return 0
@@ -239,8 +257,8 @@ func (nd *node) buddies(kid *node) uint64 {
 	return from(uint64(kid.shift+fanBits)) &^ from(uint64(nd.shift))
 }
 
-// locate returns the lowest maximal run of order k; nd has one and its summary is
-// up to date.
+// locate returns the lowest maximal run of order k; nd must have such a run and an
+// up-to-date summary.
 func (nd *node) locate(k int) uint64 {
 	step(1)
 	if k >= int(nd.shift) {
@@ -257,7 +275,7 @@ func (nd *node) locate(k int) uint64 {
 	return kid.locate(k)
 }
 
-// checkOrder recomputes an order summary that claims to be up to date.
+// checkOrder recomputes the order summary of slots that are not stale.
 func (nd *node) checkOrder() error {
 	if nd.order == nil {
 		return nil

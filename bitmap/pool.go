@@ -1,13 +1,13 @@
 package bitmap
 
-// Limits of the unused nodes that a set keeps: 64 pages, or 36 KiB; and of places for pages
-// when there is no node left to need them, 4 KiB.
+// Limits of the unused nodes and arrays that a set keeps: 64 pages, which take 36 KiB,
+// and an array of 512 places for pages, which takes 4 KiB, while no node needs it.
 //
-// A page that has just become wholly clear or set stays in its slot, so that the next
-// flip finds it: in a set of 16 pages all of them may. In a larger set the next flip is
-// most likely elsewhere, so further pages are taken out, which costs less than finding
-// them later. They absorb the swings of a workload and serve the two edges of every
-// range operation.
+// A page that has just become wholly clear or wholly set stays in its slot, where the
+// next flip finds it. In a set of 16 pages all pages may stay. In a larger set the next
+// flip is probably elsewhere. Further pages are therefore removed at once, which costs
+// less than finding them later. The removed pages absorb the swings of a workload and
+// serve the two edges of every range operation.
 const (
 	maxSpares = 16
 	maxPages  = 48
@@ -15,9 +15,9 @@ const (
 	maxPlaces = 512
 )
 
-// A pool holds what a set keeps so that steady state does not allocate: pages that became
-// wholly clear or wholly set and are still in their slots (spare), and unused nodes
-// (page, inner).
+// A pool holds nodes that the set keeps in order not to allocate in steady state. The
+// pages in spare became wholly clear or wholly set and are still in their slots; page and
+// inner hold unused nodes.
 type pool struct {
 	spare []*node // node.spare is 1 + the index in here
 	page  []*node
@@ -33,7 +33,7 @@ func (p *pool) unspare(nd *node) {
 	nd.spare = 0
 }
 
-// keep keeps the page in slot c of nd in place or takes it out, after the slot ceased to
+// keep keeps the page in slot c of nd as a spare, or removes it, after the slot ceased to
 // be mixed. up is the parent of nd, nil for the root.
 func (b *Bitmap) keep(up, nd *node, c uint64) {
 	if b.pool == nil {
@@ -52,9 +52,8 @@ func (b *Bitmap) keep(up, nd *node, c uint64) {
 	}
 }
 
-// restock takes one of the spares out of its slot if no page is unused and the spares are
-// at their limit. It may move nodes, so it runs before an operation that may need a
-// page.
+// restock removes one spare from its slot if no page is unused and the spares are at
+// their limit. It may move nodes, so it runs before an operation that may need a page.
 func (b *Bitmap) restock() {
 	p := b.pool
 	if p == nil || len(p.page) != 0 || len(p.spare) < maxSpares {
@@ -68,8 +67,8 @@ func (b *Bitmap) restock() {
 	}
 }
 
-// drop moves the child in slot c of nd and all nodes below it to the pool, as far as
-// there is room.
+// drop moves the child in slot c of nd and all nodes below it to the pool; nodes beyond
+// the pool's limits are discarded.
 func (b *Bitmap) drop(nd *node, c uint64) {
 	kid := nd.kid[c]
 	nd.kid[c] = nil
@@ -145,9 +144,10 @@ func (b *Bitmap) takeNode(shift uint8, x uint64) (nd *node) {
 }
 
 // gather moves the arrays of children of all nodes below the root to pages once a quarter
-// of the slots has such a node, more nodes that are about to be made included: the array then
-// costs a node at most 1.5 KiB more than its own. It stays while there is a node, and if it is
-// small (maxPlaces) for the next one.
+// of the slots has such a node. The count includes more, the nodes that are about to be
+// made. At that fill the array costs at most 1.5 KiB more a node than the node's own. The
+// array is kept while there is such a node; a small one (maxPlaces) is kept for the next
+// node.
 func (b *Bitmap) gather(more uint64) {
 	if b.root.shift == pageBits {
 		b.pages = b.root.kid[:]
@@ -182,8 +182,8 @@ func (b *Bitmap) inners() (n uint64) {
 	return n
 }
 
-// splice removes nd from between up and nd's only mixed child, if the rest of up's slot
-// has one state and nd holds no other child.
+// splice removes nd from between up and nd's only mixed child. It does so only if the
+// rest of up's slot has one state and nd holds no other child.
 func (b *Bitmap) splice(up, nd *node) {
 	m := nd.room & nd.some
 	if m == 0 || m&(m-1) != 0 || nd.kid == nil {

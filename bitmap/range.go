@@ -99,8 +99,8 @@ func (b *Bitmap) parents(page *node) (up, nd *node) {
 	return nil, nil
 }
 
-// fillNode gives the ordinals of [lo, hi], which lies within nd, the given state and
-// returns how many changed.
+// fillNode gives the ordinals of [lo, hi] within nd the given state and returns how many
+// changed.
 func (b *Bitmap) fillNode(nd *node, lo, hi uint64, state bool, e *edges) (diff uint64) {
 	first, last := nd.slot(lo), nd.slot(hi)
 	nd.stale(from(first) & through(last))

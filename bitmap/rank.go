@@ -9,7 +9,7 @@ func (b *Bitmap) Rank(x uint64) uint64 {
 	return b.root.below(x)
 }
 
-// below returns how many ordinals of the node below x, which lies in it, are set.
+// below returns how many set ordinals of the node are below x, which is in the node.
 func (nd *node) below(x uint64) (sum uint64) {
 	c := nd.slot(x)
 	step(int(c) + 1)
@@ -37,8 +37,8 @@ func (nd *node) below(x uint64) (sum uint64) {
 	return sum + (kid.base-lo)&rest + kid.below(x)
 }
 
-// Select returns the ordinal of rank i among the set ones: the one with exactly
-// i set ordinals below it. ok is false if there is none. O(log64 n).
+// Select returns the set ordinal of rank i, which has exactly i set ordinals below it. ok
+// is false if there is none. O(log64 n).
 func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
 	if i >= b.count && (b.count != 0 || b.Empty()) {
 		return 0, false
@@ -46,8 +46,8 @@ func (b *Bitmap) Select(i uint64) (x uint64, ok bool) {
 	return b.pick(&b.root, i, true), true
 }
 
-// SelectClear returns the ordinal of rank i among the clear ones. ok is false if
-// there is none. O(log64 n).
+// SelectClear returns the clear ordinal of rank i, which has exactly i clear ordinals
+// below it. ok is false if there is none. O(log64 n).
 func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
 	if free := b.last - b.count; !b.some || b.Full() || i > free {
 		return 0, false // free-1, because the count of an empty 2^64 space does not fit a uint64
@@ -58,8 +58,8 @@ func (b *Bitmap) SelectClear(i uint64) (x uint64, ok bool) {
 	return b.pick(&b.root, i, false), true
 }
 
-// pick returns the ordinal of nd with i others of the same state below it in nd, which
-// must exist.
+// pick returns the ordinal of nd that has the given state and i others of that state
+// below it in nd; it must exist.
 func (b *Bitmap) pick(nd *node, i uint64, state bool) uint64 {
 	for c := uint64(0); ; c++ {
 		step(1)

@@ -8,14 +8,13 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// AllocateNext takes the next free child by the set's policy and returns it: the first
-// at or after the cursor, wrapping, unless an option says otherwise.
+// AllocateNext takes the next free child by the set's policy and returns it. Without an
+// option, that is the first free child at or after the cursor, wrapping.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is free,
-// or [ipalloc.ErrCooling] if all free children are cooling; Until then says when the
-// next one becomes free. The set is unchanged. The result is masked, of length
-// ChildBits and inside the pool. O(log n), and O(1) if the set is full; it does not
-// allocate in steady state.
+// It fails with [ipalloc.ErrFull] if no child is free, or with [ipalloc.ErrCooling] if
+// children are cooling; Until is then the time at which the next one becomes free. The
+// set is unchanged. The result is masked, of length ChildBits and inside the pool. O(log
+// n), and O(1) if the set is full; it does not allocate in steady state.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
 	if !s.plain {
 		var dst [1]netip.Prefix
@@ -34,13 +33,13 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 	return s.codec.Prefix(i), nil
 }
 
-// AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext] would,
-// under one lock and as one change: all of them or none.
+// AllocateN fills dst with children, as len(dst) calls of [Set.AllocateNext] would, under
+// one lock and as one change. It allocates all of them or none.
 //
-// If fewer are free it fails with an error that matches [ipalloc.ErrFull], or
-// [ipalloc.ErrCooling] if enough of the others are cooling; Until then says when the
-// last of them becomes free. The set is unchanged and the contents of dst are
-// unspecified. O(log n) for each child, and less where free children are neighbours.
+// It fails with [ipalloc.ErrFull] if fewer are free, or with [ipalloc.ErrCooling] if
+// enough of the others are cooling; Until is then the time at which the last of them
+// becomes free. The set is unchanged and the contents of dst are unspecified. O(log n)
+// for each child, and less where free children are neighbours.
 func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
@@ -82,7 +81,7 @@ func (s *Set) lockedN(dst []netip.Prefix, now time.Time) error {
 	return nil
 }
 
-// enough returns nil if the missing ones of n children have cooled long enough.
+// enough returns nil if the missing children, out of n, have cooled long enough.
 func (s *Set) enough(missing, n uint64, now time.Time) error {
 	until, ok := s.cooling.when(missing)
 	switch {
@@ -96,8 +95,8 @@ func (s *Set) enough(missing, n uint64, now time.Time) error {
 	return s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, fmt.Sprintf("fewer than %d children are free", n))
 }
 
-// exhausted returns the error of a full set. It is always the same one, which the first
-// call makes. The lock is held.
+// exhausted returns the error of a full set. The first call makes the error, and every
+// call returns the same one. The lock is held.
 func (s *Set) exhausted() *ipalloc.Error {
 	if s.full == nil {
 		s.full = s.fail("allocate", netip.Prefix{}, ipalloc.ErrFull, "")
@@ -139,8 +138,8 @@ func (s *Set) nextFresh(dst []uint64) {
 	}
 }
 
-// draw returns a random rank among the free children after taken of them are taken. At
-// least one is left.
+// draw returns a random rank among the free children that remain when taken of them are
+// taken. At least one must remain.
 func (s *Set) draw(taken uint64) uint64 {
 	free := s.codec.Last() - s.busy.Count() - taken + 1
 	if free == 0 {
@@ -151,15 +150,15 @@ func (s *Set) draw(taken uint64) uint64 {
 
 // AllocatePrefix takes and returns a free prefix of the given length, which is between
 // the pool's length and a child's. It takes the first part of the smallest free aligned
-// space that holds it; of equally small ones, the lowest. It leaves the cursor alone
-// and ignores the policy. With [Cooldown], if nothing else fits, children that have
+// space that holds the prefix; of equally small spaces, the lowest. It leaves the cursor
+// alone and ignores the policy. With [Cooldown], if nothing else fits, children that have
 // cooled long enough count as free.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid], with Field
-// "bits", for an impossible length; [ipalloc.ErrFull] if no free space is that large,
-// although smaller ones may exist; [ipalloc.ErrCooling] instead if children are
-// cooling, which might make room later. The set is unchanged then. O(log n) amortised,
-// however many prefixes are live; it does not allocate in steady state.
+// It fails with [ipalloc.ErrInvalid], and Field "bits", for an impossible length. It
+// fails with [ipalloc.ErrFull] if no free space is that large, although smaller ones may
+// exist, or with [ipalloc.ErrCooling] if children are cooling, because these might make
+// room later. On error the set is unchanged. O(log n) amortised, however many prefixes
+// are live; it does not allocate in steady state.
 func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {

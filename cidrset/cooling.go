@@ -8,20 +8,38 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// cooling is the queue of the children that were released and may not be reused yet,
-// oldest first. They stay set in Set.busy, so no search for a free child finds them.
+// cooling is the queue of the children that were released and may not be reused yet, oldest
+// first. They stay set in Set.busy, so no search for a free child finds them.
 //
-// The queue holds runs of neighbours, not children. It is a ring in one slice, so that
-// steady state does not allocate: runs[0] is between the newest run and the oldest one.
-// An index leads from the first child of a run to the run.
+// The queue holds runs of neighbours, not single children. It is a ring in one slice, so
+// steady state does not allocate. runs[0] lies between the newest run and the oldest. An
+// index maps the first child of a run to the run.
 //
-// Of the runs that have cooled the queue keeps the newest few thousand. Older ones leave
-// it, as children that were never used: in a wide pool, where those go first, the queue
-// would otherwise grow with every release for as long as the set lives.
+// The queue keeps at most the newest 4,096 runs that have cooled. Older runs leave it, and
+// their children count as never used. In a wide pool, which allocates children that were
+// never used first, the queue would otherwise grow with every release.
 //
-// AllocatePrefix searches hot if nothing else fits. Time moves edge along the queue, and
-// each run is moved past it once, so a request that does not fit stays cheap however
-// many children have cooled.
+// AllocatePrefix searches hot if nothing else fits. As time passes, edge moves along the
+// queue and passes each run once. A request that does not fit therefore stays cheap,
+// however many children have cooled.
+//
+// For example, a set of eight children with a cooldown of 60 s has this state after each
+// call. A run [lo, hi] is written with its until, and > stands before the run at edge:
+//
+//	              queue, oldest first           taken    hot
+//	 all taken                                  0-7      0-7
+//	 0s release 0-3   > [0,3] 60s               4-7      0-7
+//	10s release 5     > [0,3] 60s, [5,5] 70s    4 6-7    0-7
+//	20s occupy 2      > [0,1] 60s, [3,3] 60s,   2 4 6-7  0-7
+//	                    [5,5] 70s
+//	60s allocate two  [3,3] 60s, > [5,5] 70s    0-2 4    0-2 4-7
+//	                                            6-7
+//	70s allocate one  > [5,5] 70s               0-4 6-7  0-7
+//
+// All eight stay busy throughout. occupy cuts its child out of the run that holds it. At
+// 60s no two children are free. AllocatePrefix therefore moves edge past both runs that
+// have cooled, which clears 0, 1 and 3 in hot. It finds 0-1 there and takes these two. At
+// 70s AllocateNext takes the oldest child, 3, because no child is free.
 type cooling struct {
 	busy   *bitmap.Bitmap   // Set.busy
 	taken  *bitmap.Bitmap   // the busy children that are not in the queue
@@ -44,10 +62,11 @@ type run struct {
 	prev, next int32
 }
 
-// mostRuns bounds the runs that have cooled: some 350 KB of memory, 80 KB of a snapshot.
+// mostRuns bounds the number of runs that have cooled: they take some 350 KB of memory
+// and 80 KB of a snapshot.
 const mostRuns = 4096
 
-// ripenStep is how many runs ripen moves under one lock: about 0.1 ms of work.
+// ripenStep is how many runs ripen passes under one lock: about 0.1 ms of work.
 const ripenStep = 1024
 
 func newCooling(busy *bitmap.Bitmap, order int, wait time.Duration, now func() time.Time) *cooling {
@@ -57,8 +76,8 @@ func newCooling(busy *bitmap.Bitmap, order int, wait time.Duration, now func() t
 	}
 }
 
-// clock reads the set's clock; the zero time if it has none. The caller does not hold
-// the lock, because the clock is foreign code.
+// clock reads the set's clock; it returns the zero time if the set has none. The caller
+// must not hold the lock, because the clock is foreign code.
 func (s *Set) clock() time.Time {
 	if s.cooling == nil {
 		return time.Time{}
@@ -66,15 +85,15 @@ func (s *Set) clock() time.Time {
 	return s.cooling.now().Round(0) // without the monotonic reading, which no snapshot keeps
 }
 
-// take takes the children of [lo, hi], which are busy already.
+// take takes the children of [lo, hi], which must be busy.
 func (c *cooling) take(lo, hi uint64) (taken uint64) {
 	c.remove(lo, hi)
 	c.hot.SetRange(lo, hi)
 	return c.taken.SetRange(lo, hi)
 }
 
-// release appends the taken children of [lo, hi] to the queue and returns how many
-// there were.
+// release appends the taken children of [lo, hi] to the queue and returns how many these
+// are.
 func (c *cooling) release(lo, hi uint64, now time.Time) (released uint64) {
 	until := now.Add(c.wait)
 	if newest := c.runs[0].prev; newest != 0 && until.Before(c.runs[newest].until) {
@@ -99,9 +118,9 @@ func (c *cooling) release(lo, hi uint64, now time.Time) (released uint64) {
 	return c.taken.ClearRange(lo, hi)
 }
 
-// retire takes the oldest runs that have cooled out of the queue if there are too many,
-// and makes their children free. It takes out two at most, because a new run may have
-// split another one besides.
+// If the queue has too many runs, retire removes the oldest ones that have cooled and
+// makes their children free. It removes at most two, because a new run may also have
+// split another one.
 func (c *cooling) retire(now time.Time) {
 	for range 2 {
 		oldest := c.runs[0].next
@@ -115,8 +134,8 @@ func (c *cooling) retire(now time.Time) {
 	}
 }
 
-// push appends a run to the queue. It lengthens the last run if they are neighbours in
-// time and place, so that a batch of neighbours is one run.
+// push appends a run to the queue. It extends the last run instead if that run ends just
+// before lo and has the same until, so a batch of neighbours is one run.
 func (c *cooling) push(lo, hi uint64, until time.Time) {
 	if c.edge != 0 {
 		if last := &c.runs[c.runs[0].prev]; last.until.Equal(until) && last.hi != ^uint64(0) && last.hi+1 == lo {
@@ -129,7 +148,7 @@ func (c *cooling) push(lo, hi uint64, until time.Time) {
 	}
 }
 
-// insert puts a run before next.
+// insert inserts a run before next.
 func (c *cooling) insert(next int32, lo, hi uint64, until time.Time) int32 {
 	i := c.spare
 	if i == 0 {
@@ -146,7 +165,7 @@ func (c *cooling) insert(next int32, lo, hi uint64, until time.Time) int32 {
 	return i
 }
 
-// cut removes [lo, hi], a part of run i, from the queue.
+// cut removes [lo, hi], which must be a part of run i, from the queue.
 func (c *cooling) cut(i int32, lo, hi uint64) {
 	r, atEdge := c.runs[i], c.edge == i
 	c.starts.Clear(r.lo)
@@ -190,8 +209,8 @@ func (c *cooling) pop() uint64 {
 	return i
 }
 
-// when returns when n children, at least one, may be reused; ok is false if fewer are
-// cooling, or if c is nil. O(n).
+// when returns the time from which n children, at least one, may be reused; ok is false
+// if fewer are cooling, or if c is nil. O(n).
 func (c *cooling) when(n uint64) (t time.Time, ok bool) {
 	if c == nil {
 		return time.Time{}, false
@@ -206,8 +225,8 @@ func (c *cooling) when(n uint64) (t time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// ripen moves edge towards the first run that is still cooling, by at most ripenStep
-// runs, and reports whether it is there.
+// ripen moves edge past at most ripenStep runs, towards the first run that is still
+// cooling. It reports whether edge has reached that run.
 func (c *cooling) ripen(now time.Time) bool {
 	for range ripenStep {
 		at, before := c.runs[c.edge], c.runs[c.edge].prev
@@ -231,7 +250,7 @@ func wholly(b *bitmap.Bitmap, lo, hi uint64) bool {
 	return !ok || x > hi
 }
 
-// check recomputes what the queue derives.
+// check recomputes everything the queue derives.
 func (c *cooling) check(busy *bitmap.Bitmap) error {
 	if err := errors.Join(c.taken.Check(), c.hot.Check(), c.starts.Check()); err != nil {
 		return err

@@ -9,15 +9,15 @@ import (
 )
 
 // All returns the taken children, ascending. It holds the lock only between steps, to
-// look up the next children (up to 64), so the body of the loop may call any method. A
-// child changed during the loop may be reported in either state; all others are exact.
-// It does not allocate per child.
+// look up the next children (up to 64), so the body of the loop may call any method of
+// the set. A child changed during the loop may be reported in either state; all others
+// are exact. It does not allocate per child.
 func (s *Set) All() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(s.taken, true, yield) }
 }
 
-// FreeChildren returns the free children, ascending, as [Set.All] does the taken ones.
-// It omits cooling children. A wide pool has up to 2^64 of them.
+// FreeChildren is like [Set.All], but returns the free children. It omits cooling
+// children. A wide pool has up to 2^64 free children.
 func (s *Set) FreeChildren() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(&s.busy, false, yield) }
 }
@@ -41,8 +41,9 @@ func (s *Set) each(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bool) 
 	}
 }
 
-// word returns the first 64 children from x, which starts a word, some of which have
-// the given state: one bit for each that has.
+// word returns the first word of 64 children at or after x, which starts a word, that has
+// a child in the given state. base is the first child of that word; each child in the
+// state has its bit set.
 func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,15 +59,14 @@ func (s *Set) word(b *bitmap.Bitmap, state bool, x uint64) (base, word uint64, o
 	return x &^ 63, word, true
 }
 
-// UsedPrefixes returns the taken space as the fewest prefixes, ascending. Neighbours
-// are joined, so these are not the prefixes that were allocated. It holds the lock as
-// [Set.All] does, for one run of children at a time.
+// UsedPrefixes returns the taken space as the fewest possible prefixes, ascending.
+// Neighbours are joined, so the result is not the list of allocated prefixes. It holds
+// the lock like [Set.All], for one run of children at a time.
 func (s *Set) UsedPrefixes() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.prefixes(s.taken, true, yield) }
 }
 
-// FreePrefixes returns the free space as the fewest prefixes, ascending, as
-// [Set.UsedPrefixes] does the taken space.
+// FreePrefixes is like [Set.UsedPrefixes], but returns the free space.
 func (s *Set) FreePrefixes() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.prefixes(&s.busy, false, yield) }
 }
@@ -89,7 +89,7 @@ func (s *Set) prefixes(b *bitmap.Bitmap, state bool, yield func(netip.Prefix) bo
 	}
 }
 
-// run returns the next run of children at or after x that have the given state.
+// run returns the next run of children in the given state at or after x.
 func (s *Set) run(b *bitmap.Bitmap, state bool, x uint64) (lo, hi uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

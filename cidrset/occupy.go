@@ -10,16 +10,14 @@ import (
 )
 
 // Occupy takes every child that overlaps p and returns how many of them were not taken
-// before, saturating at the largest uint64. A count below the size of p means that
-// someone else already holds part of it; [Set.Claim] refuses that. p may be larger than
-// the pool, which takes the whole pool, or smaller than a child, which takes that
-// child. Occupy is idempotent, takes a cooling child at once and leaves the cursor
-// alone.
+// before, saturating at [math.MaxUint64]. A count below the size of p means that someone
+// else already holds part of it; [Set.Claim] refuses that. A prefix larger than the pool
+// takes the whole pool, and a prefix smaller than a child takes that child. Occupy is
+// idempotent, takes a cooling child at once and leaves the cursor alone.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid,
-// unmasked or 4-in-6, and [ipalloc.ErrOutOfRange] if p has no address in the pool; the
-// set is unchanged then. O(log n) plus the nodes it discards, for a prefix of any
-// length.
+// It fails with [ipalloc.ErrInvalid] if p is invalid, unmasked or 4-in-6, and with
+// [ipalloc.ErrOutOfRange] if p has no address in the pool. The set is unchanged then.
+// O(log n) plus the nodes it discards, for a prefix of any length.
 func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 	if i, ok := s.codec.Child(p); ok && s.plain {
 		s.mu.Lock()
@@ -43,8 +41,8 @@ func (s *Set) Occupy(p netip.Prefix) (taken uint64, err error) {
 	return taken, nil
 }
 
-// take takes the children of [lo, hi] and returns how many were not taken. The lock is
-// held.
+// take takes the children of [lo, hi] and returns how many were not taken before. The
+// lock is held.
 func (s *Set) take(lo, hi uint64) uint64 {
 	fresh := s.busy.SetRange(lo, hi)
 	if s.cooling == nil {
@@ -53,12 +51,12 @@ func (s *Set) take(lo, hi uint64) uint64 {
 	return s.cooling.take(lo, hi)
 }
 
-// Claim takes every child inside p, provided that none of them is taken. It takes a
-// cooling child at once and leaves the cursor alone. The change is an [OpOccupy].
+// Claim takes every child inside p if none of them is taken. It takes a cooling child at
+// once and leaves the cursor alone. It reports the change as [OpOccupy].
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrOccupied] if a child is
-// taken; InTheWay is the lowest such child. Otherwise it fails as [Set.Release] does.
-// The set is unchanged then. It costs what [Set.Occupy] does.
+// It fails with [ipalloc.ErrOccupied] if a child is taken; InTheWay is the lowest such
+// child. Otherwise it fails as [Set.Release] does. On error the set is unchanged. It
+// costs what [Set.Occupy] does.
 func (s *Set) Claim(p netip.Prefix) error {
 	lo, hi, err := s.within("claim", p)
 	if err != nil {
@@ -79,13 +77,13 @@ func (s *Set) Claim(p netip.Prefix) error {
 }
 
 // Release returns every child inside p to the pool and returns how many of them were
-// taken, saturating at the largest uint64. It is idempotent and leaves the cursor
-// alone.
+// taken, saturating at [math.MaxUint64]. It is idempotent and leaves the cursor alone.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] as [Set.Occupy]
-// does, and [ipalloc.ErrOutOfRange] if p is not in the pool, larger than it, or smaller
-// than a child, because releasing the child could free a neighbour's space. The set is
-// unchanged then. O(log n) plus the nodes it discards.
+// It fails with [ipalloc.ErrInvalid] as [Set.Occupy] does. It fails with
+// [ipalloc.ErrOutOfRange] if p is not in the pool, or is larger than the pool. A prefix
+// smaller than a child also fails with ErrOutOfRange, because releasing the child could
+// free a neighbour's space. On error the set is unchanged. O(log n) plus the nodes it
+// discards.
 func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 	if i, ok := s.codec.Child(p); ok && s.plain {
 		s.mu.Lock()
@@ -110,9 +108,9 @@ func (s *Set) Release(p netip.Prefix) (freed uint64, err error) {
 	return freed, nil
 }
 
-// ReleaseN returns every child inside each of ps to the pool, as [Set.Release] does,
-// under one lock and as one change, and returns how many there were in all. If one of
-// ps is refused, the error names it and nothing is released.
+// ReleaseN releases every prefix of ps, as [Set.Release] does, under one lock and as one
+// change. It returns how many children were taken in all. If a prefix is refused, the
+// error names it and nothing is released.
 func (s *Set) ReleaseN(ps []netip.Prefix) (freed uint64, err error) {
 	for i, p := range ps {
 		if _, ok := s.codec.Child(p); ok {
@@ -156,7 +154,7 @@ func (s *Set) release(lo, hi uint64, now time.Time) (freed uint64) {
 	return s.cooling.release(lo, hi, now)
 }
 
-// Has reports whether p lies in the pool and every child it overlaps is taken, not
+// Has reports whether p is in the pool and every child that p overlaps is taken and not
 // cooling. It is false for a prefix that is invalid or not in the pool. O(log n).
 func (s *Set) Has(p netip.Prefix) bool {
 	lo, hi, rel, _ := s.locate(p)

@@ -13,7 +13,7 @@ import (
 // [Restore] apply options; each kind may be given once.
 type Option interface{ apply(*config) *ipalloc.Error }
 
-// config is what the options of one call add up to.
+// config is the combined options of one call.
 type config struct {
 	policy   policy
 	random   *rand.Rand
@@ -77,10 +77,11 @@ func (c *config) choose(field string, p policy) *ipalloc.Error {
 	return nil
 }
 
-// Cooldown keeps released children from being allocated again before d has passed on the given clock.
-// Children that were never used are allocated first, then released ones, oldest first; once 4,096 runs of
-// neighbours released later are waiting, a child that has cooled counts as never used. Occupy takes a
-// cooling child at once. A clock that is set back makes children cool longer, never shorter.
+// Cooldown keeps released children from being allocated again before d has passed on the
+// given clock. Children that were never used are allocated first, then released ones,
+// oldest first. If 4,096 runs of neighbours were released later, a child that has cooled
+// is treated as never used. Occupy takes a cooling child at once. A clock that is set
+// back makes children cool longer, never shorter.
 //
 // Each call that allocates or releases reads the clock once, without holding the
 // set's lock.
@@ -99,12 +100,12 @@ func Cooldown(d time.Duration, now func() time.Time) Option {
 	})
 }
 
-// OnChange makes the set call f with every change, in the order in which they
-// happened, outside the set's lock, before the method that made the change returns. A
-// batch is one change, and only one call of f runs at a time.
+// OnChange makes the set call f with every change, in order. f runs outside the set's
+// lock, before the method that made the change returns. A batch is one change, and only
+// one call of f runs at a time.
 //
 // f may read the set but must not modify it: a modifying call deadlocks. If f panics,
-// that change counts as delivered, later changes are still delivered, and the panic
+// that change counts as delivered and later changes are still delivered. The panic
 // continues in the call that was delivering.
 func OnChange(f func(Change)) Option {
 	return option(func(c *config) *ipalloc.Error {
@@ -142,7 +143,7 @@ func configure(opts []Option) (*config, *ipalloc.Error) {
 // Op is the kind of a [Change].
 type Op uint8
 
-// The kinds of changes.
+// Op values.
 const (
 	OpAllocate Op = iota + 1 // the set chose the prefixes
 	OpOccupy                 // the caller named them
@@ -157,15 +158,15 @@ func (o Op) String() string {
 	return "unknown"
 }
 
-// Change is one change of a [Set], as passed to the function given to [OnChange].
-// Occupying the prefixes of OpAllocate and OpOccupy in another set and releasing
-// those of OpRelease, in order, takes the same children there.
+// Change is one change of a [Set], as passed to the function given to [OnChange]. To
+// reproduce the taken children in another set, occupy the prefixes of OpAllocate and
+// OpOccupy there, and release the prefixes of OpRelease, in order.
 type Change struct {
 	Op       Op
 	Prefixes []netip.Prefix // owned by the receiver
 }
 
-// changed queues a change for the receiver, if there is one. The lock is held.
+// changed queues a change for the receiver, if any. The lock is held.
 func (s *Set) changed(op Op, ps ...netip.Prefix) {
 	if s.changes != nil {
 		s.changes.Add(Change{Op: op, Prefixes: append([]netip.Prefix(nil), ps...)})

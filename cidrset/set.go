@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/hook"
 )
 
-// Set hands out the children of one pool. Make one with [New] or [Restore]; the
-// zero value is unusable. It is safe for concurrent use and must not be copied.
+// Set hands out the children of one pool. Make a Set with [New] or [Restore]; the zero
+// value is unusable. It is safe for concurrent use and must not be copied.
 type Set struct {
 	codec  addr.Codec
 	policy policy
@@ -31,12 +31,12 @@ type Set struct {
 	full    *ipalloc.Error      // nil until the first call of exhausted
 }
 
-// New returns a set of the children of length childBits of pool, all free.
+// New returns a set of pool's children of length childBits, all free.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrInvalid]: Field is
-// "pool" if pool is invalid, has host bits set or is 4-in-6; "childBits" unless
-// childBits is from the length of the pool to 32 or 128, and at most 64 above it;
-// else the option. An empty set of any size costs a few hundred bytes.
+// It fails with [ipalloc.ErrInvalid]. Field is "pool" if pool is invalid, has host bits
+// set or is 4-in-6. Field is "childBits" if childBits is below the pool's length, above
+// 32 (IPv4) or 128 (IPv6), or more than 64 above the pool's length. Otherwise Field names
+// an option. An empty set of any size costs a few hundred bytes.
 func New(pool netip.Prefix, childBits int, opts ...Option) (*Set, error) {
 	return newSet("new", pool, childBits, opts)
 }
@@ -76,9 +76,9 @@ func (s *Set) Pool() netip.Prefix { return s.codec.Pool() }
 // ChildBits returns the prefix length of a child.
 func (s *Set) ChildBits() int { return s.codec.ChildBits() }
 
-// locate returns the range of children that p overlaps and its relation to the pool. It
-// is Foreign if there are none; why is set if p is not a prefix to begin with. Every
-// method that is given a prefix calls it first.
+// locate returns the range of children that p overlaps and its relation to the pool. rel
+// is Foreign if p overlaps none; why is set if p is not a valid prefix. Every method that
+// takes a prefix calls it first.
 func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, why error) {
 	if lo, hi, ok := s.codec.Block(p); ok {
 		return lo, hi, addr.Whole, nil
@@ -90,8 +90,8 @@ func (s *Set) locate(p netip.Prefix) (lo, hi uint64, rel addr.Relation, why erro
 	return lo, hi, rel, nil
 }
 
-// within is locate for an operation on whole children of the pool, which fails with
-// err.
+// within is locate for an operation on whole children of the pool. It returns an error
+// for any other prefix.
 func (s *Set) within(op string, p netip.Prefix) (lo, hi uint64, err error) {
 	lo, hi, rel, why := s.locate(p)
 	if rel != addr.Whole {
@@ -100,7 +100,7 @@ func (s *Set) within(op string, p netip.Prefix) (lo, hi uint64, err error) {
 	return lo, hi, err
 }
 
-// refused returns the error of an operation that cannot be done on p.
+// refused returns the error of an operation that is impossible for p.
 func (s *Set) refused(op string, p netip.Prefix, rel addr.Relation, why error) *ipalloc.Error {
 	switch {
 	case why != nil:

@@ -21,15 +21,15 @@ const (
 	snapshotMagic   = "cs"
 	snapshotVersion = 1
 
-	// runSize is the fewest bytes that a cooling run takes.
+	// runSize is the smallest number of bytes that a cooling run takes.
 	runSize = 4
 )
 
 // MarshalBinary returns a snapshot of the set: pool, child length, cursor, taken and
-// cooling children, with a version and a checksum. Its size is at most one bit for each
-// child plus a little (a few bytes if the set is empty or full), plus about twenty
-// bytes for each run of children that began to cool at the same moment. The error is
-// always nil. It holds the set's lock.
+// cooling children, with a version and a checksum. The snapshot takes at most one bit for
+// each child plus a few bytes; it takes only these few bytes if the set is empty or full.
+// Each run of children that began to cool at the same moment adds about twenty bytes. The
+// error is always nil. It holds the set's lock.
 func (s *Set) MarshalBinary() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,13 +38,15 @@ func (s *Set) MarshalBinary() ([]byte, error) {
 	return w.Finish()
 }
 
-// Restore returns the set whose snapshot is data, with the given options. pool and childBits must be
-// those of the set; the policy may differ. Without [Cooldown], children that were cooling are free.
+// Restore returns the set whose snapshot is data, with the given options. pool and
+// childBits must be equal to the set's; the policy may differ. Without [Cooldown],
+// children that were cooling become free.
 //
-// It accepts any bytes, and either fails with an [*ipalloc.Error] or returns a set
-// that passes [Set.Check]. The error matches [ipalloc.ErrCorrupt] if data is damaged;
-// [ipalloc.ErrMismatch] if it is the snapshot of a set of another pool or child length,
-// [ipalloc.ErrVersion] for one of a newer version; [ipalloc.ErrInvalid] for arguments that [New] refuses.
+// Restore accepts any bytes. It either fails with an [*ipalloc.Error] or returns a set
+// that passes [Set.Check]. The error matches [ipalloc.ErrCorrupt] if data is damaged, and
+// [ipalloc.ErrVersion] if a newer version wrote it. It matches [ipalloc.ErrMismatch] if
+// the snapshot has another pool or child length, and [ipalloc.ErrInvalid] for arguments
+// that [New] refuses.
 func Restore(pool netip.Prefix, childBits int, data []byte, opts ...Option) (*Set, error) {
 	s, err := newSet("restore", pool, childBits, opts)
 	if err != nil {
@@ -58,7 +60,7 @@ func Restore(pool netip.Prefix, childBits int, data []byte, opts ...Option) (*Se
 	return s, nil
 }
 
-// code codes the body, or reads it into a new set.
+// code encodes the body, or decodes it into a new set.
 func (s *Set) code(c *wire.Coder) {
 	pool, childBits := s.Pool(), s.ChildBits()
 	wire.AnyPrefix(c, &pool)
@@ -94,7 +96,7 @@ func (s *Set) code(c *wire.Coder) {
 	}
 }
 
-// cool takes a cooling run that was read.
+// cool adds a cooling run read from a snapshot.
 func (s *Set) cool(r *wire.Coder, lo, hi uint64, until time.Time) {
 	switch c := s.cooling; {
 	case r.Err != nil:

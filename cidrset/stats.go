@@ -17,13 +17,13 @@ type Stats struct {
 	Cooling  uint64 // released and not reused yet, also after the cooldown
 	Free     uint64
 
-	// LargestFree is the length of the shortest prefix in the free space: the largest
-	// aligned part of it. It is -1 if no child is free. Cooling children do not count,
-	// although [Set.AllocatePrefix] uses those that have cooled long enough.
+	// LargestFree is the length of the largest prefix that is wholly free. It is -1 if no
+	// child is free. Cooling children do not count, although [Set.AllocatePrefix] uses
+	// children that have cooled long enough.
 	LargestFree int
 }
 
-// Stats returns the counts of the set. O(1), but for LargestFree, which costs what
+// Stats returns the counts of the set. O(1), except that LargestFree costs what
 // [Set.AllocatePrefix] does.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
@@ -52,8 +52,9 @@ func (s *Set) String() string {
 	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
 }
 
-// Ordinal returns the position of the child p from the lowest address, from 0. It is
-// meaningful only if ok is true, that is, if p is a child of the pool. O(1), lock-free.
+// Ordinal returns the position of the child p, counted from 0 at the lowest address. i is
+// meaningful only if ok is true, which means that p is a child of the pool. O(1),
+// lock-free.
 func (s *Set) Ordinal(p netip.Prefix) (i uint64, ok bool) { return s.codec.Child(p) }
 
 // Child returns the child whose [Set.Ordinal] is i; ok is false if there is none. O(1),
@@ -65,7 +66,7 @@ func (s *Set) Child(i uint64) (p netip.Prefix, ok bool) {
 	return s.codec.Prefix(i), true
 }
 
-// Cursor returns the child at which the next AllocateNext starts searching. Only
+// Cursor returns the child where the next AllocateNext starts searching. Only
 // AllocateNext and AllocateN with the default policy, and SetCursor, move it.
 func (s *Set) Cursor() netip.Prefix {
 	s.mu.Lock()
@@ -73,12 +74,12 @@ func (s *Set) Cursor() netip.Prefix {
 	return s.codec.Prefix(s.cursor)
 }
 
-// SetCursor sets where the next AllocateNext starts searching. To continue like another
-// set, a set rebuilt from its changes also needs its [Set.Cursor]. SetCursor is not a
-// change: [OnChange] does not report it.
+// SetCursor sets where the next AllocateNext starts searching. A set rebuilt from another
+// set's changes also needs that set's [Set.Cursor] to continue like it. SetCursor makes
+// no change that [OnChange] reports.
 //
-// It fails with an [*ipalloc.Error] as [Set.Occupy] does, and with one that matches
-// [ipalloc.ErrOutOfRange] unless p is a child; the cursor stays then. O(1).
+// It fails as [Set.Occupy] does, and with [ipalloc.ErrOutOfRange] if p is not a child;
+// the cursor is unchanged then. O(1).
 func (s *Set) SetCursor(p netip.Prefix) error {
 	i, ok := s.codec.Child(p)
 	if !ok {
@@ -94,9 +95,9 @@ func (s *Set) SetCursor(p netip.Prefix) error {
 	return nil
 }
 
-// Check recomputes everything the set derives. It returns nil or an [*ipalloc.Error]
-// that matches [ipalloc.ErrCorrupt] and names the first contradiction. It is for tests and
-// for state that came from outside. O(pages).
+// Check recomputes everything the set derives. It returns nil, or an [*ipalloc.Error]
+// that matches [ipalloc.ErrCorrupt] and names the first contradiction. It is for tests
+// and for state from outside the program. O(pages).
 func (s *Set) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,13 @@ import (
 	"github.com/ipalloc/ipalloc/bitmap"
 )
 
-// maxLen is the most ordinals that To converts: a flat array of 1 GiB.
+// maxLen is the largest n that To converts: a flat array of 1 GiB.
 const maxLen = 1 << 33
 
 // To returns the ordinals of b as a bit set of length n.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrLimit] if n is above 2^33
-// (an array of more than 1 GiB) or does not fit an int. It allocates n/8 bytes.
-// O(n/64).
+// To fails with [ipalloc.ErrLimit] if n is above 2^33 (an array of more than 1 GiB) or
+// does not fit an int. It allocates n/8 bytes. O(n/64).
 func To(b *bitmap.Bitmap) (*bitset.BitSet, error) {
 	n := b.Len()
 	if n > maxLen || uint64(int(n)) != n {
