@@ -10,25 +10,25 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// Allocate gives n one free child for each slot, or of each family of one entry, and
-// returns them: all of them or none. A child is free if no held prefix and no reservation
-// overlaps it. A node that already holds prefixes gets the same ones, even if its labels
-// have changed. Allocate returns after the receiver of [OnChange] has seen the change
-// that gave the node its prefixes, even if an earlier call made that change.
+// Allocate assigns n one free child for each slot, or for each family of one entry, and
+// returns them. It assigns all of them or none. A child is free if no held prefix and no
+// reservation overlaps it. A node that already holds prefixes gets the same ones, even if
+// its labels have changed. Allocate returns after the receiver of [OnChange] has seen the
+// change that gave the node its prefixes, even if an earlier call made that change.
 //
 // By slots, the first pool of the slot that has a free child and is not draining serves
-// the node. By labels, the best matching entry with room in all its families does; see
-// the package comment for the order. In a pool, Allocate takes the first free child at or
-// after the cursor, wrapping, and moves the cursor behind it.
+// the node. By labels, the best matching entry with room in all its families serves it;
+// see the package comment for the order. In a pool, Allocate takes the first free child
+// at or after the cursor, wrapping, and moves the cursor behind it.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrFull] if no child is
-// free, with Field naming the slot; [ipalloc.ErrNotFound] if no entry matches n;
-// [ipalloc.ErrInvalid] for an empty name. Nothing has changed then, cursors included,
-// except that a node of the same name and another UID has been released. The error
-// for a full pool is shared and costs no allocation.
+// It fails with [ipalloc.ErrFull] if no child is free; Field then names the slot. It
+// fails with [ipalloc.ErrNotFound] if no entry matches n, and with [ipalloc.ErrInvalid]
+// for an empty name. On error nothing changes, cursors included, except that a node of
+// the same name and another UID is released. The error for a full pool is shared and
+// costs no allocation.
 //
-// O(log n) in what is held, plus the match of every entry. The returned prefixes are
-// the only allocation in steady state.
+// O(log n) in the number of held prefixes, plus the match of every entry. The returned
+// prefixes are the only allocation in steady state.
 func (a *Allocator) Allocate(n Node) (Assignment, error) {
 	if n.Name == "" {
 		return Assignment{}, opError("allocate", invalid("Name", "empty"))
@@ -65,19 +65,19 @@ func (a *Allocator) record(op Op, o *owner) {
 	}
 }
 
-// Occupy gives n the prefixes that the caller names, Prefixes[i] for slot i or all of
-// entry n.Entry: all of them or none. There may be fewer prefixes than slots. Occupy
-// does nothing if n already holds exactly these.
+// Occupy assigns n the prefixes that the caller names, all of them or none. Prefixes[i]
+// is for slot i, or all prefixes are from entry n.Entry. There may be fewer prefixes than
+// slots. Occupy does nothing if n already holds exactly these prefixes.
 //
-// It fails with an [*ipalloc.Error] for the first prefix in the way, as
-// [Allocator.Load] reports it; [ipalloc.ErrMismatch] if n holds other prefixes;
-// [ipalloc.ErrInUse] if the entry terminates; [ipalloc.ErrInvalid] for an empty name,
-// no prefix at all, or a prefix that is invalid or unmasked. Nothing has changed then,
-// except as for Allocate. Occupy also takes from a draining pool. O(log n) for a
-// prefix.
+// It fails for the first conflicting prefix with the error that [Allocator.Load] would
+// report. It fails with [ipalloc.ErrMismatch] if n holds other prefixes, and with
+// [ipalloc.ErrInUse] if the entry is terminating. It fails with [ipalloc.ErrInvalid] for
+// an empty name, for no prefix at all, and for a prefix that is invalid or unmasked. On
+// error nothing changes, with the exception described under [Allocator.Allocate]. Occupy
+// also takes from a draining pool. O(log n) for a prefix.
 //
-// Use [Allocator.Observe] or [Allocator.Load] to record what nodes already have; they
-// refuse nothing.
+// To record the prefixes that nodes already have, use [Allocator.Observe] or
+// [Allocator.Load], which refuse nothing.
 func (a *Allocator) Occupy(n Node) error {
 	switch {
 	case n.Name == "":
@@ -121,13 +121,13 @@ func (a *Allocator) Occupy(n Node) error {
 	return nil
 }
 
-// Release gives back what the node holds and returns it; ok is false if it held
-// nothing. A prefix becomes free unless another node holds, or a reservation covers,
-// a part of it. A terminating entry is removed with its last node. Cursors stay, so a
-// released prefix is used again as late as possible. O(log n) for a prefix, however many
-// nodes were recorded with it.
+// Release frees the node's prefixes and returns them; ok is false if it held none. A
+// prefix stays taken where another node holds, or a reservation covers, a part of it. A
+// terminating entry is removed with its last node. Cursors do not move, so a released
+// prefix is reused as late as possible. O(log n) for a prefix, however many nodes were
+// recorded with it.
 //
-// Release a node when it is gone, not before: a terminating node still uses its
+// Release a node only once it no longer exists: a terminating node still uses its
 // addresses.
 func (a *Allocator) Release(name string) (as Assignment, ok bool) {
 	a.mu.Lock()
@@ -154,7 +154,7 @@ func (a *Allocator) Terminate(name string) bool {
 	return o != nil
 }
 
-// Lookup returns what the node holds; ok is false if it holds nothing.
+// Lookup returns the node's prefixes; ok is false if it holds none.
 func (a *Allocator) Lookup(name string) (as Assignment, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,9 +164,9 @@ func (a *Allocator) Lookup(name string) (as Assignment, ok bool) {
 	return Assignment{}, false
 }
 
-// All returns the nodes that hold something, ascending by name, as they were when the
-// loop began. [Allocator.Load] recreates the state from them. O(n log n). The lock is
-// not held while the body runs.
+// All returns the nodes that hold prefixes, ascending by name, as they were when the loop
+// began. [Allocator.Load] recreates the state from them. O(n log n). It does not hold the
+// lock while the body of the loop runs.
 func (a *Allocator) All() iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		a.mu.Lock()
@@ -179,11 +179,10 @@ func (a *Allocator) All() iter.Seq[Node] {
 	}
 }
 
-// Reserve takes p out of circulation, in all pools, those added later included, until
-// [Allocator.Unreserve]. Nodes that hold something inside keep it; [Allocator.Holders]
-// lists them. Reservations may overlap; reserving p again does nothing. It fails with
-// an [*ipalloc.Error] that matches [ipalloc.ErrInvalid] if p is invalid or unmasked.
-// O(log n).
+// Reserve excludes p from allocation until [Allocator.Unreserve], in all pools and in
+// pools added later. Nodes that hold a prefix overlapping p keep it; [Allocator.Holders]
+// lists them. Reservations may overlap; reserving p again does nothing. Reserve fails
+// with [ipalloc.ErrInvalid] if p is invalid or unmasked. O(log n).
 func (a *Allocator) Reserve(p netip.Prefix) error {
 	return a.changeReserved(OpReserve, p, a.reserve)
 }
@@ -216,9 +215,8 @@ func (a *Allocator) reserve(p netip.Prefix) bool {
 }
 
 // Unreserve removes the reservation of exactly p. The parts of p that no node holds and
-// no other reservation covers become free. It fails with an [*ipalloc.Error] that
-// matches [ipalloc.ErrNotFound] if p is not reserved, or [ipalloc.ErrInvalid] if p is
-// invalid or unmasked. O(log n).
+// no other reservation covers become free. It fails with [ipalloc.ErrNotFound] if p is
+// not reserved, or with [ipalloc.ErrInvalid] if p is invalid or unmasked. O(log n).
 func (a *Allocator) Unreserve(p netip.Prefix) error {
 	return a.changeReserved(OpUnreserve, p, a.unreserve)
 }
@@ -234,7 +232,7 @@ func (a *Allocator) unreserve(p netip.Prefix) bool {
 	return c != nil
 }
 
-// Reserved returns the reservations, IPv4 first, ascending, a prefix before those
+// Reserved returns the reservations, IPv4 first, ascending; a prefix precedes those
 // inside it. O(n).
 func (a *Allocator) Reserved() []netip.Prefix {
 	a.mu.Lock()
@@ -254,9 +252,9 @@ func (a *Allocator) reserved() []netip.Prefix {
 }
 
 // Holders returns the nodes that hold a prefix overlapping p, one element for each such
-// prefix. Larger prefixes that contain p come first, then those inside it, ascending;
-// the nodes of one prefix are sorted by name. p may be a pool, a reservation or any
-// prefix. An invalid p has no holders. O(log n) plus the claims inside p.
+// prefix. Larger prefixes that contain p come first, then the prefixes inside it,
+// ascending. The nodes of one prefix are sorted by name. p may be a pool, a reservation
+// or any other prefix. An invalid p has no holders. O(log n) plus the claims inside p.
 func (a *Allocator) Holders(p netip.Prefix) (nodes []Node) {
 	if addr.Check(p) != nil {
 		return nil

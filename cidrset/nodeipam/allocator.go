@@ -15,24 +15,24 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// Config says what an [Allocator] hands out: prefixes of Slots, or with ByLabels
-// prefixes of entries that [Allocator.AddEntry] adds.
+// Config configures an [Allocator]: it allocates from Slots or, with ByLabels, from the
+// entries that [Allocator.AddEntry] adds.
 type Config struct {
 	// Slots has one element for each prefix of a node, in the order of its podCIDRs.
 	Slots []Slot
 	// ByLabels makes the allocator choose an entry by the labels of the node. Slots
 	// must be empty.
 	ByLabels bool
-	// Families, with ByLabels, are the families that every node needs, in the order of its
-	// prefixes. An entry that lacks one is refused. Without Families an entry may have
-	// either family or both, and IPv4 comes first.
+	// Families, with ByLabels, lists the families that every node needs, in the order of
+	// the node's prefixes. An entry that lacks one is refused. Without Families an entry
+	// may have either family or both, and IPv4 comes first.
 	Families []Family
-	// Reserved are prefixes that no node can take or free, in all pools, also those
-	// added later: service CIDRs, for example. They may overlap one another.
+	// Reserved lists prefixes that no node can take or free, in all pools, pools added
+	// later included. Service CIDRs are an example. They may overlap one another.
 	Reserved []netip.Prefix
 }
 
-// Slot describes one prefix that every node gets, and the pools it comes from.
+// Slot describes one prefix of every node, and the pools that it is allocated from.
 type Slot struct {
 	Bits  int            // prefix length of what a node gets
 	Pools []netip.Prefix // at least one, all of one family, tried in this order
@@ -47,9 +47,9 @@ const (
 	IPv6 Family = "IPv6"
 )
 
-// Allocator gives each node its prefixes and remembers which node holds what. Make
-// one with [New] or [Restore]; the zero value is unusable. It is safe for concurrent
-// use and must not be copied.
+// Allocator gives each node its prefixes and remembers which node holds what. Make an
+// Allocator with [New] or [Restore]; the zero value is unusable. It is safe for
+// concurrent use and must not be copied.
 type Allocator struct {
 	changes *hook.Queue[Change] // nil without OnChange
 	lowest  bool                // LowestFirst
@@ -68,31 +68,32 @@ type Allocator struct {
 	found []place        // scratch of a recording
 }
 
-// policy decides what a node gets and whether its record is right. Its methods are
-// called with the allocator's lock held. There are two: slots and labels.
+// policy chooses the prefixes of a node and judges its record. The allocator's lock is
+// held when its methods are called. There are two: slots and labels.
 type policy interface {
-	// choose appends to dst the free prefixes that n would get now and returns the
-	// entry that they are from. It changes nothing.
+	// choose appends to dst the free prefixes that n would get now, and returns their
+	// entry. It changes nothing.
 	choose(n Node, dst []netip.Prefix) (ps []netip.Prefix, entry string, err error)
-	// advance moves the cursor of the pool that p came from behind p.
+	// advance moves the cursor of p's pool just after p.
 	advance(entry string, p netip.Prefix)
-	// origin returns the entry that the prefixes of the node in hand are from, if its
+	// origin returns the entry that the prefixes of the current node are from, if its
 	// record names r.entry.
 	origin(r *recording, want []netip.Prefix) string
-	// judge reports what is wrong with the prefixes at the given places of a record.
+	// judge reports problems with the prefixes at the given places of a record.
 	judge(r *recording, places []place)
-	// count counts owners that begin (1) or cease (-1) to be recorded with an entry.
+	// count adds delta to the number of owners recorded with an entry: 1 when an owner
+	// begins to be recorded with it, -1 when it ceases to be.
 	count(entry string, delta int)
-	// sweep removes the entry if it was waiting for its last node, which is gone.
+	// sweep removes the entry if it was terminating and has lost its last node.
 	sweep(entry string) (gone []string)
-	// apply makes a change of a kind that is the policy's own, unless the state shows it
-	// already. It changes nothing if it fails.
+	// apply makes a change of the policy's own kinds, unless the state already shows it.
+	// It changes nothing if it fails.
 	apply(c *Change) *ipalloc.Error
 	// forget removes entries, whether or not nodes are recorded with them.
 	forget(entries []string)
-	// stats fills in what is counted for pools and entries.
+	// stats fills in the counts of pools and entries.
 	stats(st *Stats)
-	// check returns the first contradiction in what the policy keeps.
+	// check returns the first contradiction in the policy's state.
 	check() error
 	// save writes the policy's part of a snapshot.
 	save(w *wire.Coder)
@@ -102,7 +103,7 @@ type policy interface {
 // and [Restore] apply options; each may be given once.
 type Option interface{ apply(*options) *ipalloc.Error }
 
-// options are what the options of one call add up to.
+// options are the combined options of one call.
 type options struct {
 	lowest   bool
 	receiver func(Change)
@@ -112,9 +113,9 @@ type option func(*options) *ipalloc.Error
 
 func (o option) apply(to *options) *ipalloc.Error { return o(to) }
 
-// LowestFirst makes every pool hand out its lowest free child instead of the next free
-// one after the cursor. A released prefix is then used again at once. What is handed out
-// next depends only on what is held, so an allocator rebuilt with [Allocator.Load]
+// LowestFirst makes every pool allocate its lowest free child instead of the next free
+// one after the cursor. A released prefix is then used again at once. The next prefix
+// then depends only on the prefixes held, so an allocator rebuilt with [Allocator.Load]
 // continues exactly as the original would have.
 func LowestFirst() Option {
 	return option(func(o *options) *ipalloc.Error {
@@ -126,12 +127,11 @@ func LowestFirst() Option {
 	})
 }
 
-// OnChange passes every change to f, in the order in which the changes happened, outside
-// the allocator's lock, and before the method that made the change returns. One
-// [Allocator.Load] is one change, preceded by the releases of nodes whose UID has
-// changed. f may read the allocator but must not modify it: a modifying call deadlocks.
-// Calls of f do not overlap. If f panics, the change it was called with counts as
-// delivered; later changes are still delivered.
+// OnChange passes every change to f, in order. f runs outside the allocator's lock,
+// before the method that made the change returns. One [Allocator.Load] is one change,
+// preceded by the releases of nodes whose UID has changed. f may read the allocator but
+// must not modify it: a modifying call deadlocks. Calls of f do not overlap. If f panics,
+// the change passed to it counts as delivered; later changes are still delivered.
 func OnChange(f func(Change)) Option {
 	return option(func(o *options) *ipalloc.Error {
 		switch {
@@ -145,14 +145,15 @@ func OnChange(f func(Change)) Option {
 	})
 }
 
-// New returns an allocator in which no node holds anything.
+// New returns an allocator without nodes.
 //
-// It fails with an [*ipalloc.Error] whose Field names the part of the configuration.
-// It matches [ipalloc.ErrExists] for a pool that overlaps another of any slot, and
-// [ipalloc.ErrInvalid] for everything else that is impossible: neither Slots nor
-// ByLabels, or both; a slot without a pool or with pools of two families; a pool that
-// is invalid, unmasked or overlaps ::ffff:0:0/96; an impossible prefix length; a
-// family that is unknown or repeated; a bad reservation; a nil option.
+// It fails with an [*ipalloc.Error] whose Field names the wrong part of the
+// configuration. It matches [ipalloc.ErrExists] for a pool that overlaps another pool of
+// any slot, and [ipalloc.ErrInvalid] for any other mistake: neither Slots nor ByLabels,
+// or both. A slot needs at least one pool, and pools of one family. A pool must be valid
+// and masked, and must not overlap ::ffff:0:0/96. A prefix length must be possible, a
+// family must be known and not repeated, a reservation must be valid, and no option may
+// be nil.
 func New(c Config, opts ...Option) (*Allocator, error) {
 	a, err := newAllocator(opts)
 	if err != nil {
@@ -204,8 +205,8 @@ func opError(op string, err *ipalloc.Error) error {
 	return err
 }
 
-// update makes a change under the lock, queues it for the receiver, and returns after
-// the delivery. f gets the policy, which must be a P, and returns nil if nothing changed.
+// update makes a change under the lock, queues it for the receiver, and returns after its
+// delivery. The policy must be a P; f receives it and returns nil if nothing changed.
 func update[P policy](a *Allocator, op Op, f func(P) (*Change, *ipalloc.Error)) error {
 	var c *Change
 	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has the other policy"}
@@ -230,7 +231,7 @@ func (a *Allocator) unlock() {
 	a.changes.Deliver()
 }
 
-// invalid returns the error of a field that cannot be what it is.
+// invalid returns the error of a field with an impossible value.
 func invalid(field, reason string) *ipalloc.Error {
 	return invalidPrefix(field, netip.Prefix{}, reason)
 }
@@ -244,8 +245,8 @@ func (a *Allocator) spaceOf(p netip.Prefix) *space {
 	return &a.spaces[familyOf(p)]
 }
 
-// ownerOf returns the owner that is n, nil if n holds nothing. It releases another node
-// of that name.
+// ownerOf returns the owner for n, nil if n holds nothing. It releases another node of
+// that name with a different UID.
 func (a *Allocator) ownerOf(n *Node) *owner {
 	o := a.owners[n.Name]
 	if o.isOther(n.UID) {
@@ -268,8 +269,8 @@ func (a *Allocator) newOwner(name string) *owner {
 	return o
 }
 
-// hold makes o hold the prefixes, from the entry of that name, instead of what it
-// held. It reports whether nothing overlaps them.
+// hold makes o hold the prefixes, from the entry of that name, instead of its present
+// ones. alone reports whether nothing overlaps them.
 func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone bool) {
 	if len(o.prefixes) > 0 {
 		a.unclaim(o)
@@ -289,7 +290,7 @@ func (a *Allocator) hold(o *owner, entry string, prefixes []netip.Prefix) (alone
 	return alone
 }
 
-// unclaim takes back everything that o holds.
+// unclaim removes all claims of o.
 func (a *Allocator) unclaim(o *owner) {
 	for i, p := range o.prefixes {
 		a.spaceOf(p).Remove(claims.BlockOf(p), o.claim(i))
@@ -309,7 +310,7 @@ func (a *Allocator) setTerminating(o *owner, on bool) {
 	}
 }
 
-// drop takes back everything that o holds and forgets o.
+// drop removes o and all its claims.
 func (a *Allocator) drop(o *owner) (entry string) {
 	entry = o.entry
 	a.unclaim(o)
@@ -320,7 +321,8 @@ func (a *Allocator) drop(o *owner) (entry string) {
 	return entry
 }
 
-// release drops o, and the terminating entry whose last node it was, and queues that.
+// release drops o, and the terminating entry if o was its last node, and queues the
+// change.
 func (a *Allocator) release(o *owner) {
 	var n Node
 	if a.changes != nil {

@@ -11,7 +11,7 @@ import (
 // Op is the kind of a [Change]. The numbers are stable, so a journal may store them.
 type Op uint8
 
-// The kinds of changes.
+// Op values.
 const (
 	OpAllocate    Op = iota + 1 // the allocator chose the node's prefixes
 	OpOccupy                    // the nodes have these prefixes now, instead of what they had
@@ -31,7 +31,7 @@ const (
 var opNames = [...]string{"unknown", "allocate", "occupy", "release", "terminate", "reserve", "unreserve",
 	"add pool", "grow pool", "drain pool", "undrain pool", "remove pool", "add entry", "delete entry"}
 
-// String returns the words of the kind: "allocate", "add pool".
+// String returns the kind in words: "allocate", "add pool".
 func (o Op) String() string {
 	if int(o) >= len(opNames) {
 		return opNames[0]
@@ -53,7 +53,8 @@ type Change struct {
 	Gone   []string     // the terminating entries that went with this change, ascending
 }
 
-// PoolState describes a pool in a [Change]. The pools of a slot are in the order in which they are tried.
+// PoolState describes a pool in a [Change]. The pools of a slot are in the order in which
+// Allocate tries them.
 type PoolState struct {
 	Slot     int
 	Prefix   netip.Prefix
@@ -61,15 +62,17 @@ type PoolState struct {
 	Cursor   netip.Addr // where the search for a free child goes on
 }
 
-// Apply repeats a change of another allocator that began with the same configuration: replaying a journal in
-// order gives the same nodes the same prefixes and puts the cursors at the same places. Apply is idempotent
-// for every kind of change: it does only what is not done yet. Hence a journal may overlap the snapshot that
-// it is replayed on; the state is right again at the end of the overlap. This allocator's own receiver gets c
-// itself.
+// Apply repeats a change of another allocator that began with the same configuration.
+// Replaying a journal in order gives the same nodes the same prefixes and moves the
+// cursors to the same places. Apply is idempotent for every kind of change: it makes only
+// the parts of c that are missing. A journal may therefore overlap the snapshot on which
+// it is replayed; the state is correct again at the end of the overlap. This allocator's
+// own receiver gets c itself.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrVersion] for a kind that
-// it does not know, [ipalloc.ErrMismatch] for one that belongs to the other policy, and
-// [ipalloc.ErrCorrupt] or [ipalloc.ErrInvalid] for a change that no allocator makes. Nothing has changed then.
+// It fails with [ipalloc.ErrVersion] for an unknown kind of change, and with
+// [ipalloc.ErrMismatch] for a kind of the other policy. It fails with
+// [ipalloc.ErrCorrupt] or [ipalloc.ErrInvalid] for a change that no allocator makes. On
+// error nothing changes.
 func (a *Allocator) Apply(c Change) error {
 	if err := c.check(); err != nil {
 		return opError("apply", err)
@@ -95,7 +98,7 @@ func (a *Allocator) Apply(c Change) error {
 	return nil
 }
 
-// put makes the state of one node what a change of the given kind says.
+// put sets the state of one node to the state after a change of the given kind.
 func (a *Allocator) put(op Op, n *Node) {
 	o := a.owners[n.Name]
 	switch op {
@@ -122,7 +125,7 @@ func (a *Allocator) put(op Op, n *Node) {
 	a.setTerminating(o, n.Terminating)
 }
 
-// check returns what no allocator would say in a change.
+// check returns an error for a change that no allocator makes.
 func (c *Change) check() *ipalloc.Error {
 	switch c.Op {
 	case OpAllocate, OpOccupy, OpAddEntry:
@@ -142,8 +145,8 @@ func (c *Change) check() *ipalloc.Error {
 	return nil
 }
 
-// badPrefixes says why no node can hold exactly the prefixes, "" if one can. It takes
-// linear time.
+// badPrefixes returns why no node can hold exactly the prefixes, "" if a node can. It
+// takes linear time.
 func badPrefixes(ps []netip.Prefix) string {
 	if len(ps) == 0 {
 		return "a node that holds nothing"

@@ -10,9 +10,8 @@ import (
 )
 
 // Check recomputes all derived state and returns the first difference. It covers the
-// shape and the summaries of the trie, its claims (exactly those of nodes and
-// reservations), the pools, entries, cursors and counts. O(n). The allocator is locked
-// meanwhile.
+// shape and the summaries of the trie, the claims of nodes and reservations, the pools,
+// entries, cursors and counts. O(n). It holds the allocator's lock.
 func (a *Allocator) Check() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,7 +30,7 @@ func (a *Allocator) Check() error {
 	return nil
 }
 
-// checkOwners compares what nodes and reservations claim with what the tries hold.
+// checkOwners compares the claims of nodes and reservations with those in the tries.
 func (a *Allocator) checkOwners() error {
 	terminating, held := 0, map[*claim]netip.Prefix{}
 	for name, o := range a.owners {

@@ -15,15 +15,16 @@
 //	as, err = a.Allocate(nodeipam.Node{Name: "node-1"})   // again 10.0.0.0/24 fd00::/64
 //	as, held := a.Release("node-2")
 //
-// Each slot gives a node one prefix. A node that has its prefixes gets the same ones again, and
-// keeps them until it is released. If one family is full, the node gets nothing.
+// Each slot gives a node one prefix. A node that has its prefixes gets the same ones
+// again, and keeps them until it is released. If one family is full, the node gets
+// nothing.
 //
 // # Terms
 //
-// A child is one of the equal prefixes of a pool that a node can get. A reservation is a
-// prefix that no node can take or free, such as a service CIDR. A prefix is held if a
-// node was given it or is recorded with it. A pool's cursor is the child at which the
-// search for a free one begins.
+// A child is a prefix of the length that nodes get from a pool. A reservation is a prefix
+// that no node can take or free, such as a service CIDR. A prefix is held if it was
+// allocated to a node or is recorded with one. The cursor of a pool is the child where
+// the next search for a free one begins.
 //
 // # Policies
 //
@@ -33,30 +34,30 @@
 //
 // By labels, a node gets one child of each family of one [Entry], chosen by the node's
 // labels. Pools of entries may overlap, also with children of different size. Of the
-// entries that match a node, the first of this order that has room in all its families
-// serves it:
+// entries that match a node, the first one in this order that has room in all its
+// families serves it:
 //
 //  1. entries with a selector, before the default entries;
-//  2. more labels met by positive requirements: In, Exists, Gt, Lt, and In on the name; if
-//     several OR-ed terms match, the one that needs most labels counts;
+//  2. more labels met by positive requirements: In, Exists, Gt, Lt, and In on the name;
+//     if several OR-ed terms match, the highest of their counts;
 //  3. fewer children in all, taken ones included, in the family that has fewer;
-//  4. fewer addresses for a node;
-//  5. the labels met, as text ascending by key, lower;
+//  4. fewer addresses for each node;
+//  5. the labels met, as text ascending by key, the lower text first;
 //  6. the lower base address, as a number, IPv4 before IPv6;
 //  7. the longer prefix;
 //  8. the lower name.
 //
-// The order does not depend on the order in which entries were added.
-// [Allocator.Explain] shows it for any node.
+// The order is independent of the order in which entries were added. [Allocator.Explain]
+// shows it for any node.
 //
 // # Rules of both policies
 //
-// A child is free if no held or reserved prefix of any size overlaps it. Prefixes that no pool
-// accounts for are kept out of circulation too, also for pools that are added later.
-// [Allocator.Occupy] takes the prefixes that the caller names, and refuses wrong ones.
-// [Allocator.Observe] and [Allocator.Load] record what nodes have, right or not, and report
-// what is wrong. [Allocator.Release] frees what the allocator holds for a node, never what the
-// node's record says now.
+// A child is free if no held or reserved prefix of any size overlaps it. Prefixes outside
+// every pool stay taken too, also for pools that are added later. [Allocator.Occupy]
+// takes the prefixes that the caller names, and refuses wrong ones. [Allocator.Observe]
+// and [Allocator.Load] record the prefixes that nodes have, right or wrong, and report
+// the problems. [Allocator.Release] frees the prefixes that the allocator holds for a
+// node, not those in the node's record.
 //
 // # Errors
 //
@@ -79,16 +80,16 @@
 // # Restart
 //
 // Record with each node what Allocate returns. To start, call [New], add all entries,
-// terminating ones included, call Load with the full list of nodes, and then delete the entries
-// that are being deleted. The nodes then hold the same prefixes as before; only the cursors
-// start at the beginning. [Restore] of a snapshot, or a journal of changes replayed with
-// [Allocator.Apply], carries the cursors too. If you call Load after Restore, Release the nodes
-// that its list lacks.
+// terminating ones included, call Load with the full list of nodes, and then delete the
+// entries that are being deleted. The nodes then hold the same prefixes as before; only
+// the cursors are reset. [Restore] of a snapshot, or a journal of changes replayed with
+// [Allocator.Apply], also preserves the cursors. If you call Load after Restore, Release
+// the nodes that are not in its list.
 //
 // # Origin
 //
-// Slots follow the range allocator of the Kubernetes node IPAM controller, entries follow
-// ClusterCIDR of KEP-2593. The package departs from them where they leak, assign twice or
-// do not start: a failing dual-stack allocation takes nothing, prefixes have owners,
-// reservations cannot be freed, and a bad record is a message.
+// Slots follow the range allocator of the Kubernetes node IPAM controller; entries follow
+// ClusterCIDR of KEP-2593. The package differs where these leak, assign twice or do not
+// start. A failing dual-stack allocation takes nothing, prefixes have owners,
+// reservations cannot be freed, and a bad record is only reported.
 package nodeipam

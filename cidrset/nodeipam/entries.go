@@ -15,15 +15,16 @@ type EntryState struct {
 	Nodes       int  // recorded with it
 }
 
-// AddEntry adds an entry. What nodes and reservations have taken of its pools stays taken. A node that
-// was recorded without an entry is assigned to this one if all its prefixes are children of it. Adding
-// an entry equal to one that exists does nothing.
+// AddEntry adds an entry. Prefixes of its pools that nodes or reservations have taken
+// stay taken. A node that was recorded without an entry is assigned to this one if all
+// its prefixes are children of it. Adding an entry equal to an existing one does nothing.
 //
-// It fails with an [*ipalloc.Error] that names entry and field and matches [ipalloc.ErrInvalid] for an
-// impossible entry, or one without a family that every node needs; [ipalloc.ErrExists], with the Field,
-// if another entry has the name; [ipalloc.ErrInUse] if the entry of that name is terminating;
-// [ipalloc.ErrMismatch] if the allocator has slots. Nothing has changed then. O(entries), and O(nodes)
-// if some have no entry.
+// It fails with an [*ipalloc.Error] that names the entry and the field. It matches
+// [ipalloc.ErrInvalid] for an impossible entry, or an entry without a family that every
+// node needs. It matches [ipalloc.ErrExists], with the Field, if another entry has the
+// name, and [ipalloc.ErrInUse] if the entry of that name is terminating. It matches
+// [ipalloc.ErrMismatch] if the allocator has slots. On error nothing changes. O(entries),
+// or O(nodes) if some nodes have no entry.
 func (a *Allocator) AddEntry(c Entry) error {
 	e, err := newEntry(c)
 	if err != nil {
@@ -66,11 +67,10 @@ func (l *labels) adopt(e *entry) (nodes []Node) {
 	return nodes
 }
 
-// DeleteEntry removes an entry and reports whether it is gone. While nodes hold
-// something from it, it is terminating instead: it serves no further node and is
-// removed with its last one. It fails with an [*ipalloc.Error] that matches
-// [ipalloc.ErrNotFound] if no entry has that name, or [ipalloc.ErrMismatch] if the
-// allocator has slots. O(entries).
+// DeleteEntry deletes an entry and reports whether it is removed already. While nodes
+// hold prefixes of the entry, it is terminating instead: it serves no further node and is
+// removed with its last node. It fails with [ipalloc.ErrNotFound] if no entry has that
+// name, or with [ipalloc.ErrMismatch] if the allocator has slots. O(entries).
 func (a *Allocator) DeleteEntry(name string) (gone bool, err error) {
 	err = update(a, OpDeleteEntry, func(l *labels) (*Change, *ipalloc.Error) {
 		e := l.lookup(name)
@@ -114,8 +114,8 @@ func (l *labels) apply(c *Change) *ipalloc.Error {
 	return nil
 }
 
-// Entries returns the entries, ascending by name, as they were when the loop began;
-// none if the allocator has slots. The lock is not held while the body runs.
+// Entries returns the entries, ascending by name, as they were when the loop began; none
+// if the allocator has slots. It does not hold the lock while the body of the loop runs.
 func (a *Allocator) Entries() iter.Seq[EntryState] {
 	return func(yield func(EntryState) bool) {
 		var list []EntryState

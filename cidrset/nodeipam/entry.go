@@ -11,16 +11,16 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// Entry is a pool of one or both families, the size of each node's prefixes, and a selector of the nodes that
-// it serves. It never changes once it is added.
+// Entry has a pool of one or both families, the size of each node's prefixes, and a
+// selector of the nodes that it serves. An entry never changes after it is added.
 type Entry struct {
 	// Name identifies the entry and is recorded with its nodes.
 	Name string
 	// Selector lists terms; at least one must hold for the node. Without a term the entry
 	// is a default entry, for every node that no other entry can serve.
 	Selector selector.Selector
-	// IPv4 and IPv6 are the pools; the zero Prefix for a missing family. They may
-	// overlap those of other entries.
+	// IPv4 and IPv6 are the pools; the zero Prefix for a missing family. They may overlap
+	// the pools of other entries.
 	IPv4, IPv6 netip.Prefix
 	// HostBits gives each node 2^HostBits addresses of each family. Set HostBits, or one
 	// or both masks; if several are set they must agree: HostBits == 32 - MaskIPv4 ==
@@ -100,8 +100,8 @@ func familyOf(p netip.Prefix) int {
 	return 1
 }
 
-// size returns the host bits of what a node gets and the field that says so; a reason
-// if no size or several are set.
+// size returns the host bits of a node's prefixes and the field that sets them, or a
+// reason if no size is set or several contradict each other.
 func (e *Entry) size() (hostBits int, field, reason string) {
 	hostBits, field = e.HostBits, "HostBits"
 	switch {
@@ -137,7 +137,8 @@ func (e *Entry) size() (hostBits int, field, reason string) {
 // has reports whether the entry has the family at that position.
 func (e *entry) has(family int) bool { return e.pools[family].prefix.IsValid() }
 
-// differs returns the name of the first field in which two entries of a name differ, "" if they are equivalent.
+// differs returns the name of the first field that differs between two entries of one
+// name, "" if they are equivalent.
 func (e *entry) differs(o *entry) string {
 	switch {
 	case e.selector.String() != o.selector.String():

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The verdicts of a [Candidate].
+// Verdict values of a [Candidate].
 const (
 	verdictChosen      = "chosen"      // Allocate takes this one, or would if the node held nothing
 	verdictBehind      = "behind"      // matches and has room, but a better one is chosen
@@ -21,18 +21,21 @@ const (
 type Candidate struct {
 	Entry string
 	Rank  int // 1 for the best match; 0 if the entry cannot serve the node at all
-	// Verdict is "chosen" for the entry that Allocate takes, or would take if the node held
-	// nothing; "behind" for one that has room but ranks lower; "full" for one without room in
-	// one of its families; "no match"; or "terminating" for one that was deleted.
+	// Verdict is "chosen" for the entry that Allocate takes, or would take if the node
+	// held nothing. It is "behind" for an entry that has room but ranks lower, "full" for
+	// one without room in one of its families, "no match", or "terminating" for a deleted
+	// one.
 	Verdict string
-	// Rule is the rule that ranked the entry behind the one before it, such as "labels met"
-	// or "base address"; "" for the first and for entries without a rank.
+	// Rule is the rule that ranked the entry behind the one before it, such as "labels
+	// met" or "base address". It is "" for the first entry and for entries without a
+	// rank.
 	Rule string
-	// Reason says in words what decided, and why the entry is full or does not match.
+	// Reason explains in words which values decided, and why the entry is full or does
+	// not match.
 	Reason string
 }
 
-// Explanation says which entry serves a node, and why no other does.
+// Explanation tells which entry serves a node, and why no other one does.
 type Explanation struct {
 	Node       string
 	Labels     map[string]string
@@ -41,10 +44,11 @@ type Explanation struct {
 	Candidates []Candidate // those with a rank in its order, then the others by name
 }
 
-// Explain returns what [Allocator.Allocate] would give n if n held nothing, and why:
-// every entry with its rank, the rule that put it behind the one before, or the reason
-// that it cannot serve n. It changes nothing. Without entries, or if the allocator has
-// slots, there are no candidates. O(entries) times O(log n).
+// Explain returns the prefixes that [Allocator.Allocate] would give n if n held nothing,
+// and the reasons. It lists every entry with its rank and the rule that put it behind the
+// one before, or with the reason why it cannot serve n. It changes nothing. Without
+// entries, or if the allocator has slots, there are no candidates. O(entries) times O(log
+// n).
 func (a *Allocator) Explain(n Node) Explanation {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +91,7 @@ func (a *Allocator) Explain(n Node) Explanation {
 	return x
 }
 
-// behind says why b is ranked behind a.
+// behind returns the text for an entry b that ranks behind a.
 func behind(r string, a, b *candidate, n *Node) string {
 	var mine, its string
 	switch r {

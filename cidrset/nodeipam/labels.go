@@ -49,7 +49,8 @@ func newLabels(a *Allocator, need []Family) (*labels, *ipalloc.Error) {
 	return l, nil
 }
 
-// search returns where the entry of that name is, or would be.
+// search returns the index of the entry of that name, or the index at which it would be
+// inserted.
 func (l *labels) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, name, func(e *entry, name string) int { return strings.Compare(e.spec.Name, name) })
 }
@@ -75,8 +76,8 @@ func (l *labels) choose(n Node, dst []netip.Prefix) ([]netip.Prefix, string, err
 	return dst, "", l.full
 }
 
-// room appends a free child of each family of e, up to the first pool that has none,
-// which it returns; nil if all have one.
+// room appends a free child of each family of e, up to the first pool without one, which
+// it returns; nil if all pools have one.
 func (l *labels) room(e *entry, dst []netip.Prefix) ([]netip.Prefix, *pool) {
 	for _, f := range l.order {
 		if e.has(f) {
@@ -322,7 +323,7 @@ func restoreLabels(a *Allocator, r *wire.Coder) *labels {
 	return l
 }
 
-// restoreEntry returns nil after an error.
+// restoreEntry reads an entry; it returns nil after an error.
 func restoreEntry(r *wire.Coder) *entry {
 	var spec Entry
 	terminating := false

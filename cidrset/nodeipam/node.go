@@ -16,30 +16,31 @@ import (
 type Node struct {
 	Name string
 	UID  string
-	// Labels are the labels by which [Allocator.Allocate] chooses an entry.
+	// Labels are the labels that [Allocator.Allocate] matches with entries.
 	Labels map[string]string
 	// Terminating is set for a node that is being deleted.
 	Terminating bool
-	// Prefixes are what the record says the node has, in the order of its podCIDRs; the
+	// Prefixes are the node's prefixes by its record, in the order of its podCIDRs; the
 	// zero Prefix where the record cannot be read.
 	Prefixes []netip.Prefix
-	// Texts, if not empty, are what Prefixes were read from, for messages.
+	// Texts, if not empty, are the texts that Prefixes were read from, for messages.
 	Texts []string
 	// Entry is the name of the entry that the prefixes came from, "" if none is recorded.
 	Entry string
 }
 
-// Assignment is what a node holds. Record both fields with the node: together they
-// are all that [Allocator.Load] needs.
+// Assignment is the prefixes that a node holds, and their entry. Record both fields with
+// the node: together they are all that [Allocator.Load] needs.
 type Assignment struct {
 	Prefixes []netip.Prefix // in the order of the slots or families
 	Entry    string         // the entry that they came from, "" if from none
 }
 
-// ParseNode returns the node of that name whose prefixes are read from texts. Host bits are masked, an
-// IPv4-mapped IPv6 prefix becomes the IPv4 one, and IPv4 numbers and lengths with leading zeros are
-// read as decimal, as people and other programs write them. A text that is still no prefix becomes the
-// zero Prefix; [Allocator.Load] reports it.
+// ParseNode returns the node of that name whose prefixes are read from texts. It masks
+// host bits and turns an IPv4-mapped IPv6 prefix into the IPv4 one. It reads IPv4 numbers
+// and lengths with leading zeros as decimal, because people and other programs write them
+// so. A text that is still no prefix becomes the zero Prefix, which [Allocator.Load]
+// reports.
 func ParseNode(name string, texts ...string) Node {
 	n := Node{Name: name, Texts: texts}
 	for _, text := range texts {
@@ -78,8 +79,8 @@ func trimmed(number string) string {
 // mapped is the IPv6 block of the IPv4-mapped addresses.
 var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
 
-// usable returns the masked prefix of its own family that p means, and what is wrong
-// with the form of p. It returns the zero Prefix if p means nothing.
+// usable returns p masked and in its own family, and an error that describes a fault in
+// the form of p. It returns the zero Prefix if p is unusable.
 func usable(p netip.Prefix) (netip.Prefix, error) {
 	err := addr.Check(p)
 	switch {
@@ -96,7 +97,7 @@ func usable(p netip.Prefix) (netip.Prefix, error) {
 var errOverMapped = errors.New("overlaps ::ffff:0:0/96, the IPv4-mapped addresses")
 
 // checkPool returns nil if p can be a pool. A pool that shares addresses with the
-// IPv4-mapped block could hand out prefixes that no record can express.
+// IPv4-mapped block could allocate prefixes that no record can express.
 func checkPool(p netip.Prefix) error {
 	if err := addr.Check(p); err != nil {
 		return err
@@ -113,7 +114,7 @@ type (
 	claim = claims.Claim[owner]
 )
 
-// owner is what is known of a node that holds something.
+// owner is a node that holds prefixes.
 type owner struct {
 	name, uid, entry string
 	prefixes         []netip.Prefix
@@ -132,7 +133,8 @@ func (o *owner) claim(i int) *claim {
 	return &(*o.more)[i-len(o.two)]
 }
 
-// isOther reports whether o is there and uid is that of another node of the same name.
+// isOther reports whether o is not nil and uid is the UID of another node of the same
+// name.
 func (o *owner) isOther(uid string) bool {
 	return o != nil && o.uid != "" && uid != "" && o.uid != uid
 }
@@ -141,7 +143,7 @@ func (o *owner) assignment() Assignment {
 	return Assignment{Prefixes: slices.Clone(o.prefixes), Entry: o.entry}
 }
 
-// node returns the owner as a record from which [Allocator.Load] makes the same owner.
+// node returns o as a record; [Allocator.Load] of that record makes the same owner.
 func (o *owner) node() Node {
 	return Node{Name: o.name, UID: o.uid, Terminating: o.terminating, Prefixes: slices.Clone(o.prefixes), Entry: o.entry}
 }

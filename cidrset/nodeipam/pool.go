@@ -7,8 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// pool is a prefix that is handed out in children of one size. What is taken of it
-// is in the allocator's spaces.
+// pool is a prefix that is allocated in children of one size. The allocator's spaces hold
+// its taken parts.
 type pool struct {
 	prefix   netip.Prefix // invalid if an entry lacks the family
 	block    claims.Block
@@ -22,7 +22,7 @@ func newPool(p netip.Prefix, size int) pool {
 	return pool{prefix: p, block: claims.BlockOf(p), size: uint8(size), cursor: claims.BlockOf(p).Key}
 }
 
-// next returns the child that the pool would hand out now.
+// next returns the child that the pool would allocate now.
 func (a *Allocator) next(pl *pool) (p netip.Prefix, ok bool) {
 	s := a.spaceOf(pl.prefix)
 	from := pl.cursor
@@ -39,7 +39,7 @@ func (a *Allocator) next(pl *pool) (p netip.Prefix, ok bool) {
 	return claims.Block{Key: key, Bits: pl.size}.Prefix(pl.prefix.Addr().Is4()), true
 }
 
-// moveBehind moves the cursor of the pool behind its child p, wrapping.
+// moveBehind moves the cursor of the pool just after its child p, wrapping.
 func (a *Allocator) moveBehind(pl *pool, p netip.Prefix) {
 	if a.lowest || !pl.has(p) {
 		return

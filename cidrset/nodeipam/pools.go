@@ -9,12 +9,13 @@ import (
 	"github.com/ipalloc/ipalloc/internal/claims"
 )
 
-// AddPool adds a pool to a slot, behind the pools that the slot has. What nodes already hold in the pool, and what
-// is reserved in it, is taken. Adding a pool that the slot has does nothing, so a program may add its pools at
-// each start.
+// AddPool adds a pool to a slot, after the slot's other pools. Prefixes in it that nodes
+// already hold, or that are reserved, are taken. Adding a pool that the slot already has
+// does nothing, so a program may add its pools at each start.
 //
-// It fails as [New] does, with Field "slot" for a slot that does not exist or a pool that another slot has, and
-// with [ipalloc.ErrMismatch] if the allocator has no slots; nothing has changed then. O(pools).
+// It fails as [New] does. Field is "slot" for a slot that does not exist, or a pool that
+// is in another slot. It fails with [ipalloc.ErrMismatch] if the allocator has no slots.
+// On error nothing changes. O(pools).
 func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 	return update(a, OpAddPool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl, err := s.newPool(slot, p)
@@ -37,13 +38,13 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 	})
 }
 
-// GrowPool replaces a pool by a larger one that contains it, at the same position in
-// its slot. Nodes keep what they hold and the cursor stays where it is.
+// GrowPool replaces a pool by a larger one that contains it, at the same position in its
+// slot. Nodes keep their prefixes and the cursor does not move.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] if from is no
-// pool; [ipalloc.ErrInvalid] if to is not a pool that contains from;
-// [ipalloc.ErrExists] if to overlaps another pool; [ipalloc.ErrMismatch] if the
-// allocator has no slots. Nothing has changed then. O(pools).
+// It fails with [ipalloc.ErrNotFound] if from is not a pool, and with
+// [ipalloc.ErrInvalid] if to is not a pool that contains from. It fails with
+// [ipalloc.ErrExists] if to overlaps another pool, and with [ipalloc.ErrMismatch] if the
+// allocator has no slots. On error nothing changes. O(pools).
 func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 	return update(a, OpGrowPool, func(s *slots) (*Change, *ipalloc.Error) {
 		if err := s.grow(from, to); err != nil {
@@ -53,10 +54,9 @@ func (a *Allocator) GrowPool(from, to netip.Prefix) error {
 	})
 }
 
-// DrainPool stops allocation from a pool, or resumes it if on is false. Nodes keep what
-// they hold; [Allocator.Holders] lists them. It fails with an [*ipalloc.Error] that
-// matches [ipalloc.ErrNotFound] if there is no such pool, or [ipalloc.ErrMismatch] if
-// the allocator has no slots.
+// DrainPool stops allocation from a pool, or resumes it if on is false. Nodes keep their
+// prefixes; [Allocator.Holders] lists them. DrainPool fails with [ipalloc.ErrNotFound] if
+// there is no such pool, or with [ipalloc.ErrMismatch] if the allocator has no slots.
 func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	op := OpDrainPool
 	if !on {
@@ -75,13 +75,13 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	})
 }
 
-// RemovePool removes a pool in which no node holds anything. A slot may be left
-// without a pool; nothing can be allocated then.
+// RemovePool removes a pool from which no node holds a prefix. A slot may be left without
+// a pool; every Allocate then fails.
 //
-// It fails with an [*ipalloc.Error] that matches [ipalloc.ErrNotFound] if there is no
-// such pool; [ipalloc.ErrInUse], with the first of [Allocator.Holders] in Holder, while
-// nodes hold something that overlaps it; [ipalloc.ErrMismatch] if the allocator has no
-// slots. Nothing has changed then.
+// It fails with [ipalloc.ErrNotFound] if there is no such pool. It fails with
+// [ipalloc.ErrInUse] while nodes hold prefixes that overlap it; Holder is then the first
+// of [Allocator.Holders]. It fails with [ipalloc.ErrMismatch] if the allocator has no
+// slots. On error nothing changes.
 func (a *Allocator) RemovePool(p netip.Prefix) error {
 	return update(a, OpRemovePool, func(s *slots) (*Change, *ipalloc.Error) {
 		pl := s.pool(p)
@@ -100,14 +100,14 @@ func noPool(p netip.Prefix) *ipalloc.Error {
 	return &ipalloc.Error{Pool: p, Err: ipalloc.ErrNotFound, Reason: "no such pool"}
 }
 
-// enter puts a pool at a place of its slot.
+// enter inserts a pool at a position of its slot.
 func (s *slots) enter(pl *pool, at int) {
 	sl := &s.slots[pl.slot]
 	sl.pools = slices.Insert(sl.pools, at, pl)
 	s.pools = slices.Insert(s.pools, s.after(pl.prefix), pl)
 }
 
-// leave takes a pool out of its slot and returns the place that it had there.
+// leave removes a pool from its slot and returns its former position there.
 func (s *slots) leave(pl *pool) int {
 	sl := &s.slots[pl.slot]
 	at := slices.Index(sl.pools, pl)
@@ -153,9 +153,9 @@ func (s *slots) layout() (pools []PoolState) {
 	return pools
 }
 
-// apply makes the pools what they were after the change. A state that is later than the
-// change goes back to it, with its order and cursors, and later changes lead on from
-// there.
+// apply sets the pools to their state after the change. If the state is later than the
+// change, it goes back to the change, with its order and cursors, and later changes
+// continue from there.
 func (s *slots) apply(c *Change) *ipalloc.Error {
 	if c.Op > OpRemovePool {
 		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of entries, and the allocator has slots"}
@@ -190,7 +190,7 @@ func (s *slots) apply(c *Change) *ipalloc.Error {
 	return nil
 }
 
-// shows reports whether st is what the change made of its pool.
+// shows reports whether st is the state that the change gave its pool.
 func (c *Change) shows(st PoolState) bool {
 	switch c.Op {
 	case OpAddPool:

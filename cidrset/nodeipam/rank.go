@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The rules of the ranking, in their order, which the package comment describes. Each
-// decides between two entries that all earlier ones leave equal. No two entries are equal
+// The rules of the ranking, in the order given in the package comment. Each decides
+// between two entries that are equal under all earlier rules. No two entries are equal
 // under all of them.
 const (
 	ruleSelector  = "selector"
@@ -86,8 +86,8 @@ func (l *labels) rank(n *Node) []*candidate {
 	return order
 }
 
-// fitting returns an entry whose children the prefixes are, the first by the rules
-// that ignore labels, and another one that fits as well.
+// fitting returns the first entry, by the rules that ignore labels, that has all the
+// prefixes as children, and another such entry.
 func (l *labels) fitting(prefixes ...netip.Prefix) (best, other *entry) {
 	var none Node
 	for _, e := range l.entries {

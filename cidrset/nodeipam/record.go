@@ -11,23 +11,23 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// Observe records that n has the prefixes that its record says, instead of those it
-// held before, and reports whether that changed anything. What a node has is a fact, so
-// nothing is refused. A prefix that is outside every pool, is held by another node or
-// overlaps a reservation is recorded like any other. It stays out of circulation until
-// the last of its nodes is released, and is listed among the problems.
+// Observe records the prefixes in n's record as n's, instead of those it held before, and
+// reports whether that changed anything. Observe refuses nothing, because the node uses
+// its recorded prefixes already. A prefix that is outside every pool, is held by another
+// node or overlaps a reservation is recorded like any other. It stays taken until the
+// last of its nodes is released, and is listed among the problems.
 //
-// A record never frees what it does not mention. A node without prefixes keeps what it
-// holds, because its write may still be in flight. Where the record cannot be read, the
-// node keeps the prefix that it held at that place. A record with another UID belongs
-// to another node; the prefixes of the former one are released first.
+// A record frees the node's prefixes only by naming others. A node without prefixes keeps
+// those it holds, because its write may still be in flight. Where the record cannot be
+// read, the node keeps the prefix it held at that position. A record with another UID
+// belongs to another node; the prefixes of the former one are released first.
 //
-// By labels, a record without an entry is assigned the entry that has all its prefixes
-// as children. Several such entries are a problem; the record then gets the first of
-// them by the rules that ignore labels.
+// By labels, a record without an entry is assigned the entry that has all its prefixes as
+// children. If several such entries exist, Observe reports a problem and assigns the
+// first of them by the rules that ignore labels.
 //
-// The problems are those of [Allocator.Load], in the same words. O(log n) for a
-// prefix; a record without an entry is compared with every entry.
+// The problems are the errors that [Allocator.Load] returns. O(log n) for a prefix; a
+// record without an entry is compared with every entry.
 func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 	a.mu.Lock()
 	defer a.unlock()
@@ -37,29 +37,27 @@ func (a *Allocator) Observe(n Node) (changed bool, problems []*ipalloc.Error) {
 	return changed, r.problems
 }
 
-// Load does for all nodes what [Allocator.Observe] does for one, under one lock and as
-// one change. Start an allocator with it: pass the full list of nodes, after adding
-// all entries, terminating ones included, and before anything is allocated or deleted.
-// Load never fails as a whole. It returns one error for each thing that is wrong with
-// a record, in the order of the list, with Owner, Field and Prefix set. Each matches
-// one of:
+// Load is like [Allocator.Observe] for all nodes, under one lock and as one change. Start
+// an allocator with it: pass the full list of nodes, after adding all entries,
+// terminating ones included, and before any allocation or deletion. Load never fails as a
+// whole. It returns one error for each problem with a record, in the order of the list,
+// with Owner, Field and Prefix set. Each error matches a sentinel:
 //
-//   - [ipalloc.ErrInvalid]: the record has no name, or a text that is no prefix, or a
-//     prefix with host bits or in IPv4-mapped form, which is recorded as the prefix it
-//     means;
+//   - [ipalloc.ErrInvalid]: the record has no name, a text that is no prefix, or a prefix
+//     with host bits or in IPv4-mapped form, which is recorded in its proper form;
 //   - [ipalloc.ErrExists]: the name is listed twice; the node holds the prefixes of both;
 //   - [ipalloc.ErrLimit]: more prefixes than slots, or two prefixes of one family;
 //   - [ipalloc.ErrMismatch]: the prefix is of the other family, or several entries fit;
 //     Name is the recorded entry and Holder another;
-//   - [ipalloc.ErrOutOfRange]: the prefix is not one that the slot or entry hands out;
+//   - [ipalloc.ErrOutOfRange]: the slot or entry has no such child;
 //   - [ipalloc.ErrNotFound]: the recorded entry, in Name, does not exist;
 //   - [ipalloc.ErrNotHeld]: the node has prefixes, but none of a family that every node
-//     needs; by slots, Field is the slot that got none;
+//     needs; by slots, Field is the slot without a prefix;
 //   - [ipalloc.ErrReserved], [ipalloc.ErrOccupied]: the prefix overlaps a reservation, or
 //     a prefix of another node, which Holder names.
 //
-// Nodes that are not listed keep what they hold. O(n log n). The allocator is locked
-// meanwhile.
+// Nodes that are not listed keep their prefixes. O(n log n). It holds the allocator's
+// lock.
 func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	a.mu.Lock()
 	defer a.unlock()
@@ -75,7 +73,7 @@ func (a *Allocator) Load(nodes []Node) []*ipalloc.Error {
 	return r.problems
 }
 
-// grow makes room for the nodes at once.
+// grow allocates the space for the nodes at once.
 func (a *Allocator) grow(nodes []Node) {
 	holders, prefixes := 0, [2]int{}
 	for i := range nodes {
@@ -105,7 +103,7 @@ type recording struct {
 	left     []string // entries that lost a node
 	gone     []string // terminating entries that lost their last one
 
-	// The node in hand.
+	// The current node.
 	name, entry string
 	owner       *owner // nil if it holds nothing
 	alone       bool   // nothing overlaps its prefixes
@@ -151,8 +149,8 @@ func (r *recording) sweep() {
 	r.left = nil
 }
 
-// finish queues what changed as one change. Entries go at the end of a Load, because a
-// later record of it may be of another node of theirs.
+// finish queues all changes as one change. Entries are removed only at the end of a Load,
+// because one of its later records may be for another of their nodes.
 func (r *recording) finish() {
 	r.sweep()
 	if len(r.changed)+len(r.gone) > 0 {
@@ -209,8 +207,8 @@ func (r *recording) observe(n *Node) (changed bool) {
 	return changed
 }
 
-// note records what n says beside prefixes and reports whether anything changed, the
-// prefixes included.
+// note records the other fields of n and reports whether anything changed, the prefixes
+// included.
 func (r *recording) note(o *owner, n *Node, changed bool) bool {
 	if o.terminating != n.Terminating || n.UID != "" && o.uid != n.UID {
 		changed = true
@@ -226,9 +224,9 @@ func (r *recording) note(o *owner, n *Node, changed bool) bool {
 	return changed
 }
 
-// read returns the prefixes that o, which is nil if it holds nothing, is to hold after
-// the record n, each once, in the allocator's scratch. It fills a.found with those
-// that the record shows.
+// read returns the prefixes that o is to hold after the record n, each once, in the
+// allocator's scratch. o is nil if the node holds nothing. It fills a.found with the
+// prefixes in the record.
 func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 	a := r.a
 	want, a.found = a.want[:0], a.found[:0]
@@ -280,8 +278,8 @@ func (r *recording) read(n *Node, o *owner, again bool) (want []netip.Prefix) {
 	return want
 }
 
-// indexOf returns a function that tells where p is in a list that grows, -1 if it is not
-// there. For a node of many prefixes it keeps a map.
+// indexOf returns a function that returns the index of p in a growing list, -1 if p is
+// not in it. For a node of many prefixes it keeps a map.
 func indexOf(n int) func(list []netip.Prefix, p netip.Prefix) int {
 	if n <= 16 {
 		return func(list []netip.Prefix, p netip.Prefix) int {
@@ -301,7 +299,7 @@ func indexOf(n int) func(list []netip.Prefix, p netip.Prefix) int {
 	}
 }
 
-// overlaps adds what the prefix at a place overlaps.
+// overlaps adds the reservation or node that the prefix at a place overlaps.
 func (r *recording) overlaps(pl place) {
 	if r.alone {
 		return
@@ -315,9 +313,9 @@ func (r *recording) overlaps(pl place) {
 	}
 }
 
-// rival returns an owner other than o whose prefix overlaps p: of the shortest prefix
-// around p, else of the lowest inside it; of the latest claims of that prefix, as many
-// as limit says, the one whose owner's name sorts first. It also reports whether a
+// rival returns an owner other than o whose prefix overlaps p. It takes the shortest
+// prefix around p, or else the lowest prefix inside p. Among the latest limit claims of
+// that prefix, it returns the owner whose name sorts first. It also reports whether a
 // reservation overlaps p.
 func (a *Allocator) rival(p netip.Prefix, o *owner, limit int) (found *owner, reserved bool) {
 	b := claims.BlockOf(p)

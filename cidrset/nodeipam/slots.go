@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// slots is the policy of ordered slots: one child from each, from the first of its
-// pools that has one.
+// slots is the policy of ordered slots: a node gets one child from each slot, from the
+// first of its pools that has a free one.
 type slots struct {
 	a     *Allocator
 	slots []slot
@@ -57,7 +57,7 @@ func (s *slots) addSlot(bits int, v4 bool) {
 	s.slots = append(s.slots, slot{bits: bits, v4: v4, full: full})
 }
 
-// newPool returns the pool p for slot i. It is in no list yet.
+// newPool returns the pool p for slot i. The pool is not in any list yet.
 func (s *slots) newPool(i int, p netip.Prefix) (*pool, *ipalloc.Error) {
 	if i < 0 || i >= len(s.slots) {
 		return nil, invalidPrefix("slot", p, "no such slot")
@@ -76,7 +76,7 @@ func (s *slots) newPool(i int, p netip.Prefix) (*pool, *ipalloc.Error) {
 	return &pl, nil
 }
 
-// arrange builds the list of all pools. It fails if two of them overlap.
+// arrange builds the list of all pools. It fails if two pools overlap.
 func (s *slots) arrange() *ipalloc.Error {
 	for i := range s.slots {
 		s.pools = append(s.pools, s.slots[i].pools...)
@@ -96,8 +96,8 @@ func exists(p netip.Prefix, other *pool) *ipalloc.Error {
 	return &ipalloc.Error{Prefix: p, Err: ipalloc.ErrExists, Reason: fmt.Sprintf("overlaps the pool %v of slot %d", other.prefix, other.slot)}
 }
 
-// comparePrefix orders prefixes by address, IPv4 first, and a prefix before those
-// inside it.
+// comparePrefix orders prefixes by address, IPv4 first; a prefix precedes those inside
+// it.
 func comparePrefix(x, y netip.Prefix) int {
 	if c := x.Addr().Compare(y.Addr()); c != 0 {
 		return c
@@ -130,7 +130,7 @@ func (s *slots) pool(p netip.Prefix) *pool {
 	return nil
 }
 
-// overlapping returns a pool other than the given one that overlaps p.
+// overlapping returns a pool other than but that overlaps p.
 func (s *slots) overlapping(p netip.Prefix, but *pool) *pool {
 	for i := max(s.after(p)-1, 0); i < len(s.pools); i++ {
 		switch pl := s.pools[i]; {
@@ -185,7 +185,8 @@ func (s *slots) judge(r *recording, places []place) {
 	}
 }
 
-// missing reports each slot of whose family the node has too few prefixes; a repeated one counts once.
+// missing reports each slot for which the node lacks a prefix of its family; a repeated
+// prefix counts once.
 func (s *slots) missing(r *recording) {
 	var have [2]int
 	for _, p := range s.a.want {
@@ -202,7 +203,7 @@ func (s *slots) missing(r *recording) {
 	}
 }
 
-// fits reports a prefix that is not what its slot hands out.
+// fits reports a prefix that is not a child of its slot's pools.
 func (s *slots) fits(r *recording, pl place) {
 	if pl.at >= len(s.slots) {
 		r.bad(pl, ipalloc.ErrLimit, "more prefixes than slots")

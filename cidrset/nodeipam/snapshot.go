@@ -27,7 +27,7 @@ import (
 //	  terminating, list of prefixes
 //
 // A cursor is two uvarints, the high and low half of the distance from the pool's
-// address. What is taken follows from the rest and is not stored. Options are not
+// address. The taken prefixes follow from the rest and are not stored. Options are not
 // stored either; pass them to Restore.
 const (
 	snapshotMagic   = "nodeipam"
@@ -36,20 +36,20 @@ const (
 	bySlots  = 1
 	byLabels = 2
 
-	// The fewest bytes that a prefix, a node, a pool and an entry take.
+	// The smallest number of bytes that a prefix, a node, a pool and an entry take.
 	minPrefix, minOwner, minPool, minEntry = 3, 7, 8, 10
 )
 
-// MarshalBinary returns a snapshot of the allocator: configuration, pools or entries
-// with their cursors, reservations, and nodes with what they hold, versioned and
-// checksummed. Equal states give equal bytes. O(n log n). The allocator is locked
-// meanwhile. The error is always nil.
+// MarshalBinary returns a snapshot of the allocator, versioned and checksummed: the
+// configuration, the pools or entries with their cursors, the reservations, and the nodes
+// with their prefixes. Equal states give equal bytes. O(n log n). It holds the
+// allocator's lock. The error is always nil.
 //
-// A follower that applies changes from before its own snapshot has not caught up until it
-// has applied those up to the snapshot. Until then [Allocator.Check] may fail, and a new
-// snapshot of it lacks the terminating entries that have no nodes at that moment; later
-// changes do not bring them back, but nodes that get prefixes of them hold these all the
-// same. Keep the first snapshot until then.
+// A follower that applies changes older than its own snapshot catches up only when it has
+// applied all changes up to the snapshot. Until then [Allocator.Check] may fail. A new
+// snapshot of the follower would lack the terminating entries that have no nodes at that
+// moment. Later changes do not restore these entries, although nodes that get prefixes of
+// them still hold those. Keep the first snapshot until the follower has caught up.
 func (a *Allocator) MarshalBinary() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,9 +67,9 @@ func (a *Allocator) MarshalBinary() ([]byte, error) {
 
 // Restore returns the allocator whose snapshot is data, with the given options.
 //
-// For any bytes it returns an allocator that passes [Allocator.Check], or an
-// [*ipalloc.Error] that matches [ipalloc.ErrCorrupt]; [ipalloc.ErrVersion] if a newer
-// program wrote them; [ipalloc.ErrInvalid] for a bad option. Time and memory are linear
+// Restore accepts any bytes. It returns an allocator that passes [Allocator.Check], or
+// fails with [ipalloc.ErrCorrupt]. It fails with [ipalloc.ErrVersion] if a newer program
+// wrote data, and with [ipalloc.ErrInvalid] for a bad option. Time and memory are linear
 // in the length of data, up to a logarithmic factor.
 func Restore(data []byte, opts ...Option) (*Allocator, error) {
 	a, bad := newAllocator(opts)
@@ -126,7 +126,7 @@ func Restore(data []byte, opts ...Option) (*Allocator, error) {
 	return a, nil
 }
 
-// codeOwner codes what a node holds, or reads it into a zero owner.
+// codeOwner encodes the prefixes of a node, or decodes them into a zero owner.
 func codeOwner(c *wire.Coder, o *owner) {
 	wire.String(c, &o.name)
 	wire.String(c, &o.uid)
@@ -135,7 +135,7 @@ func codeOwner(c *wire.Coder, o *owner) {
 	wire.List(c, &o.prefixes, minPrefix, wire.AnyPrefix)
 }
 
-// restoreOwner takes a node that was read.
+// restoreOwner adds a node read from a snapshot.
 func (a *Allocator) restoreOwner(r *wire.Coder, in *owner) {
 	if reason := badPrefixes(in.prefixes); reason != "" { // as after an error of r
 		r.Fail("node %q: %s", in.name, reason)

@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// condition is what was last reported of a node. Equal ones are reported once.
+// condition is the last report about a node. Equal conditions are reported once.
 type condition struct {
 	kind conditionKind
 	text string
@@ -27,7 +27,7 @@ const (
 	conditionKinds
 )
 
-// report sets the condition of a node and reports it if it is a new one.
+// report sets the condition of a node, and reports it if it is new.
 func (c *Controller) report(name string, now condition, err error) {
 	var before condition
 	c.locked(func() {
@@ -47,7 +47,7 @@ func (c *Controller) report(name string, now condition, err error) {
 
 func (c *Controller) fine(name string) { c.report(name, condition{}, nil) }
 
-// complain reports what is wrong with the record of a node.
+// complain reports the problems of a node's record.
 func (c *Controller) complain(name string, problems []*ipalloc.Error) {
 	if len(problems) == 0 {
 		c.fine(name)
@@ -66,8 +66,8 @@ func (c *Controller) complain(name string, problems []*ipalloc.Error) {
 	c.report(name, condition{kind, err.Error()}, err)
 }
 
-// unserved reports that the allocator refused a node. What exactly is full may differ
-// at each try, so only the sentinel and the field tell conditions apart.
+// unserved reports that the allocator refused a node. Which pool is full may differ at
+// each attempt, so only the sentinel and the field tell conditions apart.
 func (c *Controller) unserved(name string, err error) {
 	now := condition{kind: full}
 	var e *ipalloc.Error
@@ -81,7 +81,7 @@ func (c *Controller) unserved(name string, err error) {
 }
 
 // unwritten reports that a write or read failed. Errors of a connection name ports and
-// times, so their texts do not tell conditions apart; those of a refusal do.
+// times, so their texts do not tell conditions apart; the texts of refusals do.
 func (c *Controller) unwritten(name, op string, as nodeipam.Assignment, sentinel, cause error) {
 	now := condition{unwritten, sentinel.Error()}
 	wrapped := fmt.Errorf("%w: %w", sentinel, cause)
@@ -106,8 +106,8 @@ func (c *Controller) unchosen(name string, err error) {
 	c.unwritten(name, "choose", nodeipam.Assignment{}, sentinel, err)
 }
 
-// retryAfter returns the delay that an error of the writer names, at least 1 ns so that
-// it differs from none.
+// retryAfter returns the delay that an error of the writer names. The delay is at least 1
+// ns, because 0 means none.
 func retryAfter(err error) (delay time.Duration, ok bool) {
 	var e interface {
 		error

@@ -16,31 +16,31 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// Config says what a [Controller] connects, and how. Allocator, Source and Writer are
-// required; any other zero field selects its default.
+// Config configures a [Controller]. Allocator, Source and Writer are required; any other
+// zero field selects its default.
 type Config struct {
 	Allocator *nodeipam.Allocator
 	Source    Source
 	Writer    Writer
 
 	// Choose decides the prefixes of a node that has none; the default is Allocate of
-	// Allocator. Set it if a cloud or another product decides. Before Choose returns an
-	// assignment, it must claim the prefixes in Allocator, by Occupy or by Allocate;
-	// otherwise the controller writes nothing and reports ErrInvalid. Occupy refuses a
-	// prefix that another node holds, so two nodes never get one prefix, and it does
-	// nothing if the node holds the same prefixes already. If every write is refused, the
-	// controller releases the prefixes and calls Choose again; what must outlast that,
-	// such as the range of a machine, is assigned by [Writer], which then reports no
-	// refusal.
+	// Allocator. Set it if a cloud or another product chooses the prefixes. Before Choose
+	// returns an assignment, it must claim the prefixes in Allocator, by Occupy or by
+	// Allocate; otherwise the controller writes nothing and reports ErrInvalid. Occupy
+	// refuses a prefix that another node holds, so two nodes never get one prefix, and it
+	// does nothing if the node holds the same prefixes already. If every write is
+	// refused, the controller releases the prefixes and calls Choose again. Prefixes that
+	// must survive this, such as the range of a machine, are assigned by [Writer], which
+	// then reports no refusal.
 	//
 	// Up to Workers goroutines call Choose, one at a time for each node; it returns soon
-	// after ctx ends. After ErrNotFound the node is gone, and what it holds is released.
-	// After an error with a method RetryAfter the node waits that long, as after an error
-	// of [Writer]; return one for a machine that has no prefixes yet. After ErrFull or
-	// ErrCooling the node waits for space, after any other error with growing pauses.
-	// After ErrMismatch, with which Occupy says that the node holds other prefixes, the
-	// controller releases these if no write of them can still be carried out; the next
-	// call of Choose can then claim the new ones.
+	// after ctx ends. After ErrNotFound the controller takes the node as deleted and
+	// releases its prefixes. After an error with a method RetryAfter the node waits that
+	// long, as after an error of [Writer]. Return such an error for a machine that has no
+	// prefixes yet. After ErrFull or ErrCooling the node waits for free space, and after
+	// any other error with growing pauses. Occupy returns ErrMismatch if the node holds
+	// other prefixes. The controller then releases these if no write of them can still be
+	// carried out, and the next call of Choose can claim the new ones.
 	Choose func(ctx context.Context, n nodeipam.Node) (nodeipam.Assignment, error)
 
 	Workers  int           // nodes worked on at a time; 30
@@ -48,41 +48,42 @@ type Config struct {
 	Base     time.Duration // pause after the first failure, doubled by each further one; 100 ms
 	Max      time.Duration // longest pause, unless the server names a longer one; 1 minute
 
-	// RequestLife is the longest time after Write has returned in which its request can
-	// still be carried out, see [Writer]; the default is 2 minutes. A kube-apiserver ends
-	// a request after one minute by default.
+	// RequestLife is the longest time after Write has returned during which its request
+	// may still be carried out, see [Writer]. The default is 2 minutes. A kube-apiserver
+	// ends a request after one minute by default.
 	RequestLife time.Duration
 
-	// Jitter returns a number in [0, n) and is safe for concurrent use, as
-	// [math/rand/v2.Int64N] is. It shortens each pause by up to half; without it pauses
-	// are exact.
+	// Jitter returns a number in [0, n) and must be safe for concurrent use, like
+	// [math/rand/v2.Int64N]. It shortens each pause by up to half; without it pauses are
+	// exact.
 	Jitter func(n int64) int64
 	Clock  Clock // the system's
 
 	// Loaded runs after the nodes of the start have been loaded and before anything is
-	// allocated. Delete there the entries that were added only for their existing nodes.
+	// allocated. In it, delete the entries that were added only for their existing nodes.
 	Loaded func()
-	// Report receives the condition of a node when it begins, when it changes and, with
-	// a nil error, when it ends; a retry alone reports nothing. The condition is a record
-	// that the allocator objects to (the errors of Load and Observe, joined if there are
-	// several), a node that the allocator cannot serve (ErrFull, ErrCooling, ErrNotFound
-	// of package ipalloc), a write that was refused (ipalloc.ErrConflict), delayed by the
-	// server (ErrLimit) or of unknown outcome (ErrUnknownOutcome), or an error of Choose. Several goroutines
-	// call it, one at a time for each node, without any lock held.
+	// Report receives the condition of a node when it begins, when it changes and, with a
+	// nil error, when it ends; a retry alone reports nothing. A condition is one of
+	// these. The allocator objects to the record: the error is an error of Load or
+	// Observe, or several joined. The allocator cannot serve the node: ErrFull,
+	// ErrCooling or ErrNotFound of package ipalloc. The write was refused
+	// (ipalloc.ErrConflict), was delayed by the server (ErrLimit), or has an unknown
+	// outcome (ErrUnknownOutcome). Choose failed. Several goroutines call it, one at a
+	// time for each node, without any lock held.
 	Report func(node string, err error)
-	// Worked, if set, receives, after each processing of a node, how long the node waited
-	// for a worker and how long the work took. Several goroutines call it, without any
-	// lock held.
+	// Worked, if set, is called after each processing of a node, with the times that the
+	// node waited for a worker and that the work took. Several goroutines call it,
+	// without any lock held.
 	Worked func(waited, took time.Duration)
 }
 
-// Controller gives every node of a [Source] its prefixes and has them recorded by a
-// [Writer]. Use [New] to make one.
+// Controller assigns every node of a [Source] its prefixes and records them with a
+// [Writer]. Make one with [New].
 //
 // All methods are safe for concurrent use. No lock is held while the caller's code runs.
-// If the caller's code panics, [Controller.Run] ends all that it started and then panics
-// with an error, which has the stack in its text and wraps the panic value if that is an
-// error.
+// If the caller's code panics, [Controller.Run] ends all its goroutines and then panics
+// with an error. That error has the stack in its text, and wraps the panic value if the
+// value is an error.
 type Controller struct {
 	cfg      Config
 	queue    *queue
@@ -101,7 +102,7 @@ type Controller struct {
 }
 
 // Stats are the counts of a [Controller]. The fields up to MissingFamily are current
-// numbers of nodes, the others count since the start.
+// numbers of nodes; the others count events since the start.
 type Stats struct {
 	Waiting    int // to be worked on
 	Running    int // being worked on
@@ -125,7 +126,7 @@ type Stats struct {
 }
 
 // New returns a controller that has not started. It fails with ErrInvalid and names the
-// field if a required one is missing, a number is negative, or Max is less than Base.
+// field if a required field is missing, a number is negative, or Max is less than Base.
 func New(cfg Config) (*Controller, error) {
 	for _, f := range []struct {
 		name string
@@ -162,11 +163,11 @@ func failure(op, field, reason string, err error) error {
 }
 
 // Run follows the source until ctx ends and returns the cause of ctx's end, or the
-// source's error if it fails to start. Nothing is allocated before the source is in
-// sync and all its nodes have been loaded into the allocator. When Run returns or
-// panics, all that it started has ended. The allocator may then hold prefixes that were
-// never recorded, so the next controller needs a new one. A second call fails with
-// ErrClosed and changes nothing.
+// source's error if it fails to start. Nothing is allocated before the source is in sync
+// and all its nodes have been loaded into the allocator. When Run returns or panics, all
+// its goroutines have ended. The allocator may then hold prefixes that were never
+// recorded, so the next controller needs a new one. A second call fails with ErrClosed
+// and changes nothing.
 func (c *Controller) Run(ctx context.Context) error {
 	if !c.started.CompareAndSwap(false, true) {
 		return failure("run", "", "the controller has run before", ipalloc.ErrClosed)
@@ -199,8 +200,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// guard runs f. If the caller's code panics in it, or ends its goroutine, guard keeps
-// the reason for the caller of Run and cancels the run.
+// guard runs f. If the caller's code in f panics or ends its goroutine, guard keeps the
+// reason for the caller of Run and cancels the run.
 func (c *Controller) guard(cancel func(), f func()) {
 	returned := false
 	defer func() {
@@ -223,8 +224,8 @@ func (c *Controller) guard(cancel func(), f func()) {
 	returned = true
 }
 
-// load records what all nodes have, reports what is wrong with that, and queues those that
-// have nothing, by name.
+// load records the prefixes of all nodes, reports their problems, and queues the nodes
+// without prefixes, by name.
 func (c *Controller) load() {
 	of := map[string][]*ipalloc.Error{}
 	var names []string
@@ -253,9 +254,10 @@ func (c *Controller) load() {
 // controller begins to allocate.
 func (c *Controller) Synced() bool { return c.synced.Load() }
 
-// Retry tries at once to serve every node that could not be served before. Call it when
-// the allocator has more to give: a pool or an entry was added, a reservation removed.
-// Space that nodes give back is noticed without it.
+// Retry immediately tries to serve every node that could not be served before. Call it
+// when the allocator has more to give: after a pool or an entry was added, or a
+// reservation removed. It is not needed after nodes release space, which the controller
+// notices itself.
 func (c *Controller) Retry() {
 	var names map[string]bool
 	c.locked(func() {
@@ -284,15 +286,15 @@ func (c *Controller) Stats() (st Stats) {
 	return st
 }
 
-// Begun returns, for each node being processed, the time by the controller's clock at
-// which that work began, in no particular order. A time long past shows a writer that does
-// not return.
+// Begun returns the start time, by the controller's clock, of each piece of work in
+// progress, in no particular order. A time long past points to a writer that does not
+// return.
 func (c *Controller) Begun() (times []time.Time) {
 	c.locked(func() { times = slices.Collect(maps.Values(c.begun)) })
 	return times
 }
 
-// locked runs f, which is not the caller's code, under the lock.
+// locked runs f, which must not be the caller's code, under the lock.
 func (c *Controller) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// queue remembers which nodes are to be worked on, each once: waiting, first in first
+// queue remembers the nodes to be worked on, each once. A node is waiting, first in first
 // out; running, perhaps with a note that it changed meanwhile; or delayed after a
-// failure. It has an entry of some 150 bytes for each of them and forgets none, because
-// the source's view holds every node anyway and much more of it.
+// failure. It has an entry of some 150 bytes for each node and forgets none, because the
+// source's view holds every node anyway, in more memory.
 //
-// The queue is not the workqueue of client-go. That one runs an item that is added while a
-// delay of it is pending, and a server may name a delay that a change must not shorten; it
-// cannot bring forward the nodes that wait for space; and this module cannot require
-// client-go, so a second queue behind an interface would be the one that the tests see.
+// The queue is not the workqueue of client-go. A workqueue runs an item that is added
+// during its delay, but a server may name a delay that a change must not shorten. It also
+// cannot bring forward the nodes that wait for space. This module cannot require
+// client-go, so tests would only see a second queue behind an interface.
 //
 // The clock and the jitter are the caller's code and never run under mu.
 type queue struct {
@@ -56,7 +56,7 @@ func newQueue(cfg Config) *queue {
 	return q
 }
 
-// nudge makes the pump look again.
+// nudge makes the pump check the queue again.
 func (q *queue) nudge() {
 	select {
 	case q.wake <- struct{}{}:
@@ -94,7 +94,7 @@ func (q *queue) wait(it *item, now time.Time) {
 	q.ready.Signal()
 }
 
-// get returns the next node to work on, nil once the queue is closed.
+// get returns the next node to work on, or nil once the queue is closed.
 func (q *queue) get() *item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,7 +127,7 @@ const (
 	whenFree             // again after a pause, or when space is given back
 )
 
-// done takes a node back from a worker.
+// done returns a node from its worker to the queue.
 func (q *queue) done(it *item, v verdict) {
 	now := q.cfg.Clock.Now()
 	due := now
@@ -160,7 +160,7 @@ func (q *queue) done(it *item, v verdict) {
 	}
 }
 
-// backoff returns the pause after so many failures in a row.
+// backoff returns the pause after the given number of failures in a row.
 func (q *queue) backoff(failures int) time.Duration {
 	d := q.cfg.Max
 	if n := failures - 1; n < 63 && q.cfg.Base <= q.cfg.Max>>n {
@@ -172,8 +172,8 @@ func (q *queue) backoff(failures int) time.Duration {
 	return d
 }
 
-// spaceFreed makes all nodes that wait for space run now, in the order in which they
-// are due.
+// spaceFreed moves all nodes that wait for space to waiting, in the order of their due
+// times.
 func (q *queue) spaceFreed() {
 	now := q.cfg.Clock.Now()
 	q.mu.Lock()
@@ -187,8 +187,8 @@ func (q *queue) spaceFreed() {
 	})
 }
 
-// next moves the delayed nodes that are due to waiting. It returns how long there will be
-// nothing to do; negative means until nudged. Only the pump calls it.
+// next moves the delayed nodes that are due to waiting. It returns the time until the
+// next node is due; negative means until nudged. Only the pump calls it.
 func (q *queue) next() (idle time.Duration) {
 	now := q.cfg.Clock.Now()
 	q.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
-// pump brings delayed nodes back, until ctx ends.
+// pump requeues delayed nodes when they are due, until ctx ends.
 func (c *Controller) pump(ctx context.Context) {
 	for ctx.Err() == nil {
 		var due <-chan time.Time
@@ -28,7 +28,7 @@ func (c *Controller) pump(ctx context.Context) {
 	}
 }
 
-// shows reports whether the record of a node has exactly the assignment.
+// shows reports whether the node's record has exactly the assignment.
 func shows(n *nodeipam.Node, as nodeipam.Assignment) bool {
 	readable := slices.DeleteFunc(slices.Clone(n.Prefixes), func(p netip.Prefix) bool { return !p.IsValid() })
 	return slices.Equal(readable, as.Prefixes)
@@ -65,13 +65,13 @@ type worker struct {
 	inWriter time.Duration
 }
 
-// process does for a node what is missing.
+// process does the missing work for a node.
 //
-// A node is unsettled from its first write, if that succeeded or its outcome is
-// unknown, until the view shows what was written, or a live read found nothing and no
-// request can be on its way any more. While it is, its prefixes are not taken back on
-// the word of the view, which may be older than the write, or show an earlier node of
-// that name.
+// A node becomes unsettled with its first write that succeeds or has an unknown outcome.
+// It is settled when the view shows the written prefixes, or when a live read found none
+// and no request can be in flight any more. An unsettled node's prefixes are not released
+// because of the view, which may be older than the write or show an earlier node of that
+// name.
 func (w *worker) process(name string) verdict {
 	n, there := w.cfg.Source.Get(name)
 	if d, ok := w.isUnsettled(name); ok {
@@ -108,7 +108,7 @@ func (w *worker) process(name string) verdict {
 	return verdict{kind: whenFree}
 }
 
-// choose asks the caller what a node gets, and has that recorded.
+// choose calls Config.Choose for a node and writes the assignment.
 func (w *worker) choose(n nodeipam.Node) verdict {
 	start := w.cfg.Clock.Now()
 	as, err := w.cfg.Choose(w.ctx, n)
@@ -144,11 +144,12 @@ func (w *worker) choose(n nodeipam.Node) verdict {
 	return verdict{later, delay}
 }
 
-// doubt is why a node is unsettled.
+// doubt is the reason why a node is unsettled.
 type doubt struct {
 	uid string
-	// until is when the last request of unknown outcome has ended at the latest. It is
-	// zero if a later write succeeded, because the node then has what both write.
+	// until is the latest time at which the last request of unknown outcome can be
+	// carried out. It is zero if a later write succeeded, because both writes have the
+	// same prefixes.
 	until time.Time
 }
 
@@ -164,7 +165,7 @@ func (c *Controller) settled(name string) {
 }
 
 // setAside makes a node that no entry matches wait until it changes or Retry is called.
-// A Retry since the allocator was asked means that there may be an entry now.
+// If Retry was called after the allocator answered, a matching entry may exist now.
 func (c *Controller) setAside(name string, retried uint64) (v verdict) {
 	c.locked(func() {
 		if c.retried != retried {
@@ -176,8 +177,8 @@ func (c *Controller) setAside(name string, retried uint64) (v verdict) {
 	return v
 }
 
-// observe tells the allocator what a node has. A node without prefixes keeps what it
-// holds, unless that is from an earlier node of that name.
+// observe passes the prefixes of a node to the allocator. A node without prefixes keeps
+// the prefixes it holds, unless these are from an earlier node of that name.
 func (c *Controller) observe(n nodeipam.Node) {
 	before, held := c.cfg.Allocator.Lookup(n.Name)
 	_, problems := c.cfg.Allocator.Observe(n)
@@ -190,15 +191,15 @@ func (c *Controller) observe(n nodeipam.Node) {
 	}
 }
 
-// release takes back what a node holds and wakes the nodes that wait for space.
+// release frees the prefixes of a node and wakes the nodes that wait for space.
 func (c *Controller) release(name string) {
 	if _, ok := c.cfg.Allocator.Release(name); ok {
 		c.queue.spaceFreed()
 	}
 }
 
-// write has the assignment recorded: a few attempts in a row, and then, unless every
-// one of them was refused and no earlier request can be on its way, a live read.
+// write writes the assignment in a few attempts in a row. It then reads the node live,
+// unless every attempt was refused and no earlier request can be in flight.
 func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
 	var err error
 	for range w.cfg.Attempts {
@@ -229,7 +230,8 @@ func (w *worker) write(n nodeipam.Node, as nodeipam.Assignment) verdict {
 	return verdict{kind: later}
 }
 
-// attempt writes once. The node is unsettled afterwards unless nothing was recorded.
+// attempt writes once. The node is unsettled afterwards, unless the write recorded
+// nothing.
 func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
 	start := w.cfg.Clock.Now()
 	err := w.cfg.Writer.Write(w.ctx, n, as)
@@ -252,8 +254,8 @@ func (w *worker) attempt(n nodeipam.Node, as nodeipam.Assignment) error {
 	return err
 }
 
-// settle reads what a node has, after the last attempt to write to it. Until the answer
-// the node keeps what it holds.
+// settle reads the node's record after the last attempt to write it. Until the answer
+// arrives the node keeps its prefixes.
 func (w *worker) settle(name string) verdict {
 	w.locked(func() { w.stats.Reads++ })
 	start := w.cfg.Clock.Now()
@@ -261,7 +263,7 @@ func (w *worker) settle(name string) verdict {
 	w.inWriter += w.cfg.Clock.Now().Sub(start)
 	switch {
 	case errors.Is(err, ipalloc.ErrNotFound):
-		// If the view still has a node of that name, it is a later one, or the view is
+		// If the view still has a node of that name, that is a later node, or the view is
 		// old and the next write is refused.
 		w.settled(name)
 		w.release(name)
