@@ -1,35 +1,35 @@
-// Package ipalloc is the root of a module that hands out IP addresses and
-// prefixes, and takes them back. It declares the errors that all packages return;
-// this page says which package does what, and what holds for all of them.
+// Package ipalloc is the root of a module that allocates and releases IP addresses and
+// prefixes. It declares the errors that all packages return. This page lists the packages
+// and the rules that hold for all of them.
 //
 // # Which package when
 //
-// Package cidrset hands out equal prefixes of one pool, such as a /24 of 10.0.0.0/8 for
-// each node, and larger ones of the same pool.
+// Package cidrset allocates equal prefixes of one pool, such as a /24 of 10.0.0.0/8 for
+// each node, and larger prefixes of the same pool.
 //
-// Package cidrset/nodeipam does that by owner: one prefix of each address family for
-// every node, from fixed slots or from pools chosen by labels, with the service range
-// kept out. Package cidrset/nodeipam/controller is the loop that keeps the records of
-// an API server in step with it.
+// Package cidrset/nodeipam does that by owner: every node gets one prefix of each address
+// family, from fixed slots or from pools chosen by labels. Service ranges can be kept
+// out. Package cidrset/nodeipam/controller keeps the records of an API server in step
+// with it.
 //
-// Package servicealloc hands out single addresses and ports for services. It keeps a
-// band for callers that name theirs.
+// Package servicealloc allocates single addresses and ports for services. It keeps a band
+// for callers that name their address or port.
 //
-// Package ipset hands out single addresses on many hosts. Each host has blocks of its
-// own, and all programs share one store: memory (ipset/store), a file (ipset/boltstore),
-// a SQL database (ipset/sqlstore), etcd (ipset/etcdstore) or a Kubernetes API server
-// (ipset/kubestore). Package ipset/boltstore/journal keeps allocators of cidrset and
-// servicealloc in such a file, and package metrics shows all of them to Prometheus.
+// Package ipset allocates single addresses on many hosts. Each host has its own blocks,
+// and all programs share one store: memory (ipset/store), a file (ipset/boltstore), a SQL
+// database (ipset/sqlstore), etcd (ipset/etcdstore) or Kubernetes (ipset/kubestore).
+// Package ipset/boltstore/journal keeps allocators of cidrset and servicealloc in such a
+// file. Package metrics exports metrics of all of them to Prometheus.
 //
-// Package ipset/hostlocal hands out single addresses for the containers of one node,
-// from ranges that come with every call, as CNI's host-local does.
+// Package ipset/hostlocal allocates single addresses for the containers of one node, from
+// ranges that come with every call, like CNI's host-local.
 //
-// Package ipset/prefixes hands out prefixes of several sizes to owners, and prefixes of
-// these prefixes: regions, clusters, nodes. Package ipset/numbers hands out VLANs, VNIs
-// and other numbers to owners. Both use the stores of ipset.
+// Package ipset/prefixes allocates prefixes of different lengths to owners, and prefixes
+// inside these: regions, clusters, nodes. Package ipset/numbers allocates VLANs, VNIs and
+// other numbers to owners. Both use the stores of ipset.
 //
-// Package bitmap is the set of ordinals below all of them. It finds the next free
-// ordinal, or the best-fitting aligned run of free ones, however full it is.
+// Package bitmap is the set of ordinals that all of them build on. It finds the next free
+// ordinal, or the best-fitting aligned run of free ones, however full the set is.
 //
 // # Vocabulary
 //
@@ -50,9 +50,9 @@
 //
 // # Errors
 //
-// Every error matches one of the sentinels below and is, or wraps, an [*Error], in
-// which errors.As finds the call, the pool, the prefix or address, the holder and the
-// time. After an error the state is what it was before the call.
+// Every error matches one of the sentinels below and is, or wraps, an [*Error]. Use
+// errors.As to get the call, the pool, the prefix or address, the holder and the time. A
+// failed call changes nothing.
 //
 //	ErrInvalid         an argument, option or configuration field is impossible
 //	ErrFull            nothing is free that fits the request
@@ -75,25 +75,24 @@
 //	ErrCorrupt         stored bytes are damaged or contradict themselves
 //	ErrClosed          the store or controller was closed
 //
-// Nothing that a caller passes makes an allocator panic. An ordinal out of range
-// makes package bitmap panic, as an index out of range does a slice.
+// Nothing that a caller passes makes an allocator panic. Package bitmap panics on an
+// ordinal out of range, as a slice does on an index out of range.
 //
 // # What holds everywhere
 //
-// Addresses are net/netip values. Inputs are checked, never repaired. Time and
-// randomness are passed in, so the same calls give the same answers. No package
-// logs, starts anything when it is imported, or holds a lock while the caller's
-// code runs. Check of an allocator recomputes all that is derived and compares.
+// Addresses are net/netip values. Inputs are checked and never corrected. Time and
+// randomness are passed in, so the same calls give the same answers. No package logs,
+// starts anything when it is imported, or holds a lock while the caller's code runs.
+// Check of an allocator recomputes all derived state and compares.
 //
 // # Compatibility
 //
 // The module needs Go 1.24. It runs on 32-bit and 64-bit machines.
 //
-// Up to v1.0.0 a minor version may change the API, and CHANGELOG.md says where; a
-// patch version does not. Everything that is stored carries the version of its form;
-// a release reads the forms of earlier releases and refuses unknown ones. Texts of
-// errors and the String forms are for people and may change at any time.
-// COMPATIBILITY.md has the rules.
+// Until v1.0.0 a minor version may change the API, as CHANGELOG.md describes; a patch
+// version does not. All stored data carries the version of its form. A release reads the
+// forms of earlier releases and refuses unknown ones. Texts of errors and the String
+// forms are for people and may change at any time. COMPATIBILITY.md has the rules.
 //
 // Packages below internal, bench and fuzz are no part of the API.
 package ipalloc

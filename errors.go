@@ -8,47 +8,48 @@ import (
 	"time"
 )
 
-// The sentinels that every package returns, for [errors.Is]. Each error matches one
-// of them and is, or wraps, an [*Error].
+// The sentinels that every package returns, for [errors.Is]. Each error matches one of
+// these sentinels and is, or wraps, an [*Error].
 var (
 	// ErrInvalid means an argument, option or configuration field is impossible;
 	// Error.Field names it.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrFull means nothing is free that fits the request.
+	// ErrFull means nothing that fits the request is free.
 	ErrFull = errors.New("full")
-	// ErrCooling means what would fit was released too recently; Error.Until says
-	// when the next of it becomes free.
+	// ErrCooling means everything that fits was released too recently; Error.Until is the
+	// time at which the next part of it becomes free.
 	ErrCooling = errors.New("cooling")
 	// ErrOccupied means the named prefix, address or port, or a part of it, is taken.
 	ErrOccupied = errors.New("occupied")
-	// ErrNotHeld means the owner does not hold what the call refers to.
+	// ErrNotHeld means the owner does not hold the address, prefix or grant in question.
 	ErrNotHeld = errors.New("not held")
 	// ErrOutOfRange means the named prefix, address or port is not in the pool or range,
-	// or not of a size that the pool hands out. From a watch it means that the store no
-	// longer has the commits after the given revision: list, and watch from there.
+	// or has a size that the pool does not allocate. From a watch it means that the store
+	// no longer has the commits after the given revision: list, and watch from there.
 	ErrOutOfRange = errors.New("out of range")
-	// ErrReserved means the named prefix or address overlaps a reservation, or only reserved ones are left.
+	// ErrReserved means the named prefix or address overlaps a reservation, or only
+	// reserved ones are left.
 	ErrReserved = errors.New("reserved")
-	// ErrExists means something else of that name exists.
+	// ErrExists means something else of that name already exists.
 	ErrExists = errors.New("exists")
 	// ErrNotFound means nothing of that name exists, or no entry matches.
 	ErrNotFound = errors.New("not found")
 	// ErrInUse means the pool, range or block still has holders, or is being drained.
 	ErrInUse = errors.New("in use")
-	// ErrMismatch means the state differs from what the caller expects: another
-	// holder, generation, pool or kind.
+	// ErrMismatch means the state differs from the caller's expectation: another holder,
+	// generation, pool or kind.
 	ErrMismatch = errors.New("mismatch")
 	// ErrVersion means another version of this module, usually a newer one, wrote the data in a form that this
 	// version does not read.
 	ErrVersion = errors.New("unknown version")
-	// ErrReplaced means the store is not the one that was opened, or went back to an
-	// earlier state. Nothing was read or committed. Data read from it before is invalid:
-	// open the store again, and make new engines on it.
+	// ErrReplaced means the store was exchanged for another one after it was opened, or
+	// went back to an earlier state. Nothing was read or committed. Data read from it
+	// before is invalid: open the store again, and make new engines for it.
 	ErrReplaced = errors.New("the store was replaced")
 	// ErrLimit means a documented or configured limit would be exceeded.
 	ErrLimit = errors.New("limit exceeded")
 	// ErrConflict means another writer changed a record first, or a server refused the
-	// write. Nothing was changed. Repeat the call.
+	// write. Nothing changed. Repeat the call.
 	ErrConflict = errors.New("conflict")
 	// ErrUnknownOutcome means the change may or may not have been made.
 	ErrUnknownOutcome = errors.New("unknown outcome")
@@ -58,8 +59,8 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Error says which call failed, what it asked for and what stands in the way. Fields
-// that do not apply are zero.
+// Error names the failed call, its arguments and the reason. Fields that do not apply are
+// zero.
 //
 // An allocator may return the same *Error many times, so that reporting a full pool
 // costs no allocation. Callers must not modify it.
@@ -86,8 +87,8 @@ type Error struct {
 	Err    error  // a sentinel of this package, or an error that wraps one
 }
 
-// Error returns one line: the package, the call, what was asked, the pool, the argument at fault, and the
-// reason:
+// Error returns one line: the package, the call, its arguments, the pool, the wrong
+// argument, and the reason:
 //
 //	cidrset: allocate /22 in 10.0.0.0/16: no free prefix of that length (largest is /23)
 //	ipset: drain "pods": no such pool
@@ -132,7 +133,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// numbers returns the port and the prefix length asked for.
+// numbers returns the port and the prefix length in the arguments.
 func (e *Error) numbers() string {
 	var s []string
 	if e.Port != 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// What can be wrong with a requirement. Without requirements a term of the original selects nothing, which nobody means: no term at
-// all selects everything.
+// Reasons to refuse a requirement. A term of the original without requirements selects
+// nothing, which is always a mistake: to select everything, use no term at all.
 var (
 	errEmptyTerm = errors.New("a term without requirements")
 	errOperator  = errors.New("unknown operator")
@@ -33,7 +33,7 @@ const (
 	longestPrefix = 253 // of the prefix of a key, and of the name of a thing
 )
 
-// check returns what is wrong with r.
+// check returns the reason to refuse r, or nil.
 func check(r Requirement, field bool) error {
 	if field && r.Key != NameField {
 		return fmt.Errorf("%w: %q: the only field is %s", errKey, r.Key, NameField)
@@ -77,9 +77,9 @@ func check(r Requirement, field bool) error {
 	return nil
 }
 
-// isKey reports whether a label can have that key: a name of at most 63 letters,
-// digits, '-', '_' and '.', which starts and ends with a letter or digit, after an
-// optional DNS domain and a slash.
+// isKey reports whether s can be the key of a label: an optional DNS domain and a slash,
+// and then a name. A name has at most 63 letters, digits, '-', '_' and '.', and starts
+// and ends with a letter or digit.
 func isKey(s string) bool {
 	prefix, name, ok := strings.Cut(s, "/")
 	if !ok {
@@ -96,14 +96,14 @@ func isKey(s string) bool {
 	return isValue(name)
 }
 
-// isValue reports whether a label can have that value; it may be empty.
+// isValue reports whether s can be the value of a label; it may be empty.
 func isValue(s string) bool { return s == "" || len(s) <= longestName && isWord(s) }
 
-// isName reports whether a thing can have that name.
+// isName reports whether s can be the name of an object.
 func isName(s string) bool { return s != "" && len(s) <= longestPrefix && isWord(s) }
 
-// isWord reports whether s is of letters, digits, '-', '_' and '.', the first and
-// last of them a letter or digit.
+// isWord reports whether s consists of letters, digits, '-', '_' and '.', and starts and
+// ends with a letter or digit.
 func isWord(s string) bool {
 	alnum := func(c byte) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

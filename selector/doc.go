@@ -4,12 +4,12 @@
 // # Terms
 //
 // A [Requirement] is one test of one label, or of the name. A [Term] is a list of
-// requirements that must all hold. A [Selector] is a list of terms; at least one must hold;
-// without any term it selects everything and is called empty.
+// requirements that must all hold. A [Selector] is a list of terms; at least one must
+// hold. A Selector without terms selects everything and is called empty.
 //
-// A requirement is positive if it needs the label to be there: In, Exists, Gt and Lt. NotIn
-// and DoesNotExist also hold for an object without the label, so they say nothing about the
-// labels that it has.
+// A requirement is positive if the label must be present: In, Exists, Gt and Lt. NotIn
+// and DoesNotExist also hold for an object without the label, so they tell nothing about
+// the object's labels.
 //
 //	In            the label is there and has one of the values
 //	NotIn         the label is not there, or has none of the values
@@ -19,9 +19,9 @@
 //
 // # Checks
 //
-// [Selector.Compile] refuses what can only be a mistake: an unknown operator, a key or value
-// that no label can have, the wrong number of values, a term without requirements. A
-// [Matcher] never fails.
+// [Selector.Compile] refuses mistakes: an unknown operator, a key or value that no label
+// can have, the wrong number of values, a term without requirements. A [Matcher] never
+// fails.
 //
 // # Cost and concurrency
 //
@@ -30,6 +30,6 @@
 //
 // # Origin
 //
-// The operators, and their meaning for an absent label, are those of the node selector of
-// the Kubernetes API.
+// The operators, and their meaning for an absent label, follow the node selector of the
+// Kubernetes API.
 package selector

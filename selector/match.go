@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Match reports whether the selector matches an object with that name and those labels,
-// and how many labels the matching term requires to be present; if several terms match,
-// the largest number. A label in several requirements counts once, and so does the
-// name. The empty selector matches everything, with the number 0. Match does not
-// allocate.
+// Match reports whether the selector matches an object with that name and those labels.
+// met is the number of labels that the matching term requires to be present; if several
+// terms match, met is the highest of their counts. A label in several requirements counts
+// once, and so does the name. The empty selector matches everything, with met 0. Match
+// does not allocate.
 func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool) {
 	if m.Empty() {
 		return 0, true
@@ -23,10 +23,10 @@ func (m *Matcher) Match(name string, labels map[string]string) (met int, ok bool
 	return 0, false
 }
 
-// Labels returns the labels that Match counts, as the object has them: "key=value",
+// Labels returns the labels that Match counts, with the object's values: "key=value",
 // ascending by key, joined by commas. The name has the key metadata.name and follows a
-// label of that key. If several terms match equally well, Labels returns the string
-// that sorts lowest. It returns "" if Match counts nothing.
+// label of that key. If several terms match equally well, Labels returns the string that
+// sorts lowest. It returns "" if Match counts nothing.
 func (m *Matcher) Labels(name string, labels map[string]string) string {
 	best, found := "", -1
 	if m.Empty() {
@@ -47,7 +47,7 @@ func (m *Matcher) Labels(name string, labels map[string]string) string {
 	return best
 }
 
-// met returns the labels that t needs, as they are.
+// met returns the labels that t requires to be present, with their values.
 func (t *term) met(name string, labels map[string]string) string {
 	var b strings.Builder
 	add := func(key, value string) {
@@ -112,7 +112,8 @@ func (t *term) failing(name string, labels map[string]string) *requirement {
 	return nil
 }
 
-// holds reports whether r holds for a label of that value, which is there if ok.
+// holds reports whether r holds for the value of a label; ok is false if the label is
+// absent.
 func (r *requirement) holds(value string, ok bool) bool {
 	switch r.op {
 	case In:
@@ -126,7 +127,7 @@ func (r *requirement) holds(value string, ok bool) bool {
 	case DoesNotExist:
 		return !ok
 	}
-	// The original needs a number as strconv reads it, signs included.
+	// The original parses a number with strconv, signs included.
 	n, err := strconv.ParseInt(value, 10, 64)
 	if !ok || err != nil {
 		return false

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// Operator is the test that a [Requirement] applies to a label. The operators are those of the node selector of the Kubernetes
-// API: NotIn and DoesNotExist also hold without the label; Gt and Lt hold for a label whose value is a decimal integer above or
-// below the required one.
+// Operator is the test that a [Requirement] applies to a label. The operators follow the
+// node selector of the Kubernetes API. NotIn and DoesNotExist also hold without the
+// label. Gt and Lt hold for a label whose value is a decimal integer above or below the
+// required one.
 type Operator string
 
-// The operators.
+// Operator values.
 const (
 	In           Operator = "In"
 	NotIn        Operator = "NotIn"
@@ -32,17 +33,18 @@ type Requirement struct {
 	Values []string
 }
 
-// Term is a list of one or more requirements, all of which must hold.
+// Term is a list of one or more requirements; all must hold.
 type Term struct {
 	Labels []Requirement
 	Fields []Requirement // on NameField, with In or NotIn
 }
 
-// Selector is a list of terms, one of which must hold. Without a term it selects everything.
+// Selector is a list of terms; one must hold. Without a term it selects everything.
 type Selector []Term
 
-// Compile returns the selector ready to match. It returns [ipalloc.ErrInvalid], with the place of the requirement and what is wrong
-// with it, for a selector that can only be a mistake. Cost: O(requirements).
+// Compile compiles the selector for matching. It fails with [ipalloc.ErrInvalid], with
+// the place of the requirement and the reason, for a selector that can only be a mistake.
+// Cost: O(requirements).
 func (s Selector) Compile() (*Matcher, error) {
 	m := &Matcher{}
 	for i := range s {
@@ -190,10 +192,11 @@ func compileRequirement(r Requirement, field bool) (requirement, error) {
 	return c, nil
 }
 
-// positive reports whether r needs the label to be there.
+// positive reports whether r requires the label to be present.
 func (r *requirement) positive() bool { return r.op != NotIn && r.op != DoesNotExist }
 
-// positive returns how many labels, the name counted as one, t needs to be there.
+// positive returns how many labels t requires to be present; the name counts as one
+// label.
 func (t *term) positive() int {
 	n := len(t.keys)
 	if t.named {

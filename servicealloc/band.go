@@ -6,18 +6,18 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// Band says which part of a range an address or a port belongs to.
+// Band is the part of a range that an address or a port belongs to.
 type Band string
 
 const (
-	// Closed members are never handed out: they are outside the range, reserved, or
-	// usable only in ranges that drain. What is held there stays held until it is
-	// released.
+	// Closed members are never allocated: they are outside the range, reserved, or usable
+	// only in ranges that drain. Closed members that are already held stay held until
+	// they are released.
 	Closed Band = "closed"
-	// Static members are for callers that name them; the engine picks one only when
-	// the dynamic band has none left.
+	// Static members are for callers that name them; the engine picks one only when the
+	// dynamic band has none left.
 	Static Band = "static"
-	// Dynamic members are what the engine picks from. A caller may name one too.
+	// The engine picks from the Dynamic members. A caller may also name one.
 	Dynamic Band = "dynamic"
 )
 
@@ -32,8 +32,8 @@ type (
 	zone = bands.Zone
 )
 
-// The sizes of the static bands are Kubernetes' (KEP-3070 for addresses, KEP-3668 for
-// ports).
+// The sizes of the static bands are those of Kubernetes (KEP-3070 for addresses, KEP-3668
+// for ports).
 const (
 	tooSmallToSplit = 16 // a band of 16 would leave nothing
 	minStatic       = 16
@@ -51,8 +51,9 @@ func staticShare(n, per, most uint64) uint64 {
 	return min(max(minStatic, n/per), most)
 }
 
-// part appends sp to zones as a stretch of the dynamic band whose lowest part is
-// static, of the size in the options or of the share of n that Kubernetes computes.
+// part appends sp to zones as a stretch of the dynamic band whose lowest part is static.
+// The options set the size of that part, or it is the share of n that Kubernetes
+// computes.
 func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
 	size := uint64(s.size)
 	if s.size < 0 {
@@ -65,7 +66,7 @@ func (s *settings) part(zones []zone, sp span, n, per, most uint64) []zone {
 	return zones
 }
 
-// Stats says how much of a range is taken.
+// Stats counts the members of a range.
 type Stats struct {
 	Static, Dynamic BandStats
 	Closed          uint64 // held outside both bands: reserved, in ranges that drain, or in none

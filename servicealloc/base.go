@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// A base is what a [Pool] and a [Registry] share: the lock, the options, the random values
-// and the receiver of changes.
+// A base is the common part of a [Pool] and a [Registry]: the lock, the options, the
+// random values and the receiver of changes.
 type base struct {
 	mu      sync.Mutex
 	magic   string // of snapshots
@@ -18,7 +18,7 @@ type base struct {
 	changes *hook.Queue[Change] // nil without OnChange
 }
 
-// start makes b what the options say. The seeds are used without [Random].
+// start sets b from the options. The seeds are used without [Random].
 func (b *base) start(c *config, magic string, seed1, seed2 uint64) {
 	b.magic, b.set, b.pick = magic, c.shared(), newPicker(c, seed1, seed2)
 	if c.onChange != nil {
@@ -26,21 +26,22 @@ func (b *base) start(c *config, magic string, seed1, seed2 uint64) {
 	}
 }
 
-// unlock ends a call that may have changed something. A call that only confirms what an
-// earlier one did waits for the receiver as well.
+// unlock ends a call that may have changed something. A call that only confirms an
+// earlier one also waits for the receiver.
 func (b *base) unlock() {
 	b.mu.Unlock()
 	b.changes.Deliver()
 }
 
-// unlockQuestion ends a call that answers a question. It does not wait for the receiver,
-// from which it may come.
+// unlockQuestion ends a call that only reads. It does not wait for the receiver, because
+// the receiver may make the call.
 func (b *base) unlockQuestion() {
 	b.mu.Unlock()
 	b.changes.TryDeliver()
 }
 
-// save returns a snapshot: of what it is, the options, the random values and the content.
+// save returns a snapshot of an allocator: the options, the random values and the
+// content.
 func (b *base) save(what string, content func(*wire.Coder)) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,7 +53,7 @@ func (b *base) save(what string, content func(*wire.Coder)) ([]byte, error) {
 	return w.Finish()
 }
 
-// restore reads what save wrote, if the constructor was given a snapshot.
+// restore reads a snapshot made by save, if the constructor was given one.
 func (b *base) restore(c *config, what string, content func(*wire.Coder)) error {
 	if !c.restore {
 		return nil

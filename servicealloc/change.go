@@ -6,30 +6,31 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Op says what a [Change] did.
+// Op is the kind of a [Change].
 type Op string
 
-// The operations that change an allocator.
+// Op values.
 const (
-	// OpAllocate means that the addresses and ports are taken, named or chosen.
+	// OpAllocate means that the addresses and ports were taken, whether named or chosen.
 	OpAllocate Op = "allocated"
-	// OpRelease means that the addresses and ports are given back.
+	// OpRelease means that the addresses and ports were released.
 	OpRelease Op = "released"
-	// OpReplace means that the owner now holds what the change lists, and what an open
-	// transaction has taken for it.
+	// OpReplace means that the owner now holds exactly the addresses and ports in the
+	// change, those of an open transaction included.
 	OpReplace Op = "replaced"
-	// OpMove means that the owner gained what the change lists and that From.Owner lost
-	// what From lists. Both generations are those after the move; either may list nothing.
+	// OpMove means that the owner gained the addresses and ports in the change, and that
+	// From.Owner lost those in From. Both generations are the ones after the move; either
+	// list may be empty.
 	OpMove Op = "moved"
-	// OpSetRange means that the range was added, or replaced by the one in the change.
+	// OpSetRange means that the range was added, or replaced by the range in the change.
 	OpSetRange Op = "range set"
 	// OpRemoveRange means that the range of that name was removed.
 	OpRemoveRange Op = "range removed"
 )
 
-// Change is one change of an allocator, as [OnChange] delivers it. Its slices belong
-// to the receiver. A [Range] or [Ports] fills in Addrs or Ports alone. A registry is
-// rebuilt from its changes, in order, by [Registry.Apply].
+// Change is one change of an allocator, as [OnChange] delivers it. Its slices belong to
+// the receiver. A [Range] or [Ports] sets Addrs or Ports only. A registry is rebuilt from
+// its changes, in order, by [Registry.Apply].
 type Change struct {
 	Op Op
 	Grant
@@ -37,14 +38,16 @@ type Change struct {
 	Range RangeInfo // of OpSetRange and OpRemoveRange
 }
 
-// Apply repeats a change that [OnChange] delivered, in a registry that follows another one
-// or is rebuilt from a journal. After all changes of the other registry, in order, the
-// same owners hold the same, and owners that claim one address are in the same order.
-// Changes that a snapshot already has may be applied again, in order: the state is right
-// after the last of them, except for the order of owners that claim one address.
+// Apply repeats a change delivered by [OnChange] of another registry, in a registry that
+// follows the other or is rebuilt from a journal. After all changes of the other
+// registry, applied in order, the same owners hold the same addresses and ports, and
+// owners that claim one address are in the same order. Changes that a snapshot already
+// contains may be applied again, in order. The state is correct after the last of them,
+// except for the order of owners that claim one address.
 //
 // It fails with [ipalloc.ErrInvalid] for a change that no registry makes, and with
-// [ipalloc.ErrInUse] if a transaction of the owner is open here. Nothing is changed then.
+// [ipalloc.ErrInUse] if a transaction of the owner is open here. On error nothing
+// changes.
 func (r *Registry) Apply(c Change) error {
 	switch c.Op {
 	case OpSetRange:

@@ -1,7 +1,8 @@
 package servicealloc
 
-// A claims says who holds each address and port. What was loaded for several owners is
-// held by the first of them; the others wait in the order in which they came.
+// A claims records the holder of each address and port. If several owners were loaded
+// with an address or port, the first one holds it; the others wait in the order of
+// loading.
 type claims struct {
 	holders map[subject]*record
 	waiting map[subject]*ordered[*record] // behind the holder
@@ -17,7 +18,7 @@ func (c *claims) has(s subject, rec *record) bool {
 	return c.holders[s] == rec || w != nil && w.has(rec)
 }
 
-// count returns how many hold s or wait for it.
+// count returns how many records hold s or wait for it.
 func (c *claims) count(s subject) int {
 	switch w := c.waiting[s]; {
 	case w != nil:
@@ -28,7 +29,7 @@ func (c *claims) count(s subject) int {
 	return 0
 }
 
-// claim makes rec the holder of s, or a further claimant if another one holds it.
+// claim makes rec the holder of s, or a further claimant if another record holds s.
 func (r *Registry) claim(s subject, rec *record) {
 	switch r.claims.holders[s] {
 	case rec:
@@ -46,7 +47,7 @@ func (r *Registry) claim(s subject, rec *record) {
 	w.add(rec)
 }
 
-// unclaim ends what rec has of s. What another one claims too goes to that one.
+// unclaim ends rec's claim to s. The next claimant, if any, becomes the holder.
 func (r *Registry) unclaim(s subject, rec *record) {
 	w := r.claims.waiting[s]
 	switch {
@@ -66,7 +67,7 @@ func (r *Registry) unclaim(s subject, rec *record) {
 	}
 }
 
-// pass makes to the claimant of s in the place of from.
+// pass makes to the claimant of s instead of from.
 func (r *Registry) pass(s subject, from, to *record) {
 	if r.claims.holders[s] != from {
 		r.unclaim(s, from)
@@ -89,7 +90,8 @@ func (r *Registry) holderName(s subject) string {
 	return ""
 }
 
-// ranks returns a function that tells how many came before rec among the claimants of s.
+// ranks returns a function that returns how many records precede rec among the claimants
+// of s.
 func (c *claims) ranks() func(s subject, rec *record) int {
 	known := map[subject]map[*record]int{}
 	return func(s subject, rec *record) int {

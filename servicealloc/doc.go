@@ -1,5 +1,5 @@
-// Package servicealloc hands out the addresses of one range and numbers of ports, in memory:
-// of a subnet, or of the services of a Kubernetes cluster.
+// Package servicealloc allocates the addresses of one range, and port numbers, in memory.
+// The range may be a subnet or the services of a Kubernetes cluster.
 //
 //	r, err := servicealloc.NewRange(netip.MustParsePrefix("192.0.2.0/24"),
 //		servicealloc.LowestFirst(), servicealloc.StaticBand(0))
@@ -13,27 +13,30 @@
 //	r.Release(ip)
 //	fmt.Println(r.Free())           // 252
 //
-// The range never hands out 192.0.2.0 and 192.0.2.255, the network and the broadcast address. LowestFirst picks the
-// lowest free address; without it the search begins at a random one. StaticBand(0) lets the range pick from all
-// addresses; without it, the lowest 16 are left to callers that name an address, until the rest is taken. To survive a
-// restart, open the range with journal.OpenRange of package ipset/boltstore/journal, or save it with MarshalBinary.
+// The range never allocates 192.0.2.0 and 192.0.2.255, the network and the broadcast
+// address. LowestFirst picks the lowest free address; without it the search begins at a
+// random address. StaticBand(0) lets the range pick from all addresses. Without it, the
+// range keeps the lowest 16 for callers that name an address, until all others are taken.
+// To survive a restart, open the range with journal.OpenRange of package
+// ipset/boltstore/journal, or save it with MarshalBinary.
 //
 // # Types
 //
-// A range is a prefix and its usable addresses, a band a part of them. A grant is what one owner holds; its generation
-// distinguishes it from the owner's next grant, so a step planned for one is never applied to the other.
+// A range is a prefix and its usable addresses; a band is a part of them. A grant is the
+// addresses and ports that one owner holds. Its generation distinguishes it from the
+// owner's next grant, so a step planned for one is never applied to the other.
 //
 //   - [Range] and [Ports]: one prefix, one range of ports, without owners. Both are a
 //     [Pool].
 //   - [Registry]: addresses of both families and ports by owner, all or nothing, from
-//     several ranges that come, drain and go. It replaces Kubernetes' ipallocator,
-//     portallocator and their repair loops.
+//     several ranges that can be added, drained and removed. It replaces Kubernetes'
+//     ipallocator, portallocator and their repair loops.
 //
 // # Which address an allocation gets
 //
-// The usable addresses of a prefix are all but network and broadcast (IPv4) or
-// all but the base address (IPv6); [FirstAddress], [LastAddress] and [Between] say otherwise.
-// The lowest of them are the static band, the rest is the dynamic band:
+// The usable addresses of a prefix are all but network and broadcast (IPv4) or all but
+// the base address (IPv6); [FirstAddress], [LastAddress] and [Between] change that. The
+// lowest of them are the static band, the others are the dynamic band:
 //
 //	prefix          static band                 dynamic band                 addresses
 //	10.96.0.0/28    none                        10.96.0.1 - 10.96.0.14         0 +    14
@@ -43,17 +46,21 @@
 //	10.96.0.0/16    10.96.0.1 - 10.96.1.0       10.96.1.1 - 10.96.255.254    256 + 65278
 //	fd00::/64       fd00::1 - fd00::100         fd00::101 - the last one     256 + 2^64-257
 //
-// An address that the caller names is given if it is free, in either band. In the static band a well-known address,
-// such as cluster DNS at 10.96.0.10, stays free until it is asked for.
+// An address that the caller names is allocated if it is free, in either band. A
+// well-known address in the static band, such as cluster DNS at 10.96.0.10, stays free
+// until a caller names it.
 //
-// Otherwise a [Range] gives the next free address of the dynamic band at or after a random start, and wraps at its end.
-// A [Registry] picks among the free addresses of all ranges, each with the same probability. With [LowestFirst] both
-// give the lowest free one. When the dynamic band is full, both use the static band and report spilled. With
-// [NeverSpill], or if the static band is full too, the call fails with [ipalloc.ErrFull].
+// Otherwise a [Range] allocates the next free address of the dynamic band at or after a
+// random start, wrapping at its end. A [Registry] picks among the free addresses of all
+// ranges, each with the same probability. With [LowestFirst] both allocate the lowest
+// free one. When the dynamic band is full, both use the static band and report spilled.
+// With [NeverSpill], or if the static band is full too, the call fails with
+// [ipalloc.ErrFull].
 //
-// The static band has min(max(16, size/16), 256) addresses, none if size <= 16, where
-// size is 2^hostbits, or the length of the run of [Between]; of n ports it has min(max(16, n/32), 128), none if n <= 16
-// (30000-32767: 86). Both are the rules of Kubernetes (KEP-3070, KEP-3668).
+// The static band of addresses has min(max(16, size/16), 256) members, none if size <=
+// 16; size is 2^hostbits, or the length of the run of [Between]. The static band of n
+// ports has min(max(16, n/32), 128) members, none if n <= 16. For 30000-32767 that is 86.
+// Both are the rules of Kubernetes (KEP-3070, KEP-3668).
 //
 // # An API server's registry
 //
@@ -66,31 +73,30 @@
 //
 // # Limits
 //
-// An IPv6 /64 has 2^64-1 usable addresses and works to its last one; untouched it costs
-// under 1 KiB. A wider prefix is refused. IPv4-mapped IPv6 addresses and zones are
-// refused everywhere, and ::ffff:0:0/96 is never handed out. There may be 4,096 prefixes
-// in all ranges, and 1,024 ports in a request.
+// An IPv6 /64 has 2^64-1 usable addresses, and all of them can be allocated; untouched it
+// costs under 1 KiB. A wider prefix is refused. IPv4-mapped IPv6 addresses and zones are
+// refused everywhere, and ::ffff:0:0/96 is never allocated. All ranges together may have
+// 4,096 prefixes, and a request 1,024 ports.
 //
 // # Errors
 //
-// Every error is an [*ipalloc.Error] that matches one sentinel of package ipalloc. After
-// an error the state is what it was before the call. A full [Range] or [Ports] returns
-// the same error each time, which costs no allocation.
+// Every error is an [*ipalloc.Error] that matches one sentinel of package ipalloc. A
+// failed call changes nothing. A full [Range] or [Ports] returns the same error each
+// time, which costs no allocation.
 //
 // # Cost and concurrency
 //
-// Allocation and release take O(log n) in the size of the range however full it is;
-// statistics are O(1); memory follows what is taken. Range and Ports do not allocate
-// memory, Registry does for its answers. Every type has one mutex, all methods are safe
-// for concurrent use, and no caller's code (a loop over All, a receiver of [OnChange], a
-// clock) runs with it held.
+// Allocation and release take O(log n) in the size of the range, however full it is.
+// Statistics are O(1). Memory grows with the taken members. Range and Ports do not
+// allocate memory; Registry allocates its answers. All methods are safe for concurrent
+// use; every type has one mutex. It is not held while the caller's code runs: the body of
+// a loop over All, a receiver of [OnChange], a clock.
 //
 // # Determinism and restart
 //
-// The random generator is seeded by the range, or by [Random], so the same calls give
-// the same answers, and a dry run gives exactly the answer of the next call.
-// MarshalBinary takes a snapshot of all three types, [Restore] brings it back with the
-// state of the generator, and OnChange feeds a journal from which Registry.Apply rebuilds a
-// registry. Package rangealloc reads and
-// writes the RangeAllocation of Kubernetes.
+// The random generator is seeded by the range, or by [Random], so the same calls give the
+// same answers. A dry run gives exactly the answer of the next call. MarshalBinary takes
+// a snapshot of any of the three types, and [Restore] restores it with the state of the
+// generator. OnChange feeds a journal, from which Registry.Apply rebuilds a registry.
+// Package rangealloc reads and writes the RangeAllocation of Kubernetes.
 package servicealloc

@@ -7,14 +7,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// A record is an owner: what it holds and its open transaction, if it has one.
+// A record is an owner with its holding and its open transaction, if any.
 type record struct {
 	owner string
 	holding
 	tx *pending
 }
 
-// A holding is a [Grant] as the registry keeps it.
+// A holding is a [Grant] in the form that the registry keeps.
 type holding struct {
 	generation uint64
 	spilled    bool
@@ -26,14 +26,14 @@ func holdingOf(g *Grant) holding {
 	return holding{g.Generation, g.Spilled, orderedOf(g.Addrs), orderedOf(g.Ports)}
 }
 
-// grant returns h as the caller sees it.
+// grant returns h in the form that callers see.
 func (h *holding) grant(owner string) Grant {
 	return Grant{Owner: owner, Generation: h.generation, Addrs: h.addrs.list(), Ports: h.ports.list(), Spilled: h.spilled}
 }
 
 func (h *holding) empty() bool { return h.addrs.len()+h.ports.len() == 0 }
 
-// add adds what g lists and reports whether h lacked any of it.
+// add adds the addresses and ports of g and reports whether h lacked any of them.
 func (h *holding) add(g *Grant) (some bool) {
 	for _, ip := range g.Addrs {
 		some = h.addrs.add(ip) || some
@@ -44,7 +44,8 @@ func (h *holding) add(g *Grant) (some bool) {
 	return some
 }
 
-// drop removes what covers s. A port entry of several protocols leaves those that stay.
+// drop removes the entry that covers s. If a port entry covers several protocols, drop
+// adds entries for the remaining ones.
 func (r *Registry) drop(h *holding, s subject) {
 	if s.kind < anyPort {
 		h.addrs.remove(s.addr())
@@ -72,7 +73,7 @@ func (r *Registry) covers(h *holding, s subject) bool {
 		s.kind == anyPort && slices.ContainsFunc(protocols[:], func(q Protocol) bool { return h.ports.has(Port{q, n}) })
 }
 
-// empty reports whether g has nothing.
+// empty reports whether g lists nothing.
 func (g *Grant) empty() bool { return len(g.Addrs)+len(g.Ports) == 0 }
 
 func (g *Grant) equal(o *Grant) bool {
@@ -85,7 +86,7 @@ func (g *Grant) clone() Grant {
 	return c
 }
 
-// union returns all that an owner holds, with an open transaction, as one grant.
+// union returns all that an owner holds, an open transaction included, as one grant.
 func (rec *record) union() Grant {
 	u := rec.grant(rec.owner)
 	if rec.tx == nil {
@@ -97,7 +98,7 @@ func (rec *record) union() Grant {
 	return all.grant(rec.owner)
 }
 
-// subjects returns what g is made of, each once.
+// subjects returns the subjects of g, each once.
 func (r *Registry) subjects(g *Grant) []subject {
 	out := make([]subject, 0, len(g.Addrs)+len(g.Ports))
 	for _, ip := range g.Addrs {
@@ -136,9 +137,9 @@ func (r *Registry) keys(p Port) (out []subject) {
 	return out
 }
 
-// find returns the record of an owner, or makes a new one that is not entered yet. It
-// fails if the registry is closed, if a transaction is open, or if generation, which is 0
-// for any, is not that of the grant.
+// find returns the record of an owner, or a new record that is not entered yet. It fails
+// if the registry is closed, if a transaction is open, or if generation is neither 0 nor
+// the grant's generation.
 func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
 	if r.closed {
 		return nil, ownerError(op, owner, "", ipalloc.ErrClosed)
@@ -155,8 +156,8 @@ func (r *Registry) find(op, owner string, generation uint64) (*record, error) {
 	return rec, nil
 }
 
-// record returns the record of an owner, or makes a new one that is not entered yet. It
-// ends a transaction that was dropped.
+// record returns the record of an owner, or a new record that is not entered yet. It ends
+// a transaction that the program dropped.
 func (r *Registry) record(owner string) *record {
 	rec := r.owners[owner]
 	if rec == nil {
@@ -170,18 +171,17 @@ func ownerError(op, owner, why string, err error) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Owner: owner, Reason: why, Err: err}
 }
 
-// become ends a change of an owner as a whole: h is what it holds now and p, nil for
-// none, its open transaction. The caller has claimed what they list. What neither of
-// them lists any more is given back.
+// become completes a change of an owner as a whole: h becomes its holding and p, nil for
+// none, its open transaction. The caller has claimed the subjects of both. Subjects that
+// are in neither of them any more are released.
 func (r *Registry) become(rec *record, h holding, p *pending) {
 	had := rec.union()
 	rec.holding, rec.tx = h, p
 	r.became(rec, had)
 }
 
-// became is become for a record that is changed already; had is its union before. The
-// receiver of changes sees the owner if all that it holds, the transaction included,
-// differs from before.
+// became is become for a record that has already changed; had is its union before. The
+// receiver of changes sees the owner if its union has changed.
 func (r *Registry) became(rec *record, had Grant) {
 	has := rec.union()
 	r.giveBack(rec, r.subjects(&had), r.subjects(&has))
@@ -206,7 +206,7 @@ func (r *Registry) enter(rec *record) {
 	}
 }
 
-// giveBack ends what rec has of have and not of keep.
+// giveBack ends rec's claims to the subjects in have that are not in keep.
 func (r *Registry) giveBack(rec *record, have, keep []subject) {
 	if len(have) == 0 {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// A lineKey names a line: a row of up to 2^64 numbers, each of which is an address or a
-// port. All IPv4 addresses are one line, the IPv6 addresses of one /64 are one, and so
-// are the port numbers of each protocol.
+// A lineKey identifies a line: a row of up to 2^64 numbers. Each number is an address or
+// a port. All IPv4 addresses are one line, the IPv6 addresses of one /64 are one, and the
+// port numbers of each protocol are one.
 type lineKey struct {
 	kind lineKind
 	hi   uint64 // of IPv6: the upper half of the addresses
@@ -40,7 +40,7 @@ func (k lineKey) last() uint64 {
 	return 1<<16 - 1
 }
 
-// span returns the numbers of the line that lie in p, and whether there are any.
+// span returns the numbers of the line that are in p, and whether there are any.
 func (k lineKey) span(p netip.Prefix) (span, bool) {
 	lo, hi := ends(p)
 	return span{Lo: lo.Lo, Hi: hi.Lo}, k.kind == kindOf(p.Addr()) && k.hi >= lo.Hi && k.hi <= hi.Hi
@@ -60,13 +60,13 @@ func ends(p netip.Prefix) (lo, hi addr.U128) {
 	return lo, lo.Add(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
 }
 
-// A subject is an address or a port that is held once: a number of a line.
+// A subject is an address or a port that can be held once: a number of a line.
 type subject struct {
 	lineKey
 	x uint64
 }
 
-// subjectOf returns the subject of ip, which has no zone.
+// subjectOf returns the subject of ip, which must have no zone.
 func subjectOf(ip netip.Addr) subject {
 	u := addr.FromAddr(ip)
 	return subject{lineKey{kindOf(ip), u.Hi}, u.Lo}
@@ -94,7 +94,7 @@ func (s subject) port() Port {
 	return Port{}
 }
 
-// usable returns the addresses of p that may be handed out, and whether there are any.
+// usable returns the addresses of p that may be allocated, and whether there are any.
 func (s *settings) usable(p netip.Prefix) (span, bool) {
 	lo, hi := ends(p)
 	sp := span{Lo: lo.Lo, Hi: hi.Lo}
@@ -120,11 +120,11 @@ func (s *settings) usable(p netip.Prefix) (span, bool) {
 	return some, true
 }
 
-// mapped is where IPv4 addresses stand in IPv6 (RFC 4291, 2.5.5.2). The engine refuses
-// that form from a caller, so it does not hand it out either.
+// mapped is the prefix of IPv4-mapped IPv6 addresses (RFC 4291, 2.5.5.2). The engine
+// refuses such an address from a caller, so it does not allocate one either.
 var mapped = netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
 
-// zones returns, merged, what ranges and reservations make of a line.
+// zones returns, merged, the zones that ranges and reservations make on a line.
 func (s *settings) zones(k lineKey, entries ...*RangeInfo) []zone {
 	var zones, reserved []zone
 	for _, e := range entries {

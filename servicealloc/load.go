@@ -7,25 +7,24 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Load adds the recorded grants of owners. Call it after a start, before anything is
-// handed out. It never fails as a whole. It returns what is wrong with the records, and
-// keeps all that they name out of circulation, even where a record is wrong:
+// Load adds the recorded grants of owners. Call it after a start, before any allocation.
+// It never fails as a whole. It returns the problems of the records. It takes all
+// addresses and ports that they name, even where a record is wrong:
 //
-//   - [ipalloc.ErrOccupied]: another owner, the Holder, has it already. When the Holder
+//   - [ipalloc.ErrOccupied]: another owner, the Holder, already holds it. When the Holder
 //     releases it, this owner gets it. Until then a request for the recorded grant fails
-//     with ErrOccupied; one that names its generation gets another address or port where
-//     it leaves the choice open.
+//     with ErrOccupied. A request that names the grant's generation gets another address
+//     or port, if it leaves the choice open.
 //   - [ipalloc.ErrExists]: the owner is listed twice.
 //   - [ipalloc.ErrOutOfRange], [ipalloc.ErrReserved]: it is usable in no range. The owner
-//     holds it all the same, also after such a range is added.
+//     holds it all the same, and keeps it after such a range is added.
 //   - [ipalloc.ErrInvalid]: an address is zoned or 4-in-6; its plain form is held. Or the
-//     generation is beyond 2^61 and far from what the registry has counted to; the grant
-//     gets a new one.
+//     generation is above 2^61 and far from the registry's own; the grant gets a new one.
 //
-// The owner "" stands for an unknown one, as package rangealloc returns it. A grant of an
-// owner that holds nothing keeps its generation, if it has one; any other gets a new one.
-// An owner that holds something already keeps that too. Loading what is held changes
-// nothing. It takes O(log n) for each address and port.
+// The owner "" stands for an unknown one, as package rangealloc returns it. A grant keeps
+// its generation if its owner holds nothing. Otherwise, or if it has no generation, it
+// gets a new one. An owner that already holds something keeps that too. Loading a grant
+// that is held changes nothing. It takes O(log n) for each address and port.
 func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	r.lock()
 	defer r.unlock()
@@ -52,21 +51,22 @@ func (r *Registry) Load(grants []Grant) (problems []*ipalloc.Error) {
 	return problems
 }
 
-// maxGeneration is the last generation: a snapshot with a later one is damaged, and what
-// would need a later one is refused. A record or a change may name one up to half of it,
-// and beyond that one near the present, so counting on from there does not get to it.
+// maxGeneration is the last generation. A snapshot with a later one is damaged, and a
+// call that would need a later one is refused. A record or a change may name a generation
+// up to half of it. Above that, it may only name one near the present, so counting on
+// from there does not reach the limit.
 const maxGeneration = 1 << 62
 
-// far reports whether a generation is none that a registry counts to.
+// far reports whether a registry cannot have counted to this generation.
 func (r *Registry) far(generation uint64) bool {
 	return generation > maxGeneration/2 && generation > min(r.last+1<<32, maxGeneration)
 }
 
-// next returns the generation after the last one. At the bound, where nothing is granted
-// any more, what is loaded or moved has the last one: it is a fact.
+// next returns the generation after the last one. At the limit no grant is allocated any
+// more, but a grant that is loaded or moved is a fact and gets the last generation.
 func (r *Registry) next() uint64 { return min(r.last+1, maxGeneration) }
 
-// load takes over one grant.
+// load loads one grant.
 func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	rec := r.record(g.Owner)
 	generation, fresh, had := g.Generation, rec.generation == 0 && rec.tx == nil, Grant{}
@@ -87,7 +87,8 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	}
 	r.last = max(r.last, rec.generation)
 	if rec.tx != nil {
-		// A record names what was added: neither outcome of the transaction gives it back.
+		// The record names the additions, so neither outcome of the transaction releases
+		// them.
 		if rec.tx.next.add(&added) {
 			r.last = r.next()
 			rec.tx.next.generation = r.last
@@ -106,8 +107,8 @@ func (r *Registry) load(g *Grant, note func(ipalloc.Error)) {
 	}
 }
 
-// enlarge adds what g lists to what rec holds, says what is wrong with it, and returns what
-// rec lacked.
+// enlarge adds the addresses and ports of g to rec, notes problems, and returns the part
+// that rec lacked.
 func (r *Registry) enlarge(rec *record, g *Grant, note func(ipalloc.Error)) Grant {
 	added := Grant{Owner: rec.owner}
 	for _, ip := range g.Addrs {
@@ -137,7 +138,7 @@ func (r *Registry) enlarge(rec *record, g *Grant, note func(ipalloc.Error)) Gran
 	return added
 }
 
-// loadOne claims s for rec, if it does not yet, and says what is wrong with that.
+// loadOne claims s for rec, if it does not claim it yet, and notes a problem with that.
 func (r *Registry) loadOne(rec *record, s subject, note func(ipalloc.Error)) {
 	if r.claims.has(s, rec) {
 		return
@@ -150,5 +151,5 @@ func (r *Registry) loadOne(rec *record, s subject, note func(ipalloc.Error)) {
 	r.claim(s, rec)
 }
 
-// plain returns the form of ip in which the registry holds it.
+// plain returns ip in the form that the registry holds.
 func plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }

@@ -8,18 +8,20 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Move releases from.Addrs and from.Ports of from.Owner, and gives to.Addrs and to.Ports to
-// to.Owner, in one step. Both name the generation of the owner's present grant, 0 if it
-// holds nothing. Either may list nothing: an owner that is named then keeps its grant, and a
-// zero Grant names none. to may list what from lists: to.Owner then gets
-// it, even if Load recorded it for others too. Anything else that to lists must be free.
-// Move returns the new generations of both grants, 0 for an owner that holds nothing or of
-// which nothing is listed. It takes O(log n) for each address and port, however much the owners hold.
+// Move releases from.Addrs and from.Ports of from.Owner, and assigns to.Addrs and
+// to.Ports to to.Owner, in one step. Both grants must name the generation of the owner's
+// present grant, 0 if it holds nothing. Either grant may list nothing: its owner then
+// keeps its grant. A zero Grant names no owner. to may list the same addresses and ports
+// as from: to.Owner then gets them, even if Load also recorded them for other owners.
+// Everything else in to must be free. Move returns the new generations of both grants. A
+// generation is 0 if the owner holds nothing or its grant lists nothing. It takes O(log
+// n) for each address and port, however much the owners hold.
 //
-// It fails with [ipalloc.ErrMismatch] if a generation differs, with [ipalloc.ErrInUse] if a
-// transaction of one of the owners is open, with [ipalloc.ErrNotHeld] if from lists what
-// its owner does not hold, and with [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or
-// [ipalloc.ErrOutOfRange] for what to lists. Nothing is changed then.
+// It fails with [ipalloc.ErrMismatch] if a generation differs, with [ipalloc.ErrInUse] if
+// a transaction of one of the owners is open, and with [ipalloc.ErrNotHeld] if from lists
+// an address or port that its owner does not hold. It fails with [ipalloc.ErrOccupied],
+// [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for an address or port that to.Owner
+// cannot get. On error nothing changes.
 func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	r.lock()
 	defer r.unlock()
@@ -73,9 +75,9 @@ func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	return left, got, nil
 }
 
-// party returns the record of an owner that Move names, and the subjects that g lists. The
-// record is nil if g lists nothing; a named owner must have the generation all the same.
-// The record of an owner that holds nothing is entered if it gets something.
+// party returns the record of an owner in a call of Move, and the subjects that g lists.
+// The record is nil if g lists nothing, but a named owner must have the generation all
+// the same. The record of an owner that holds nothing is entered when it gains something.
 func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
 	if g.empty() && g.Owner == "" {
 		return nil, nil, nil
@@ -93,7 +95,7 @@ func (r *Registry) party(name string, g *Grant) (*record, []subject, error) {
 	return rec, r.subjects(g), err
 }
 
-// refused returns the error of a grant in an argument that cannot be one.
+// refused returns the error of an impossible grant in an argument.
 func (g *Grant) refused(op, field, why string) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Owner: g.Owner, Reason: why, Err: ipalloc.ErrInvalid}
 }
@@ -104,9 +106,10 @@ func (g *Grant) wellFormed() bool {
 		!slices.ContainsFunc(g.Ports, func(p Port) bool { return p.Number == 0 || !p.Protocol.valid() })
 }
 
-// transfer takes gone from a and gives come, which to lists, to b; either may be nil. A
-// subject in both lists is never free, and does not go to an owner that waits for it. The
-// generation of a record that gains something is not 0 afterwards.
+// transfer takes gone from a and gives come, the subjects of to, to b; either record may
+// be nil. A subject in both lists is never free in between, and does not go to an owner
+// that waits for it. A record that gains something has a generation other than 0
+// afterwards.
 func (r *Registry) transfer(a, b *record, gone, come []subject, to *Grant) {
 	comes := make(map[subject]bool, len(come))
 	for _, s := range come {

@@ -14,12 +14,11 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// An Option changes what a constructor builds. Its doc comment says which
-// constructors take it; the others fail with [ipalloc.ErrInvalid].
+// An Option configures an allocator in its constructor. Its doc comment lists the
+// constructors that take it; the others fail with [ipalloc.ErrInvalid].
 type Option interface{ apply(*config) string }
 
-// option returns what is wrong, "" if nothing is. The name is that of the field in
-// the error.
+// option returns the reason to refuse it, "" if none. name is the Field of the error.
 type option struct {
 	name string
 	f    func(*config) string
@@ -33,8 +32,8 @@ func (o option) apply(c *config) string {
 	return why
 }
 
-// config is what the options of one call add up to. The settings are part of a
-// snapshot, the rest is not.
+// config is the combined options of one call. The settings are part of a snapshot; the
+// other fields are not.
 type config struct {
 	settings
 	field    string // of the option that is wrong
@@ -56,8 +55,8 @@ type settings struct {
 	static       []netip.Prefix
 }
 
-// maxPrefixes bounds what a caller configures: the prefixes of all ranges, and those
-// of [StaticBand]. A snapshot with more is refused, which bounds the work it can cause.
+// maxPrefixes bounds the number of prefixes in all ranges, and of prefixes in
+// [StaticBand]. A snapshot with more is refused, which bounds the work it can cause.
 const maxPrefixes = 1 << 12
 
 // LowestFirst makes the engine pick the lowest free member of a band instead of the
@@ -66,9 +65,9 @@ func LowestFirst() Option {
 	return option{"LowestFirst", func(c *config) string { c.lowest = true; return "" }}
 }
 
-// Random seeds the random starts with two values of src, which is not used after the
-// constructor returns. Without it the seed is derived from the range, so that the same
-// calls give the same answers; a program that wants runs to differ passes
+// Random seeds the random starts with two values of src. The allocator does not use src
+// after the constructor returns. Without it the seed is derived from the range, so the
+// same calls give the same answers. If runs should differ, pass
 // rand.NewPCG(rand.Uint64(), rand.Uint64()). Every constructor takes it.
 func Random(src rand.Source) Option {
 	return option{"Random", func(c *config) string {
@@ -87,11 +86,11 @@ func NeverSpill() Option {
 }
 
 // StaticBand makes the lowest size usable members static, and also the usable addresses
-// in ps, wherever they lie. A negative size selects the share that Kubernetes computes,
-// 0 no static band. [NewRange] and [NewPorts] refuse a size above the number of usable
-// members; NewPorts also refuses ps. For a [Registry] the size holds for each range of
-// addresses and for its ports, with PerProtocol for those of each protocol; small ones
-// become static as a whole.
+// in ps, anywhere in the range. A negative size selects the share that Kubernetes
+// computes; 0 selects no static band. [NewRange] and [NewPorts] refuse a size above the
+// number of usable members; NewPorts also refuses ps. For a [Registry], the size holds
+// for each range of addresses and for its ports, or with PerProtocol for the ports of
+// each protocol. A smaller range is static as a whole.
 func StaticBand(size int, ps ...netip.Prefix) Option {
 	ps = slices.Clone(ps)
 	return option{"StaticBand", func(c *config) string {
@@ -108,16 +107,18 @@ func StaticBand(size int, ps ...netip.Prefix) Option {
 	}}
 }
 
-// PointToPoint makes every address of a /31 or /32 (RFC 3021) and of a /127 or /128
-// (RFC 6164) usable: 2, 1, 2 and 1 of them, in place of 0, 0, 1 and 0; but never 0.0.0.0
-// and ::, which no request can name. [NewRange] and [NewRegistry] take it.
+// PointToPoint makes every address of a /31 or /32 (RFC 3021) and of a /127 or /128 (RFC
+// 6164) usable. These are 2, 1, 2 and 1 addresses; without the option, 0, 0, 1 and 0.
+// 0.0.0.0 and :: stay unusable, because no request can name them. [NewRange] and
+// [NewRegistry] take it.
 func PointToPoint() Option {
 	return option{"PointToPoint", func(c *config) string { c.pointToPoint = true; return "" }}
 }
 
-// FirstAddress makes the first address of every prefix usable, but never 0.0.0.0 and ::,
-// which no request can name. Use it with [LastAddress] where a prefix is not a network,
-// for example if a cloud delegates it. [NewRange] and [NewRegistry] take it.
+// FirstAddress makes the first address of every prefix usable. 0.0.0.0 and :: stay
+// unusable, because no request can name them. Use it with [LastAddress] for a prefix that
+// is not a network, such as one delegated by a cloud. [NewRange] and [NewRegistry] take
+// it.
 func FirstAddress() Option {
 	return option{"FirstAddress", func(c *config) string { c.first = true; return "" }}
 }
@@ -129,9 +130,10 @@ func LastAddress() Option {
 }
 
 // Between makes exactly the addresses from first to last usable, both included, as in the
-// configuration of DHCP servers. Both must lie in the prefix, and the run must lie outside
+// configuration of DHCP servers. Both must be in the prefix, and the run must be outside
 // ::ffff:0:0/96. The static band is a share of the run. Only [NewRange] takes it; for a
-// [Registry], set the prefixes that make up the run, with [FirstAddress] and [LastAddress].
+// [Registry], set the prefixes that make up the run, with [FirstAddress] and
+// [LastAddress].
 func Between(first, last netip.Addr) Option {
 	return option{"Between", func(c *config) string {
 		if !first.IsValid() || !last.IsValid() || last.Less(first) || first.IsUnspecified() {
@@ -145,7 +147,8 @@ func Between(first, last netip.Addr) Option {
 	}}
 }
 
-// onlyPrefixes returns the name of an option that only prefixes have, "" if none is set.
+// onlyPrefixes returns the name of an option that applies only to prefixes, "" if none is
+// set.
 func (s *settings) onlyPrefixes() string {
 	switch {
 	case s.pointToPoint:
@@ -162,11 +165,10 @@ func (s *settings) onlyPrefixes() string {
 	return ""
 }
 
-// OnChange makes f receive every change: in the order in which they happen, one call
-// for a batch, without a lock held, and before the method that made the change returns.
-// f may read the allocator but must not modify it: a modifying call deadlocks. If f
-// panics, that change counts as delivered; later changes are still delivered. Every
-// constructor takes it.
+// OnChange passes every change to f, in order. A batch is one call. f runs without a lock
+// held, before the method that made the change returns. f may read the allocator but must
+// not modify it: a modifying call deadlocks. If f panics, that change counts as
+// delivered; later changes are still delivered. Every constructor takes it.
 func OnChange(f func(Change)) Option {
 	return option{"OnChange", func(c *config) string {
 		if f == nil {
@@ -189,20 +191,21 @@ func Clock(now func() time.Time) Option {
 	}}
 }
 
-// Restore makes the constructor return what MarshalBinary saved in data. The other
+// Restore makes the constructor return the allocator whose snapshot is data. The other
 // arguments must be the same as the first time; [Random] is ignored, because the snapshot
-// has the state of the generator. Every constructor takes it and then fails with
-// [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrMismatch] for a snapshot of
-// something else or of other options, [ipalloc.ErrVersion] for one of a newer version.
+// has the state of the generator. Every constructor takes it. The constructor then fails
+// with [ipalloc.ErrCorrupt] for damaged data, and with [ipalloc.ErrVersion] for a
+// snapshot of a newer version. It fails with [ipalloc.ErrMismatch] for a snapshot of
+// another allocator or with other options.
 func Restore(data []byte) Option {
 	return option{"Restore", func(c *config) string { c.restore, c.snapshot = true, data; return "" }}
 }
 
-// defaults are the settings without any option.
+// defaults are the settings without options.
 var defaults = settings{size: -1}
 
-// shared returns the settings, which are never modified; those of most ranges share one
-// place, to keep a range small.
+// shared returns the settings, which are never modified. Most ranges share one copy,
+// which keeps a range small.
 func (c *config) shared() *settings {
 	if s := c.settings; s.lowest || s.neverSpill || s.size >= 0 || s.onlyPrefixes() != "" {
 		return &s
@@ -210,7 +213,7 @@ func (c *config) shared() *settings {
 	return &defaults
 }
 
-// collect adds up opts and refuses those that contradict each other.
+// collect combines opts and refuses options that contradict each other.
 func collect(opts []Option) (config, error) {
 	c := config{settings: settings{size: -1}}
 	for _, o := range opts {
@@ -232,7 +235,7 @@ func invalid(op, field, why string) error {
 	return &ipalloc.Error{Package: "servicealloc", Op: op, Field: field, Reason: why, Err: ipalloc.ErrInvalid}
 }
 
-// String returns the settings in the form that snapshots have.
+// String returns the settings as they are in snapshots.
 func (s *settings) String() string {
 	text := fmt.Sprint(s.lowest, s.neverSpill, s.pointToPoint, max(s.size, -1), s.static)
 	if s.first || s.last {
@@ -244,10 +247,10 @@ func (s *settings) String() string {
 	return text
 }
 
-// A picker holds the random value that the next allocation uses. It is drawn ahead, so
-// that a dry run knows what the real call answers; an allocation that succeeds replaces
-// it, one that fails leaves it. Lowest first is the same walk from the value 0, which
-// is never replaced.
+// A picker holds the random value that the next allocation uses. It is drawn ahead, so a
+// dry run can return the answer of the real call. An allocation that succeeds replaces
+// it; one that fails keeps it. Lowest first is the same walk from the value 0, which is
+// never replaced.
 type picker struct {
 	next   uint64
 	lowest bool
@@ -269,8 +272,8 @@ func (p *picker) draw() {
 	}
 }
 
-// at returns the i-th of the independent values that a request uses: SplitMix64 of the
-// one that was drawn.
+// at returns the i-th of the independent values that a request uses. It is SplitMix64 of
+// the drawn value.
 func (p *picker) at(i uint64) uint64 {
 	if p.lowest {
 		return 0

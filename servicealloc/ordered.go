@@ -2,9 +2,10 @@ package servicealloc
 
 import "slices"
 
-// An ordered is a set that keeps the order in which its elements came. Finding, adding
-// and removing an element take amortised constant time, also in a grant of 65,535 ports
-// and among the claimants of one address. The zero value of T cannot be an element.
+// An ordered is a set that keeps its elements in the order of insertion. Finding, adding
+// and removing an element take amortised constant time, which matters in a grant of
+// 65,535 ports and among the claimants of one address. The zero value of T cannot be an
+// element.
 type ordered[T comparable] struct {
 	items []T         // the first is an element; others are zero where one was removed
 	at    map[T]int32 // where each is, plus base; nil while there are few
@@ -12,7 +13,7 @@ type ordered[T comparable] struct {
 	gone  int32       // how many of items are zero
 }
 
-// fewItems is up to which length a search is faster than a map.
+// fewItems is the length up to which a search is faster than a map.
 const fewItems = 16
 
 func orderedOf[T comparable](items []T) (o ordered[T]) {
@@ -25,7 +26,7 @@ func orderedOf[T comparable](items []T) (o ordered[T]) {
 
 func (o *ordered[T]) len() int { return len(o.items) - int(o.gone) }
 
-// index returns where v is, -1 if it is not there.
+// index returns the position of v, -1 if it is not in the set.
 func (o *ordered[T]) index(v T) int {
 	if o.at == nil {
 		return slices.Index(o.items, v)
@@ -38,7 +39,7 @@ func (o *ordered[T]) index(v T) int {
 
 func (o *ordered[T]) has(v T) bool { return o.index(v) >= 0 }
 
-// add appends v and reports whether it was not there.
+// add appends v and reports whether it was absent.
 func (o *ordered[T]) add(v T) bool {
 	if o.has(v) {
 		return false
@@ -52,7 +53,7 @@ func (o *ordered[T]) add(v T) bool {
 	return true
 }
 
-// remove removes v and reports whether it was there.
+// remove removes v and reports whether it was present.
 func (o *ordered[T]) remove(v T) bool {
 	i := o.index(v)
 	if i < 0 {
@@ -77,7 +78,7 @@ func (o *ordered[T]) remove(v T) bool {
 	return true
 }
 
-// pack drops the places of what was removed.
+// pack drops the places of removed elements.
 func (o *ordered[T]) pack() {
 	*o = ordered[T]{items: o.list()}
 	if len(o.items) <= fewItems {
@@ -89,7 +90,7 @@ func (o *ordered[T]) pack() {
 	}
 }
 
-// list returns the elements in their order, in a slice of its own; nil for none.
+// list returns the elements in order, in a new slice; nil for none.
 func (o *ordered[T]) list() []T {
 	if o.len() == 0 {
 		return nil

@@ -14,15 +14,15 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// Range hands out the addresses of one prefix. Make one with [NewRange].
+// Range allocates the addresses of one prefix. Make a Range with [NewRange].
 type Range = Pool[netip.Addr]
 
-// Ports hands out the numbers of one range of ports. Make one with [NewPorts].
+// Ports allocates the numbers of one range of ports. Make a Ports with [NewPorts].
 type Ports = Pool[uint16]
 
-// Pool hands out the members of one range: addresses, if it was made by [NewRange], or
-// port numbers, if it was made by [NewPorts]. The zero value is not usable. All methods
-// are safe for concurrent use.
+// Pool allocates the members of one range: addresses if it was made by [NewRange], port
+// numbers if it was made by [NewPorts]. The zero value is not usable. All methods are
+// safe for concurrent use.
 type Pool[T netip.Addr | uint16] struct {
 	base
 	space bands.Space
@@ -42,13 +42,14 @@ type codec[T any] interface {
 
 // NewRange returns a range of the prefix p with nothing taken.
 //
-// All addresses are usable but network and broadcast for IPv4, all but the base address
-// for IPv6; [FirstAddress], [LastAddress] and [Between] say otherwise. A prefix without a
-// usable address (/31 and /32, /128) is a range that is always full; see [PointToPoint].
+// All addresses are usable but network and broadcast for IPv4, and all but the base
+// address for IPv6; [FirstAddress], [LastAddress] and [Between] change that. A prefix
+// without a usable address (/31 and /32, /128) is a range that is always full; see
+// [PointToPoint].
 //
-// It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set
-// or is an IPv6 prefix wider than /64, or if an option contradicts p or another one;
-// and with the errors of [Restore].
+// It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set or
+// is an IPv6 prefix wider than /64. It also fails with ErrInvalid if an option
+// contradicts p or another option, and with the errors of [Restore].
 func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 	c, err := collect(opts)
 	if err != nil {
@@ -73,12 +74,12 @@ func NewRange(p netip.Prefix, opts ...Option) (*Range, error) {
 	return newPool[netip.Addr](a, &c, rangeMagic, a.hi^uint64(p.Bits()), addr.FromAddr(p.Addr()).Lo)
 }
 
-// NewPorts returns the ports of r, all free. One [Pool] does not tell protocols apart: a
+// NewPorts returns the ports of r, all free. A [Pool] does not distinguish protocols: a
 // number is taken for all of them, as in Kubernetes.
 //
-// It fails with [ipalloc.ErrInvalid] if r begins at port 0, is empty or numbers the
-// protocols separately, or if an option contradicts r or another one; and with the
-// errors of [Restore].
+// It fails with [ipalloc.ErrInvalid] if r begins at port 0, is empty, or has PerProtocol
+// set, and if an option contradicts r or another option. It also fails with the errors of
+// [Restore].
 func NewPorts(r PortRange, opts ...Option) (*Ports, error) {
 	c, err := collect(opts)
 	if err != nil {
@@ -147,9 +148,9 @@ func (a *addrs) locate(ip netip.Addr) (uint64, bool) {
 		x := uint64(binary.BigEndian.Uint32(b[:])) - a.first // an address below first wraps to a huge position
 		return x, x <= a.last && !a.none
 	}
-	// AppendBinary instead of As16, whose array is written in halves and copied whole,
-	// which a processor cannot forward from its store buffer. It gives 4 bytes for
-	// IPv4, 0 for no address, and more than 16 for a zone.
+	// AppendBinary is faster than As16, which writes its array in halves and then copies
+	// it whole, so the processor cannot forward it from its store buffer. It gives 4
+	// bytes for IPv4, 0 for no address, and more than 16 for a zone.
 	var buf [32]byte
 	b, _ := ip.AppendBinary(buf[:0])
 	if len(b) != 16 || ip.Is4In6() || binary.BigEndian.Uint64(b) != a.hi {
@@ -204,7 +205,7 @@ func (r numbers) whole() (first, last subject, _ RangeInfo) {
 	return subject{k, uint64(r.First)}, subject{k, uint64(r.Last)}, RangeInfo{Ports: []PortRange{r.PortRange}}
 }
 
-// fullError returns the error that reports a full pool, made when it is first needed.
+// fullError returns the error of a full pool; the first call makes it.
 func (p *Pool[T]) fullError() error {
 	if p.full == nil {
 		var none T
@@ -213,7 +214,7 @@ func (p *Pool[T]) fullError() error {
 	return p.full
 }
 
-// changed ends a call that has taken or released a member.
+// changed ends a call that took or released a member.
 func (p *Pool[T]) changed(op Op, member T) {
 	if p.changes != nil {
 		p.changes.Add(Change{Op: op, Grant: p.codec.grant(member)})
@@ -221,16 +222,16 @@ func (p *Pool[T]) changed(op Op, member T) {
 	p.unlock()
 }
 
-// plain reports whether the common case of a call may be worked inline.
+// plain reports whether a call may handle the common case inline.
 func (p *Pool[T]) plain() bool { return p.space.Simple && p.changes == nil }
 
-// AllocateNext takes the next free member of the dynamic band, from a start that is
-// uniform over the band, wrapping at its end; with [LowestFirst], the lowest free
-// member. When the dynamic band has none, it goes on in the static band in the same way
-// and reports spilled.
+// AllocateNext takes the next free member of the dynamic band at or after a start that is
+// uniform over the band, wrapping at its end. With [LowestFirst] it takes the lowest free
+// member. If the dynamic band has none, it takes a member of the static band in the same
+// way and reports spilled.
 //
-// It fails with [ipalloc.ErrFull] if neither band has a free member, or the dynamic
-// one has none and [NeverSpill] is on. It takes O(log n) however full the pool is and
+// It fails with [ipalloc.ErrFull] if neither band has a free member, or if the dynamic
+// band has none and [NeverSpill] is on. It takes O(log n) however full the pool is and
 // does not allocate, not even on failure.
 func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	p.mu.Lock()
@@ -259,9 +260,10 @@ func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 	return member, b == static, nil
 }
 
-// AllocateN fills dst with members, all or none, under one lock and as one change:
-// what [Pool.AllocateNext] would give if each call began where the last one ended.
-// spilled is how many, at the end of dst, are from the static band.
+// AllocateN fills dst with members, all or none, under one lock and as one change. They
+// are the members that [Pool.AllocateNext] would return if each call began at the end of
+// the last one. spilled is the number of members, at the end of dst, from the static
+// band.
 //
 // It fails with [ipalloc.ErrFull] if fewer are free; nothing is taken and dst keeps its
 // content. It takes O(log n) for each run of free members and does not allocate.
@@ -334,9 +336,8 @@ func (p *Pool[T]) Allocate(member T) error {
 	return nil
 }
 
-// Release gives member back and reports whether it was taken. A member that is free, or
-// that the pool does not hand out, is left as it is. It takes O(log n) and does not
-// allocate.
+// Release releases member and reports whether it was taken. It ignores a member that is
+// free or not in the pool. It takes O(log n) and does not allocate.
 func (p *Pool[T]) Release(member T) bool {
 	x, ok := p.codec.locate(member)
 	if !ok {
@@ -359,7 +360,7 @@ func (p *Pool[T]) Release(member T) bool {
 	return true
 }
 
-// Lookup returns the band of member, [Closed] if the pool does not hand it out, and
+// Lookup returns the band of member, [Closed] if the pool does not allocate it, and
 // whether it is taken. It takes O(log n) and does not allocate.
 func (p *Pool[T]) Lookup(member T) (b Band, taken bool) {
 	x, ok := p.codec.locate(member)
@@ -371,8 +372,8 @@ func (p *Pool[T]) Lookup(member T) (b Band, taken bool) {
 	return Band(p.space.BandOf(x).String()), p.space.Bits.Test(x)
 }
 
-// DryRun returns exactly what [Pool.Allocate] of member, or [Pool.AllocateNext] if it is
-// the zero value, returns if nothing changes in between, and changes nothing.
+// DryRun returns exactly what [Pool.Allocate] of member would return now, or
+// [Pool.AllocateNext] if member is the zero value. It changes nothing.
 func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -394,9 +395,9 @@ func (p *Pool[T]) DryRun(member T) (will T, spilled bool, err error) {
 	return member, false, nil
 }
 
-// All yields the taken members, ascending. No lock is held while the loop's body runs;
-// a change ahead of the loop may or may not be seen. For each group of 64 members that
-// has a taken one, it takes the lock once and O(log n).
+// All yields the taken members, ascending. It does not hold the lock while the body of
+// the loop runs; a change ahead of the loop may or may not be seen. For each group of 64
+// members that has a taken one, it takes the lock once and O(log n).
 func (p *Pool[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		p.space.Each(&p.mu, func(x uint64) bool { return yield(p.codec.at(x)) })
@@ -428,8 +429,8 @@ func (p *Pool[T]) String() string {
 }
 
 // Check recomputes everything that the pool derives, the bands and the counts, and
-// returns what differs. It is for tests and for a program in doubt. It is linear in the
-// memory of the pool.
+// returns the differences. It is for tests and diagnosis. It is linear in the memory of
+// the pool.
 func (p *Pool[T]) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -448,9 +449,9 @@ func (p *Pool[T]) Check() error {
 
 var errOutside = errors.New("a member is held that the range does not have")
 
-// MarshalBinary returns a snapshot for [Restore]: what is taken, the options, the state
-// of the random generator and the value drawn ahead, so that the restored pool answers
-// the next call as this one would have. It implements encoding.BinaryMarshaler.
+// MarshalBinary returns a snapshot for [Restore]: the taken members, the options, the
+// state of the random generator and the value drawn ahead. The restored pool therefore
+// answers the next call as this one would have. It implements encoding.BinaryMarshaler.
 func (p *Pool[T]) MarshalBinary() ([]byte, error) {
 	return p.save(p.codec.String(), func(w *wire.Coder) { w.Value(p.space.Bits) })
 }

@@ -19,19 +19,19 @@ const (
 	SCTP Protocol = "SCTP"
 )
 
-// protocols are those that have ports.
+// protocols lists the protocols that have ports.
 var protocols = [...]Protocol{TCP, UDP, SCTP}
 
 func (p Protocol) valid() bool { return p == "" || slices.Contains(protocols[:], p) }
 
-// Port is a port number of a protocol, or of all of them.
+// Port is a port number of one protocol, or of all protocols.
 type Port struct {
 	Protocol Protocol
 	Number   uint16
 }
 
-// overlaps reports whether p and o are one number of one protocol, or one of them is of
-// all. The number 0 overlaps nothing.
+// overlaps reports whether p and o have the same number, and the same protocol unless one
+// of them has all protocols. The number 0 overlaps nothing.
 func (p Port) overlaps(o Port) bool {
 	return p.Number != 0 && p.Number == o.Number && (p.Protocol == o.Protocol || p.Protocol == "" || o.Protocol == "")
 }
@@ -47,7 +47,7 @@ type PortRange struct {
 // String returns the form that Kubernetes writes: "30000-32767".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// check returns why r is no range, "" if it is one.
+// check returns why r is not a range, "" if it is one.
 func (r PortRange) check() string {
 	switch {
 	case r.First == 0:
@@ -58,7 +58,7 @@ func (r PortRange) check() string {
 	return ""
 }
 
-// codePortRange codes a range in a snapshot.
+// codePortRange encodes or decodes a range in a snapshot.
 func codePortRange(c *wire.Coder, r *PortRange) {
 	wire.Upto(c, &r.First, math.MaxUint16)
 	wire.Upto(c, &r.Last, math.MaxUint16)

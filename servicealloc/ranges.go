@@ -11,10 +11,10 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/internal/bands"
 )
 
-// A rangeSet is what a registry hands out of: its ranges and reservations, and the lines
-// that they lie on. A line is a space of all its numbers, usable or not; what the ranges
-// make of them is in its bands. What is held has no part in this: it is one bit, whatever
-// ranges come and go above it. What is held on no line is a stray.
+// A rangeSet has the ranges and reservations of a registry, and the lines of their
+// addresses and ports. A line is a space of all its numbers, usable or not; its bands
+// follow from the ranges. A held number is one bit of its line, independent of the ranges
+// above it. A number that is held on no line is a stray.
 type rangeSet struct {
 	set     [2]*settings // of addresses and of ports
 	ports   *RangeInfo   // the range of the ports; it has no name
@@ -30,7 +30,7 @@ type line struct {
 	stale bool // its bands must be rebuilt
 }
 
-// newRangeSet returns the ports alone, none if they are zero.
+// newRangeSet returns a set with the ports alone, or an empty set if ports is zero.
 func newRangeSet(set *settings, ports PortRange, portSet *settings) *rangeSet {
 	r := &rangeSet{set: [2]*settings{set, portSet}, ports: &RangeInfo{}, strays: map[subject]bool{}}
 	if ports == (PortRange{}) {
@@ -54,7 +54,7 @@ func (r *rangeSet) line(k lineKey) *line {
 	return nil
 }
 
-// addLine adds a line if it is not there, and what is held on it.
+// addLine adds a line, with its held numbers, if it is absent.
 func (r *rangeSet) addLine(k lineKey) {
 	i, ok := slices.BinarySearchFunc(r.lines, k, func(l *line, k lineKey) int { return l.compare(k) })
 	if ok {
@@ -70,7 +70,7 @@ func (r *rangeSet) addLine(k lineKey) {
 	}
 }
 
-// zones returns what the ranges make of a line.
+// zones returns the zones that the ranges make on a line.
 func (r *rangeSet) zones(k lineKey) []zone {
 	if k.kind >= anyPort {
 		return r.set[1].zones(k, append(r.entries[:len(r.entries):len(r.entries)], r.ports)...)
@@ -79,7 +79,7 @@ func (r *rangeSet) zones(k lineKey) []zone {
 }
 
 // refresh rebuilds the bands of the lines whose ranges have changed. A change of ranges
-// leaves it to the next use, because it is linear in the ranges for each line.
+// defers it to the next use, because it is linear in the ranges for each line.
 func (r *rangeSet) refresh() {
 	if !r.stale {
 		return
@@ -95,8 +95,8 @@ func (r *rangeSet) refresh() {
 	})
 }
 
-// mark notes whether s is held, wherever it lies. The line of any protocol has what is
-// taken for one of them.
+// mark records whether s is held, also on no line. The line of all protocols also has the
+// numbers that are taken for one protocol.
 func (r *rangeSet) mark(s subject, held bool) {
 	set := func(l *line, held bool) {
 		if held {
@@ -123,12 +123,12 @@ func (r *rangeSet) mark(s subject, held bool) {
 	set(r.line(lineKey{kind: anyPort}), held)
 }
 
-// search returns where name is, or would be.
+// search returns the index of name, or the index at which it would be inserted.
 func (r *rangeSet) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(r.entries, name, func(e *RangeInfo, name string) int { return cmp.Compare(e.Name, name) })
 }
 
-// size returns the number of prefixes and port ranges, without those of one entry.
+// size returns the number of prefixes and port ranges, excluding one entry.
 func (r *rangeSet) size(without *RangeInfo) (n int) {
 	for _, e := range r.entries {
 		if e != without {
@@ -138,7 +138,7 @@ func (r *rangeSet) size(without *RangeInfo) (n int) {
 	return n
 }
 
-// update puts e, nil for none, in the place of old, nil for none.
+// update replaces old by e; either may be nil for none.
 func (r *rangeSet) update(old, e *RangeInfo) {
 	if old != nil {
 		i, _ := r.search(old.Name)
@@ -160,13 +160,13 @@ func (r *rangeSet) update(old, e *RangeInfo) {
 	}
 }
 
-// changes reports whether e, nil for none, lies on the line.
+// changes reports whether e, nil for none, has members on the line.
 func (k lineKey) changes(e *RangeInfo) bool {
 	return e != nil && (k.kind >= anyPort && len(e.Ports) > 0 ||
 		slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool { _, ok := k.span(p); return ok }))
 }
 
-// uses reports whether e, a range that drains or not, has s.
+// uses reports whether e, a range that may be draining, has s.
 func (r *rangeSet) uses(e *RangeInfo, s subject) bool {
 	return e != nil && !e.Reserved && slices.ContainsFunc(e.Prefixes, func(p netip.Prefix) bool {
 		_, in := s.span(p)
@@ -175,8 +175,9 @@ func (r *rangeSet) uses(e *RangeInfo, s subject) bool {
 	})
 }
 
-// stranded returns an address that is held, that old makes usable, and that no range
-// would if e, nil for none, took its place; and whether there are more.
+// stranded returns a held address that old makes usable and that no range would make
+// usable if e, nil for none, replaced old. more reports whether there are more such
+// addresses.
 func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) {
 	if old == nil || old.Reserved {
 		return first, false, false
@@ -201,8 +202,9 @@ func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) 
 	return first, some, false
 }
 
-// takeable returns nil if s can be taken now, or why not, without the holder. It takes
-// O(log n), and only for what is never handed out also looks at the ranges one by one.
+// takeable returns nil if s can be taken now, or else an error without the holder. It
+// takes O(log n). For a number that is never allocated, it also looks at the ranges one
+// by one.
 func (r *rangeSet) takeable(s subject) *ipalloc.Error {
 	l := r.line(s.lineKey)
 	switch {
@@ -221,7 +223,8 @@ func (r *rangeSet) usable(s subject) bool {
 	return e == nil || e.Err == ipalloc.ErrOccupied || e.Err == ipalloc.ErrInUse
 }
 
-// portText returns what the name in an error about a port is, "" for an address.
+// portText returns the Name in an error about a port: the range of ports. It returns ""
+// for an address.
 func (r *rangeSet) portText(s subject) string {
 	if s.kind < anyPort || len(r.ports.Ports) == 0 {
 		return ""
@@ -229,7 +232,7 @@ func (r *rangeSet) portText(s subject) string {
 	return r.ports.Ports[0].String()
 }
 
-// closedTo says why s is in no band.
+// closedTo returns an error that says why s is in no band.
 func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 	err := &ipalloc.Error{Name: r.portText(s), Err: ipalloc.ErrOutOfRange}
 	if s.kind < anyPort {
@@ -258,9 +261,9 @@ func (r *rangeSet) closedTo(s subject) *ipalloc.Error {
 	return err
 }
 
-// pick returns a free number of the lines of one kind, the one of which u says the rank,
-// each with the same probability: in the dynamic band if it has one, else in the static
-// band. b is closed if there is none.
+// pick returns a free number of the lines of one kind: the number whose rank follows from
+// u, each with the same probability. It picks from the dynamic band if that has a free
+// number, else from the static band. b is closed if there is no free number.
 func (r *rangeSet) pick(k lineKind, u uint64) (s subject, b bands.ID) {
 	set := r.set[0]
 	if k >= anyPort {
@@ -300,7 +303,7 @@ func (r *rangeSet) stats(lo, hi lineKind) (sum Stats) {
 	return sum
 }
 
-// check compares the lines with what the entries make of them.
+// check compares the lines with the zones that the entries make on them.
 func (r *rangeSet) check() error {
 	for _, e := range r.entries {
 		for _, p := range e.Prefixes {

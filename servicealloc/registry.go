@@ -13,41 +13,43 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Request says what one owner needs, all of it or nothing. An empty request is one of a
-// service that needs nothing, such as a headless one.
+// Request lists the addresses and ports that one owner needs, all of them or nothing. An
+// empty request is for a service that needs nothing, such as a headless one.
 type Request struct {
 	// Addrs has at most one address of each family, in the order of the answer. An unspecified address (0.0.0.0 or ::) lets the
 	// engine choose.
 	Addrs []netip.Addr
 	// Ports has up to 1,024 entries, each one number. The number 0 lets the engine
 	// choose. A service port that is served over TCP and UDP is one entry without a
-	// protocol, so that both get the same number; so is a health-check node port.
+	// protocol, and both get the same number. A health-check node port is such an entry
+	// too.
 	Ports []Port
 	// Generation, if not 0, must be the generation of the grant that this request
 	// replaces.
 	Generation uint64
-	// Deadline, if not zero, is when a transaction that is still open is rolled back. It
-	// must be later than the last moment at which your write of the owner's record could
-	// still succeed. Only [Registry.Begin] uses it.
+	// Deadline, if not zero, is the time at which a transaction that is still open is
+	// rolled back. It must be later than the last moment at which your write of the
+	// owner's record could still succeed. Only [Registry.Begin] uses it.
 	Deadline time.Time
-	// DryRun makes [Registry.Allocate] return exactly what the call would return
-	// without it, and change nothing.
+	// DryRun makes [Registry.Allocate] return exactly the answer of the same call without
+	// DryRun, and change nothing.
 	DryRun bool
 }
 
-// Grant is what an owner holds.
+// Grant is the set of addresses and ports that an owner holds.
 type Grant struct {
 	Owner string
-	// Generation tells this grant from every other one of the registry. It is 0 for an
-	// owner that holds nothing.
+	// Generation distinguishes this grant from every other grant of the registry. It is 0
+	// for an owner that holds nothing.
 	Generation uint64
 	Addrs      []netip.Addr // in the order of the request
 	Ports      []Port       // in the order of the request
-	// Spilled reports whether anything that the engine chose, for this grant or for one that it replaced, came from a static band.
+	// Spilled reports whether the engine chose any part of this grant, or of a grant that
+	// it replaced, from a static band.
 	Spilled bool
 }
 
-// Registry hands out addresses of both families and ports to owners. Make one with
+// Registry allocates addresses of both families and ports to owners. Make a Registry with
 // [NewRegistry]; the zero value is not usable. An owner is any string but "", such as
 // "namespace/name". All methods are safe for concurrent use.
 type Registry struct {
@@ -64,10 +66,10 @@ type Registry struct {
 	closed   bool
 }
 
-// NewRegistry returns a registry without owners and without address ranges, which
-// [Registry.SetRange] adds, that hands out the given ports, or none if ports is zero.
+// NewRegistry returns a registry without owners that allocates the given ports, or none
+// if ports is zero. It has no address ranges until [Registry.SetRange] adds them.
 //
-// It fails with [ipalloc.ErrInvalid] if ports or an option is impossible; and with the
+// It fails with [ipalloc.ErrInvalid] if ports or an option is impossible, and with the
 // errors of [Restore].
 func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	c, err := collect(opts)
@@ -99,8 +101,8 @@ func NewRegistry(ports PortRange, opts ...Option) (*Registry, error) {
 	return r, nil
 }
 
-// lockRanges begins a call that may change something, and ends transactions that are
-// overdue.
+// lockRanges begins a call that may change something, and rolls back overdue
+// transactions.
 func (r *Registry) lockRanges() {
 	var now time.Time
 	if r.hasTimed.Load() {
@@ -112,23 +114,27 @@ func (r *Registry) lockRanges() {
 	}
 }
 
-// lock is lockRanges of a call that looks at the bands of the ranges.
+// lock is lockRanges for a call that reads the bands of the ranges.
 func (r *Registry) lock() {
 	r.lockRanges()
 	r.ranges.refresh()
 }
 
-// Allocate gives owner what req asks for, all of it or nothing, and a new generation. If the owner's grant already is what req
-// asks for, named or left open, Allocate returns that grant again. If the grant is different and req names its generation, req
-// replaces it: the owner keeps what req names or leaves open, and the rest is released. An empty request holds nothing.
+// Allocate assigns owner everything that req asks for, or nothing, and a new generation.
+// If the owner's grant already meets req, Allocate returns that grant again. If the grant
+// does not meet req and req names its generation, req replaces it. The owner then keeps
+// the parts that meet req, named or left open, and the others are released. After an
+// empty request the owner holds nothing.
 //
-// It fails with [ipalloc.ErrMismatch] if the owner holds something else and req does not name its generation, with
-// [ipalloc.ErrNotHeld] if req names one and the owner holds nothing, with [ipalloc.ErrInUse] if a transaction of the owner is
-// open or a range is draining, and with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error names the holder),
-// [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req cannot be had. A request that contradicts itself is
-// [ipalloc.ErrInvalid]. After generation 2^62, which counting never reaches, every request is [ipalloc.ErrLimit]. Nothing is
-// changed then. It takes O(log n) for each part, and a step for each disjoint range if the engine chooses the part; the answer
-// allocates memory.
+// It fails with [ipalloc.ErrMismatch] if the owner has a different grant whose generation
+// req does not name, and with [ipalloc.ErrNotHeld] if req names one and the owner holds
+// nothing. It fails with [ipalloc.ErrInUse] if a transaction of the owner is open or a
+// range is draining. It fails with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error
+// names the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req is
+// unavailable. It fails with [ipalloc.ErrInvalid] if req contradicts itself. It fails
+// with [ipalloc.ErrLimit] after generation 2^62, which counting never reaches. On error
+// nothing changes. It takes O(log n) for each part, and a step for each disjoint range if
+// the engine chooses the part. The answer allocates memory.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
 	if req.DryRun {
@@ -146,12 +152,12 @@ func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	return g.clone(), nil
 }
 
-// Release gives back all that owner holds and returns it. A generation other than 0 must
-// be the generation of the owner's grant.
+// Release releases all that owner holds and returns it. A generation other than 0 must be
+// the generation of the owner's grant.
 //
-// It fails with [ipalloc.ErrNotHeld] if the owner holds nothing, with
-// [ipalloc.ErrMismatch] if its grant is of another generation, and with
-// [ipalloc.ErrInUse] if a transaction of the owner is open. Nothing is changed then.
+// It fails with [ipalloc.ErrNotHeld] if the owner holds nothing, and with
+// [ipalloc.ErrMismatch] if its grant has another generation. It fails with
+// [ipalloc.ErrInUse] if a transaction of the owner is open. On error nothing changes.
 func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	r.lock()
 	defer r.unlock()
@@ -167,16 +173,16 @@ func (r *Registry) Release(owner string, generation uint64) (Grant, error) {
 	return had, nil
 }
 
-// Close ends the registry, when another one replaces it. Every later call that would
-// change it fails with [ipalloc.ErrClosed], and so does ending an open transaction.
-// Reads still work. Closing it again does nothing.
+// Close closes the registry, for example when another one replaces it. Every later call
+// that would change it fails with [ipalloc.ErrClosed], including the end of an open
+// transaction. Reads still work. Closing it again does nothing.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// Get returns what owner holds, without the additions of an open transaction.
+// Get returns the grant of owner, without the additions of an open transaction.
 func (r *Registry) Get(owner string) (Grant, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +204,8 @@ func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held
 	return r.ownerOf(subjectOf(ip))
 }
 
-// OwnerOfPort is [Registry.OwnerOf] for a port. If port names no protocol, the first protocol under which the number is held
-// counts.
+// OwnerOfPort is [Registry.OwnerOf] for a port. If port has no protocol, the first
+// protocol for which the number is held counts.
 func (r *Registry) OwnerOfPort(p Port) (owner string, generation uint64, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,8 +235,8 @@ func (r *Registry) String() string {
 	return fmt.Sprintf("%d owners, %d ranges", len(r.owners), len(r.ranges.entries))
 }
 
-// All yields what each owner holds, by owner. No lock is held while the loop's body runs; owners added meanwhile are not seen,
-// removed ones are left out.
+// All yields the grants, by owner. It does not hold the lock while the body of the loop
+// runs. Owners added meanwhile are not seen; removed ones are skipped.
 func (r *Registry) All() iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
 		r.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 const maxRequestPorts = 1 << 10
 
-// wellFormed refuses a request that no registry could answer.
+// wellFormed returns an error for a request that no registry could answer.
 func wellFormed(op, owner string, req Request) error {
 	bad := func(e ipalloc.Error) error {
 		e.Package, e.Op, e.Owner, e.Err = "servicealloc", op, owner, ipalloc.ErrInvalid
@@ -38,12 +38,12 @@ func wellFormed(op, owner string, req Request) error {
 	return nil
 }
 
-// portsOf is the first of the values of a picker that the ports of a request use, each
-// one in its turn. The values before it are for the two families.
+// portsOf is the first of a picker's values that are used for the ports of a request, one
+// value for each port. The values before it are for the two families.
 const portsOf = 2
 
-// A taking is what one request takes for an owner. If it fails, or is a dry run, what was
-// claimed is given back.
+// A taking is the work on one request of an owner. If the request fails or is a dry run,
+// all new claims are released.
 type taking struct {
 	r       *Registry
 	rec     *record
@@ -53,10 +53,10 @@ type taking struct {
 	drawn   bool // the random value was used
 }
 
-// take claims for owner what req asks for beyond what it holds, and returns its record
+// take claims for owner the parts of req that it does not hold, and returns its record
 // and its new grant. Nothing is claimed if there is an error or req is a dry run.
 // Otherwise the random value is replaced if it was used. Unless replace is set, req must
-// name the generation of what it changes.
+// name the generation of the grant that it changes.
 func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant, error) {
 	op := "allocate"
 	if replace {
@@ -108,8 +108,8 @@ func (r *Registry) take(owner string, req Request, replace bool) (*record, Grant
 	return rec, k.g, nil
 }
 
-// work takes what is not kept: what is named first, because the engine must not choose
-// it.
+// work takes the parts that are not kept, named ones first, because the engine must not
+// choose those.
 func (k *taking) work() *ipalloc.Error {
 	keptAddrs := keep(k.now.Addrs, k.g.Addrs, addrMeets, func(have, want netip.Addr) bool { return have == want })
 	keptPorts := keep(k.now.Ports, k.g.Ports, portMeets, Port.overlaps)
@@ -165,8 +165,8 @@ func (k *taking) claim(all ...subject) {
 	}
 }
 
-// named claims what a request names. The same number may stand in a request twice, for
-// two protocols; without PerProtocol it is held once.
+// named claims the named parts of a request. A request may have the same number twice,
+// for two protocols; without PerProtocol it is held once.
 func (k *taking) named(all ...subject) *ipalloc.Error {
 	for _, s := range all {
 		if k.r.holder(s) == k.rec {
@@ -181,16 +181,16 @@ func (k *taking) named(all ...subject) *ipalloc.Error {
 	return nil
 }
 
-// choose returns what the i-th random value of the request leads to on the lines of a
-// kind, and whether there is anything.
+// choose returns the subject that the i-th random value of the request selects on the
+// lines of a kind; ok is false if there is none.
 func (k *taking) choose(kind lineKind, i uint64) (subject, bool) {
 	s, b := k.r.ranges.pick(kind, k.r.pick.at(i))
 	k.g.Spilled, k.drawn = k.g.Spilled || b == static, k.drawn || b != closed
 	return s, b != closed
 }
 
-// lacks returns the first of what g lists of which rec is not the holder, because the
-// owner was loaded with it after another one.
+// lacks returns the first part of g that rec does not hold, because rec's owner was
+// loaded with it after another one.
 func (r *Registry) lacks(rec *record, g *Grant) (s subject, some bool) {
 	if len(r.claims.waiting) == 0 {
 		return s, false
@@ -203,7 +203,7 @@ func (r *Registry) lacks(rec *record, g *Grant) (s subject, some bool) {
 	return all[i], true
 }
 
-// heldOf returns g less the addresses and ports of which rec is not the holder.
+// heldOf returns g without the addresses and ports that rec does not hold.
 func (r *Registry) heldOf(rec *record, g Grant) Grant {
 	other := func(s subject) bool { return r.holder(s) != rec }
 	g.Addrs = slices.DeleteFunc(g.Addrs, func(ip netip.Addr) bool { return other(subjectOf(ip)) })
@@ -211,9 +211,9 @@ func (r *Registry) heldOf(rec *record, g Grant) Grant {
 	return g
 }
 
-// keep fills into want what of it is met by what an owner has, first what is named, then
-// what is left open, and returns which places those are. What overlaps a named place is
-// not kept for an open one.
+// keep fills in the parts of want that the owner's holding meets, first the named ones,
+// then those left open. It returns which places these are. A part that overlaps a named
+// place is not kept for an open one.
 func keep[T comparable](have, want []T, meets, overlap func(have, want T) bool) []bool {
 	kept := make([]bool, len(want))
 	have = slices.Clone(have)
@@ -239,7 +239,8 @@ func (g *Grant) answers(req Request) bool {
 	return slices.EqualFunc(g.Addrs, req.Addrs, addrMeets) && slices.EqualFunc(g.Ports, req.Ports, portMeets)
 }
 
-// addrMeets and portMeets report whether have is what want names or leaves open.
+// addrMeets and portMeets report whether have meets want, which names a value or leaves
+// it open.
 func addrMeets(have, want netip.Addr) bool {
 	return have == want || want.IsUnspecified() && have.Is4() == want.Is4()
 }

@@ -12,10 +12,10 @@ import (
 type RangeInfo struct {
 	Name     string
 	Prefixes []netip.Prefix // usually one of each family
-	// Draining ranges hand nothing out; what is held in them stays held.
+	// A Draining range allocates nothing; its held addresses stay held.
 	Draining bool
-	// Reserved takes the prefixes, and the Ports, out of circulation instead of making
-	// them a range: nothing in them is handed out, from any range.
+	// Reserved makes the entry a reservation instead of a range: nothing in its prefixes
+	// and its Ports is allocated, from any range.
 	Reserved bool
 	Ports    []PortRange // of a reservation
 }
@@ -30,7 +30,7 @@ func (e *RangeInfo) equal(o *RangeInfo) bool {
 	return e.Draining == o.Draining && e.Reserved == o.Reserved && slices.Equal(e.Prefixes, o.Prefixes) && slices.Equal(e.Ports, o.Ports)
 }
 
-// refuse returns why e cannot be, "" if it can.
+// refuse returns why e is impossible, "" if it is possible.
 func (e *RangeInfo) refuse() (field, why string) {
 	for _, p := range e.Prefixes {
 		if err := addr.Check(p); err != nil {
@@ -55,22 +55,22 @@ func (e *RangeInfo) refuse() (field, why string) {
 	return "", ""
 }
 
-// SetRange adds the range, or replaces the range of that name: draining can start and
-// stop, prefixes can be added and removed. What is held stays held, and an address that
-// another range makes usable stays usable. Ranges may overlap, nest and repeat each
-// other. An address is usable if it is usable in any range that is not draining, static
-// if it is static in any, and held only once. Setting a range to its present state
-// changes nothing.
+// SetRange adds the range, or replaces the range of that name. A replacement can start or
+// stop draining, and add or remove prefixes. Held addresses stay held, and an address
+// that another range makes usable stays usable. Ranges may overlap, nest and repeat each
+// other. An address is usable if it is usable in any range that is not draining. It is
+// static if it is static in any range. It is held only once. Setting a range to its
+// present state changes nothing.
 //
 // It fails with [ipalloc.ErrInvalid] if a prefix is invalid, zoned, 4-in-6, unmasked or,
-// for a range, an IPv6 prefix wider than /64; with [ipalloc.ErrLimit] if there would be
-// more than 4,096 prefixes; and with [ipalloc.ErrInUse] if held addresses would no
-// longer be in any range; the error names the first one and its holder. It is linear in
-// the ranges. The first later call that reads the ranges rebuilds their bands, in
-// O(n log n) of the prefixes.
+// for a range, an IPv6 prefix wider than /64. It fails with [ipalloc.ErrLimit] if there
+// would be more than 4,096 prefixes. It fails with [ipalloc.ErrInUse] if held addresses
+// would no longer be in any range; the error names the first one and its holder. It is
+// linear in the ranges. The first later call that reads the ranges rebuilds their bands,
+// in O(n log n) of the prefixes.
 func (r *Registry) SetRange(info RangeInfo) error { return r.setRange("set range", info, false) }
 
-// setRange is SetRange; with force, also if something is held that no range has then.
+// setRange is SetRange; with force it also strands held addresses.
 func (r *Registry) setRange(op string, info RangeInfo, force bool) error {
 	r.lockRanges()
 	defer r.unlock()
@@ -95,8 +95,8 @@ func (r *Registry) setRange(op string, info RangeInfo, force bool) error {
 	return r.replaceRange(op, old, &e, force)
 }
 
-// replaceRange puts e, nil for none, in the place of old, nil for none, unless something
-// is held that only old has.
+// replaceRange replaces old by e, either nil for none, unless that strands a held
+// address.
 func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error {
 	did, is := OpSetRange, e
 	if e == nil {
@@ -121,9 +121,9 @@ func (r *Registry) replaceRange(op string, old, e *RangeInfo, force bool) error 
 
 // RemoveRange removes a range, draining or not, or a reservation.
 //
-// It fails with [ipalloc.ErrNotFound] if nothing has that name, and with
+// It fails with [ipalloc.ErrNotFound] if nothing has that name. It fails with
 // [ipalloc.ErrInUse] if held addresses are in no other range; the error names the first
-// one and its holder. Nothing is changed then.
+// one and its holder. On error nothing changes.
 func (r *Registry) RemoveRange(name string) error { return r.removeRange("remove range", name, false) }
 
 func (r *Registry) removeRange(op, name string, force bool) error {
@@ -147,8 +147,8 @@ func (r *Registry) Ranges() []RangeInfo {
 	return out
 }
 
-// Stats returns the counts of the IPv4 addresses, of the IPv6 addresses and of the
-// ports, each address counted once, and with PerProtocol each port once for every
+// Stats returns the counts of the IPv4 addresses, of the IPv6 addresses and of the ports.
+// Each address counts once, and with PerProtocol each port counts once for every
 // protocol. Numbers saturate at 2^64-1. It is linear in the disjoint ranges.
 func (r *Registry) Stats() (v4, v6, ports Stats) {
 	r.mu.Lock()
@@ -161,7 +161,7 @@ func (r *Registry) Stats() (v4, v6, ports Stats) {
 	return r.ranges.stats(ipv4, ipv4), r.ranges.stats(ipv6, ipv6), r.ranges.stats(first, last)
 }
 
-// Ports returns the range of ports that the registry hands out, the zero PortRange for
+// Ports returns the range of ports that the registry allocates, the zero PortRange for
 // none.
 func (r *Registry) Ports() PortRange {
 	for _, p := range r.ranges.ports.Ports {
@@ -170,8 +170,8 @@ func (r *Registry) Ports() PortRange {
 	return PortRange{}
 }
 
-// Usable reports whether ip can be held: it is usable in a range, draining or not, and
-// it is not reserved. Usable does not say whether ip is held.
+// Usable reports whether ip can be held: it is usable in a range, draining or not, and it
+// is not reserved. Usable does not report whether ip is held.
 func (r *Registry) Usable(ip netip.Addr) bool {
 	return addr.CheckAddr(ip) == nil && r.mayHold(subjectOf(ip))
 }

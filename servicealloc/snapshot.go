@@ -19,14 +19,14 @@ const (
 	minGrant = 6 // the fewest bytes that a grant takes
 )
 
-// MarshalBinary returns a snapshot for [Restore], like [Pool.MarshalBinary]: the
-// ranges, the owners with what they hold, and the last generation. For an open
-// transaction it records that the owner holds both the old and the new.
+// MarshalBinary returns a snapshot for [Restore], like [Pool.MarshalBinary]: the ranges,
+// the owners with their grants, and the last generation. For an open transaction it
+// records that the owner holds both the old and the new grant.
 func (r *Registry) MarshalBinary() ([]byte, error) {
 	return r.save(r.what(), r.write)
 }
 
-// what returns what a snapshot must be of.
+// what returns the identity that a snapshot must have to be restored.
 func (r *Registry) what() string { return fmt.Sprint("ports ", r.Ports(), " ", r.Ports().PerProtocol) }
 
 func (r *Registry) write(w *wire.Coder) {
@@ -58,7 +58,7 @@ func (g *Grant) code(c *wire.Coder) {
 	}
 }
 
-// codePort codes a port; one without protocol is of all.
+// codePort encodes or decodes a port; a port without protocol is of all protocols.
 func codePort(c *wire.Coder, p *Port) {
 	protocol := slices.Index(protocols[:], p.Protocol) + 1
 	wire.Upto(c, &protocol, uint64(len(protocols)))
@@ -78,8 +78,8 @@ func (r *Registry) read(d *wire.Coder) {
 	r.readOwners(d)
 }
 
-// readOwners reads the owners, and takes what they hold or claim in the order in which
-// they came.
+// readOwners reads the owners, and claims their addresses and ports in the recorded
+// order.
 func (r *Registry) readOwners(d *wire.Coder) {
 	type turn struct {
 		s   subject
@@ -118,9 +118,9 @@ func (r *Registry) readOwners(d *wire.Coder) {
 }
 
 // Check recomputes everything that the registry derives: the bands and counts of its
-// ranges and ports, and who holds what. It also reports a [Tx] that was dropped before
-// it ended, which is a bug in the program. It is linear in what is held and in the
-// ranges.
+// ranges and ports, and the holder of each address and port. It also reports a [Tx] that
+// was dropped before it ended, which is a bug in the program. It is linear in the held
+// addresses and ports and in the ranges.
 func (r *Registry) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *Registry) Check() error {
 	return r.ranges.checkHeld(r.claims.holders)
 }
 
-// checkHeld compares what is marked with what is held.
+// checkHeld compares the marked numbers with the claims.
 func (r *rangeSet) checkHeld(claims map[subject]*record) error {
 	marked, held := uint64(len(r.strays)), uint64(len(claims))
 	for _, l := range r.lines {

@@ -12,15 +12,15 @@ import (
 )
 
 // Tx is a change of one owner's grant in progress: the new grant is taken, and the
-// program writes its record. Until the transaction ends, the owner holds both the old
-// and the new, and no other owner gets either. When you know whether the record was
-// written, end the transaction with [Tx.Commit] or [Tx.Rollback].
+// program writes its record. Until the transaction ends, the owner holds both the old and
+// the new grant, and no other owner gets a part of either. When you know whether the
+// record was written, end the transaction with [Tx.Commit] or [Tx.Rollback].
 type Tx struct {
 	r *Registry
 	p *pending
 }
 
-// pending is an open transaction, as the registry keeps it.
+// pending is an open transaction in the form that the registry keeps.
 type pending struct {
 	rec      *record
 	next     holding // what the owner holds once it is committed
@@ -32,8 +32,8 @@ type pending struct {
 	cleanup  runtime.Cleanup
 }
 
-// Begin takes for owner what req asks for, as [Registry.Allocate] does, and keeps what
-// the owner has held so far. It returns the grant that the owner has after Commit. With
+// Begin takes the parts of req for owner, as [Registry.Allocate] does, and also keeps the
+// owner's present grant. It returns the grant that the owner will have after Commit. With
 // an empty request, Commit releases all that the owner holds.
 //
 //	tx, grant, err := reg.Begin("default/web", req)
@@ -48,16 +48,16 @@ type pending struct {
 //	default: // unknown: read the record, then commit or roll back
 //	}
 //
-// [OnChange] sees the union of the old and the new when a transaction begins and the
-// outcome when it ends, and a snapshot has the union: after a crash the owner holds too
-// much rather than too little, and package repair finds it.
+// [OnChange] receives the union of the old and the new grant when a transaction begins,
+// and the outcome when it ends. A snapshot has the union. After a crash the owner
+// therefore holds too much rather than too little, and package repair finds that.
 //
-// If req has a deadline, the first call after it that can change the registry rolls the
-// transaction back. [Registry.Check] reports a Tx that became garbage before it ended;
-// the owner's next transaction or release then takes over all that it held.
+// If req has a deadline, the first later call that can change the registry rolls the
+// transaction back. [Registry.Check] reports a Tx that became garbage before it ended.
+// The owner's next transaction or release then takes over all that it held.
 //
-// The errors are those of Allocate, except that req need not name the generation of the
-// grant that it replaces.
+// Begin fails as Allocate does, except that req need not name the generation of the grant
+// that it replaces.
 func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	req.DryRun = false
 	r.lock()
@@ -79,17 +79,16 @@ func (r *Registry) Begin(owner string, req Request) (*Tx, Grant, error) {
 	return tx, g.clone(), nil
 }
 
-// Commit makes the new grant the only one and releases the rest of what the owner held
-// before.
+// Commit makes the new grant the only one and releases the other parts of the old grant.
 //
-// It fails with [ipalloc.ErrClosed] if the transaction has ended (the reason says
-// whether by its deadline) or if the registry is closed, see [Registry.Close].
+// It fails with [ipalloc.ErrClosed] if the transaction has ended (the reason tells
+// whether its deadline ended it) or if the registry is closed, see [Registry.Close].
 func (tx *Tx) Commit() error { return tx.end("commit", true) }
 
-// Rollback gives back what the transaction took; the owner holds what it held before.
+// Rollback releases everything that the transaction took; the owner holds its old grant.
 //
-// It fails with [ipalloc.ErrClosed] if the transaction has ended, so that a deferred
-// call after a Commit does nothing.
+// It fails with [ipalloc.ErrClosed] if the transaction has ended, so a deferred call
+// after a Commit does nothing.
 func (tx *Tx) Rollback() error { return tx.end("rollback", false) }
 
 func (tx *Tx) end(op string, commit bool) error {
@@ -158,7 +157,7 @@ func (h *timedTxs) Pop() any {
 	return p
 }
 
-// adopt ends a transaction of rec that was dropped: the owner keeps all of it.
+// adopt ends a transaction that the program dropped: the owner keeps all of it.
 func (r *Registry) adopt(rec *record) {
 	if p := rec.tx; p != nil && p.dropped.Load() {
 		all := rec.union()

@@ -1,9 +1,9 @@
-// Package rangealloc reads and writes the RangeAllocation object (core/v1) in which
-// Kubernetes keeps a range of service addresses or of node ports.
+// Package rangealloc reads and writes the RangeAllocation object (core/v1). Kubernetes
+// keeps a range of service addresses or of node ports in it.
 //
-// Its data is a big-endian number without leading zero bytes; bit i says that the i-th
-// usable address or port of the range is taken. It says nothing about owners. [Decode]
-// returns a grant for [servicealloc.Registry.Load], and [Encode] takes those of
+// Its data is a big-endian number without leading zero bytes; bit i is set if the i-th
+// usable address or port of the range is taken. It does not record owners. [Decode]
+// returns a grant for [servicealloc.Registry.Load], and [Encode] takes the grants of
 // [servicealloc.Registry.All]. Both are pure and linear in the data.
 package rangealloc
 
@@ -23,8 +23,8 @@ import (
 // addresses for IPv4 and 2^16 for IPv6; this is an IPv4 /4.
 const maxData = 1 << 25
 
-// A form is a parsed range: the ports from first to last, or the addresses that pool,
-// if it is not nil, hands out.
+// A form is a parsed range: the ports from first to last, or the addresses of pool if
+// pool is not nil.
 type form struct {
 	first, last uint16
 	pool        *servicealloc.Range
@@ -32,8 +32,7 @@ type form struct {
 	base        addr.U128 // the address before that of bit 0
 }
 
-// parse reads the text of a range, which people may have written: host bits are masked
-// off.
+// parse parses a range, which people may have written: it masks host bits off.
 func parse(op, spec string) (f form, err error) {
 	lo, hi, _ := strings.Cut(spec, "-")
 	first, err1 := strconv.ParseUint(lo, 10, 16)
@@ -52,7 +51,7 @@ func parse(op, spec string) (f form, err error) {
 	return f, nil
 }
 
-// has reports whether the range hands ip out.
+// has reports whether ip is an address of the range.
 func (f *form) has(ip netip.Addr) bool {
 	if f.pool == nil {
 		return false
@@ -61,7 +60,7 @@ func (f *form) has(ip netip.Addr) bool {
 	return band != servicealloc.Closed
 }
 
-// add adds what bit x stands for to g, and reports whether there is such a thing.
+// add adds the address or port of bit x to g, and reports whether there is one.
 func (f *form) add(g *servicealloc.Grant, x uint64) bool {
 	if f.pool == nil {
 		g.Ports = append(g.Ports, servicealloc.Port{Number: f.first + uint16(x)})
@@ -77,12 +76,13 @@ func (f *form) add(g *servicealloc.Grant, x uint64) bool {
 }
 
 // Encode returns the data of the object of a range, such as "10.96.0.0/16" or
-// "30000-32767". Grants outside the range are left out. All that a registry holds is
+// "30000-32767". Grants outside the range are left out. To encode all that a registry
+// holds:
 //
 //	Encode("10.96.0.0/16", slices.Collect(reg.All())...)
 //
-// It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrLimit] if
-// an address lies 2^28 or more behind the first one.
+// It fails with [ipalloc.ErrInvalid] if spec is not a range, and with [ipalloc.ErrLimit]
+// if an address is 2^28 or more above the first one.
 func Encode(spec string, grants ...servicealloc.Grant) (data []byte, err error) {
 	f, err := parse("encode", spec)
 	if err != nil {
@@ -115,11 +115,11 @@ func Encode(spec string, grants ...servicealloc.Grant) (data []byte, err error) 
 	return data, nil
 }
 
-// Decode returns what data says is taken of a range, as a grant of an unknown owner.
+// Decode returns the taken addresses or ports of a range, as a grant of an unknown owner.
 // Ports are of all protocols. Leading zero bytes are accepted.
 //
-// It fails with [ipalloc.ErrInvalid] if spec is no range, and with [ipalloc.ErrCorrupt]
-// if data has bits beyond it.
+// It fails with [ipalloc.ErrInvalid] if spec is not a range, and with
+// [ipalloc.ErrCorrupt] if data has bits beyond it.
 func Decode(spec string, data []byte) (g servicealloc.Grant, err error) {
 	f, err := parse("decode", spec)
 	if err != nil {

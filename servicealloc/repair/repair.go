@@ -1,4 +1,4 @@
-// Package repair compares a service registry with what the services say, and mends it.
+// Package repair compares a service registry with the services' records, and repairs it.
 // It replaces the repair loops of Kubernetes for cluster addresses and node ports.
 //
 //	findings = repair.Diff(reg, desired, findings, time.Now()) // every few minutes
@@ -6,13 +6,13 @@
 //		log.Print(problem)
 //	}
 //
-// Diff changes nothing; a finding that the last Diff made too grows older. Plan selects
-// the findings that are ripe; print them to see what would be done. Apply does it, and
-// leaves alone every owner whose grant has changed since the finding was made.
+// Diff changes nothing. A finding that the last Diff also made grows older. Plan selects
+// the ripe findings; print them to see the repairs in advance. Apply makes the repairs.
+// It skips every owner whose grant has changed since the finding was made.
 //
 // The package has no state and uses only exported methods of the registry. Each call
-// locks the registry for itself. A service that changes during a comparison is
-// found in its old or its new state.
+// locks the registry on its own. A service that changes during a comparison is found in
+// its old or its new state.
 package repair
 
 import (
@@ -28,36 +28,36 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
-// Kind says what a [Finding] is about.
+// Kind is the kind of a [Finding].
 type Kind string
 
-// The kinds of findings.
+// Kind values.
 const (
-	// Missing means desired, but not held.
+	// Missing means that the address or port is desired, but not held.
 	Missing Kind = "missing"
-	// Leaked means held, but not desired.
+	// Leaked means that it is held, but not desired.
 	Leaked Kind = "leaked"
-	// Duplicate means desired by two owners. Holder is the one that goes first: the owner
-	// that holds it or, if neither does, the one that is listed first.
+	// Duplicate means that two owners desire it. Holder is the owner with precedence: the
+	// owner that holds it or, if neither does, the owner that is listed first.
 	Duplicate Kind = "duplicate"
-	// OutOfRange means desired, but not usable in any range, or reserved.
+	// OutOfRange means that it is desired, but not usable in any range, or reserved.
 	OutOfRange Kind = "out of range"
-	// WrongOwner means that the owner desires it, and that Holder has it and does not desire
-	// it.
+	// WrongOwner means that the owner desires it, and that Holder holds it and does not
+	// desire it.
 	WrongOwner Kind = "wrong owner"
 )
 
-// Finding is one difference between what is held and what is desired. It is about an
+// Finding is one difference between the held and the desired grants. It concerns an
 // address or a port number; exactly one is set.
 type Finding struct {
 	Kind  Kind
 	Owner string // that desires it; of Leaked, that holds it
 	Addr  netip.Addr
 	Port  servicealloc.Port
-	// Holder is the other owner, of Duplicate and WrongOwner.
+	// For Duplicate and WrongOwner, Holder is the other owner.
 	Holder string
-	// Generation is the generation of the grant that holds it; for Missing, of the
-	// owner's grant.
+	// Generation is the generation of the grant that holds the address or port; for
+	// Missing, of the owner's grant.
 	Generation uint64
 	// Seen is the number of consecutive comparisons that made the finding. Since is the time
 	// of the first of them, and Age the time from the first to the last.
@@ -68,8 +68,8 @@ type Finding struct {
 	repaired bool // by Apply: if it is made again, it is another one
 }
 
-// String returns what [Apply] does about the finding: "release 10.96.0.7 of
-// default/web (leaked, seen 3 times in 2m0s)".
+// String describes the repair that [Apply] makes: "release 10.96.0.7 of default/web
+// (leaked, seen 3 times in 2m0s)".
 func (f Finding) String() string {
 	what := f.Addr.String()
 	if !f.Addr.IsValid() {
@@ -101,13 +101,13 @@ func (f *Finding) compare(o *Finding) int {
 		cmp.Compare(f.Kind, o.Kind), cmp.Compare(f.Owner, o.Owner))
 }
 
-// An item is an address or a port number that is held once.
+// An item is an address or a port number that can be held once.
 type item struct {
 	addr netip.Addr
 	port servicealloc.Port
 }
 
-// items returns what g is made of, as a registry of that port range holds it.
+// items returns the parts of g, as a registry of that port range holds them.
 func items(r servicealloc.PortRange, g *servicealloc.Grant) (out []item) {
 	for _, ip := range g.Addrs {
 		if ip = ip.Unmap().WithZone(""); ip.IsValid() {
@@ -130,7 +130,7 @@ func items(r servicealloc.PortRange, g *servicealloc.Grant) (out []item) {
 	return out
 }
 
-// holder returns who has the item, and the generation of the grant.
+// holder returns the owner that holds the item, and the generation of its grant.
 func (i item) holder(reg *servicealloc.Registry) (owner string, generation uint64, held bool) {
 	if i.addr.IsValid() {
 		return reg.OwnerOf(i.addr)
@@ -145,16 +145,16 @@ func (i item) usable(reg *servicealloc.Registry) bool {
 	return reg.UsablePort(i.port)
 }
 
-// Diff compares what is held with desired, which lists grants as
-// [servicealloc.Registry.Load] takes them, and returns the differences, ordered by
-// address and port. previous is the result of the last call, nil at first, and now the
-// time of this one. A finding that is in previous too grows older, even if other things
-// changed in the grants of its owners. A finding that was absent once, was repaired by
-// [Apply], or has another owner or holder by now, starts over.
+// Diff compares the held grants with desired, which lists grants as
+// [servicealloc.Registry.Load] takes them. It returns the differences, ordered by address
+// and port. previous is the result of the last call, nil at first, and now is the time of
+// this call. A finding that is also in previous grows older, even if other parts of its
+// owners' grants changed. A finding that was absent once, was repaired by [Apply], or has
+// another owner or holder by now, starts over.
 //
-// What an open transaction has taken is neither missing nor leaked. Acting on a leak the
-// first time it is seen races with a caller that is about to record its owner: let
-// [Plan] select the ripe findings. Diff takes O(n log n).
+// An address or port taken by an open transaction is neither missing nor leaked.
+// Repairing a leak the first time it is seen races with a caller that is about to record
+// its owner, so let [Plan] select the ripe findings. Diff takes O(n log n).
 func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []*Finding, now time.Time) []*Finding {
 	ports := reg.Ports()
 	first := map[item]string{} // the owner that goes first
@@ -195,8 +195,8 @@ func Diff(reg *servicealloc.Registry, desired []servicealloc.Grant, previous []*
 	return grown(out, previous, now)
 }
 
-// judge completes f with what is wrong with what f.Owner desires, whose grant has the
-// given generation, and reports whether anything is.
+// judge compares the item that f.Owner desires, whose grant has the given generation,
+// with the registry. It completes f and reports whether there is a difference.
 func (f *Finding) judge(reg *servicealloc.Registry, it item, first string, generation uint64) bool {
 	h, of, held := it.holder(reg)
 	switch {
@@ -236,11 +236,10 @@ func grown(out, previous []*Finding, now time.Time) []*Finding {
 	return out
 }
 
-// Plan selects the findings that [Apply] can and should repair: missing ones at once;
-// leaked ones and wrong owners once their Seen is at least seen and their Age at least
-// age. An operator must resolve duplicates and addresses out of range. Kubernetes frees
-// a leaked bit when it has seen it 3 times, and a leaked IPAddress object after 60
-// seconds.
+// Plan selects the findings that [Apply] can and should repair. Missing ones are ripe at
+// once; leaked ones and wrong owners are ripe when Seen is at least seen and Age at least
+// age. An operator must resolve duplicates and addresses out of range. Kubernetes frees a
+// leaked bit when it has seen it 3 times, and a leaked IPAddress object after 60 seconds.
 func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	for _, f := range findings {
 		if f == nil {
@@ -258,12 +257,12 @@ func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	return plan
 }
 
-// Apply carries out a plan: it takes what is missing, releases what is leaked and
-// transfers what has the wrong owner, each finding by one [servicealloc.Registry.Move].
-// It returns an error for each finding that it could not repair: that of Move, with the
+// Apply carries out a plan: it takes missing items, releases leaked ones and transfers
+// those with a wrong owner. Each repair is one [servicealloc.Registry.Move]. It returns
+// an error for each finding that it could not repair. That is the error of Move, with the
 // owner and the address or port of the finding, or [ipalloc.ErrInvalid] if the finding
-// has no repair. These change nothing; the others are carried out. Pass the findings of
-// Diff themselves, because Apply marks the repaired ones for the next Diff.
+// has no repair. A failed repair changes nothing; the others are carried out. Pass the
+// findings of Diff themselves, because Apply marks the repaired ones for the next Diff.
 func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Error) {
 	a := applying{}
 	for _, f := range plan {
@@ -301,11 +300,11 @@ func Apply(reg *servicealloc.Registry, plan []*Finding) (problems []*ipalloc.Err
 	return problems
 }
 
-// applying has, for each owner that one call of Apply has changed, the generation of its
-// grant before, which the findings name, and now.
+// applying has, for each owner changed by one call of Apply, the generation of its grant
+// before, which the findings name, and the generation now.
 type applying map[string]struct{ before, now uint64 }
 
-// party returns what f is about as a part of an owner's grant.
+// party returns the item of f as a part of an owner's grant.
 func (a applying) party(f *Finding, owner string, generation uint64) servicealloc.Grant {
 	if n, ok := a[owner]; ok && n.before == generation {
 		generation = n.now
@@ -319,7 +318,7 @@ func (a applying) party(f *Finding, owner string, generation uint64) serviceallo
 	return g
 }
 
-// now returns what f is about as a part of what its owner holds now.
+// now returns the item of f as a part of its owner's present grant.
 func (a applying) now(reg *servicealloc.Registry, f *Finding) servicealloc.Grant {
 	n, ok := a[f.Owner]
 	if !ok {
@@ -330,7 +329,7 @@ func (a applying) now(reg *servicealloc.Registry, f *Finding) servicealloc.Grant
 	return a.party(f, f.Owner, n.before)
 }
 
-// moved notes what became of the grant of a party, if there was one.
+// moved records the new generation of a party's grant, if there was a party.
 func (a applying) moved(g servicealloc.Grant, generation uint64) {
 	if len(g.Addrs)+len(g.Ports) == 0 {
 		return

@@ -1,11 +1,11 @@
 // Package bands records which of up to 2^64 positions are taken, and which are static or
-// dynamic. It knows neither addresses nor ports, and has no lock: packages above give
-// the positions a meaning.
+// dynamic. It knows neither addresses nor ports, and has no lock: its users give the
+// positions a meaning.
 //
 // [Merge] overlays the zones of ranges and reservations. A [Space] has the resulting
-// bands and a bitmap of the taken positions, and finds free ones. All calls take
-// O(log n) in the positions, and a step for each part of a band where they say so; only
-// Merge, [New] and [Space.Cut] allocate.
+// bands and a bitmap of the taken positions, and finds free positions. All calls take
+// O(log n) in the positions, and a step for each part of a band where their comments say
+// so. Only Merge, [New] and [Space.Cut] allocate.
 package bands
 
 import (
@@ -15,10 +15,10 @@ import (
 	"sort"
 )
 
-// An ID numbers the bands.
+// An ID identifies a band.
 type ID uint8
 
-// The bands. What is in no zone is closed.
+// ID values. A position in no zone is closed.
 const (
 	Closed ID = iota
 	Static
@@ -33,18 +33,18 @@ type Span struct{ Lo, Hi uint64 }
 // Has reports whether x is in the span.
 func (s Span) Has(x uint64) bool { return s.Lo <= x && x <= s.Hi }
 
-// A Zone is a span that one rule puts into a band.
+// A Zone is a span that one rule assigns to a band.
 type Zone struct {
 	Span
 	Band ID
 }
 
-// Merge overlays zones and returns the resulting bands as ascending zones that do not
-// touch unless their bands differ: a position in any closed zone is closed, else it is
-// static in any static zone, else dynamic. What no zone covers is left out. Cost:
-// O(n log n).
+// Merge overlays zones and returns the resulting bands as ascending zones, where touching
+// zones differ in their band. A position in any closed zone is closed. Otherwise it is
+// static in any static zone, else dynamic. Positions in no zone are omitted. Cost: O(n
+// log n).
 func Merge(zones []Zone) []Zone {
-	// An edge is where a zone begins, or the position after its end.
+	// An edge is the first position of a zone, or the position after its end.
 	type edge struct {
 		at   uint64
 		band ID
@@ -86,9 +86,9 @@ func Merge(zones []Zone) []Zone {
 	return out
 }
 
-// A Band is the static or the dynamic band of a space: how many positions it has and how
-// many of them are taken. Its space changes it. A caller that takes or drops a position
-// of a simple space inline adjusts Used.
+// A Band is the static or the dynamic band of a space, with the number of its positions
+// and of its taken positions. Only its space changes it. As an exception, a caller that
+// takes or drops a position of a simple space inline adjusts Used.
 type Band struct {
 	parts      []part // ascending, disjoint
 	Size, Used uint64
@@ -104,7 +104,7 @@ type part struct {
 // Parts returns the number of spans in the band.
 func (b *Band) Parts() int { return len(b.parts) }
 
-// add appends a span above the ones that are there.
+// add appends a span, which must be above all present ones.
 func (b *Band) add(s Span) {
 	b.parts = append(b.parts, part{Span: s, before: b.Size})
 	b.Size += s.Hi - s.Lo + 1
@@ -121,7 +121,7 @@ func (b *Band) freeIn(p *part) uint64 {
 	return p.Hi - p.Lo + 1 - p.used
 }
 
-// At returns the k-th position of the band, which must have more than k.
+// At returns the k-th position of the band, which must have more than k positions.
 func (b *Band) At(k uint64) uint64 {
 	i := 0
 	if len(b.parts) > 1 {
@@ -145,9 +145,9 @@ func (b *Band) holds(x uint64) bool {
 	return p != nil && p.Lo <= x
 }
 
-// Scale maps a uniform u to [0, n). Multiply-and-shift (Lemire, "Fast Random Integer
-// Generation in an Interval", 2019) without its rejection step: each result has floor
-// or ceil of 2^64/n preimages, so no probability is off by more than 2^-64.
+// Scale maps a uniform u to [0, n). It multiplies and shifts (Lemire, "Fast Random
+// Integer Generation in an Interval", 2019), without the rejection step. Each result has
+// floor or ceil of 2^64/n preimages, so no probability is off by more than 2^-64.
 func Scale(u, n uint64) uint64 {
 	Hi, _ := bits.Mul64(u, n)
 	return Hi

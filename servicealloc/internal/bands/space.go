@@ -13,17 +13,17 @@ import (
 )
 
 // A Space is a set of taken positions [0, last], cut into bands. It knows neither
-// addresses nor ports and has no lock. A bit is set only for a taken position. A
-// position that is never handed out is in no band, so a release need not check the
-// bands' rules and a count needs no correction. A band has fewer than 2^64 positions.
+// addresses nor ports and has no lock. A bit is set only for a taken position. A position
+// that must never be allocated is in no band, so a release need not check the bands'
+// rules and a count needs no correction. A band has fewer than 2^64 positions.
 type Space struct {
 	Bits   *bitmap.Bitmap
 	Bands  [2]Band // static, dynamic
 	Closed uint64  // how much is taken outside the bands
 
-	// Simple: the static band ends where the dynamic one begins, at split, and that
-	// ends at the last position. Nearly every range is so, and spares a search in
-	// each operation.
+	// Simple means that the static band ends where the dynamic one begins, at split, and
+	// that the dynamic band ends at the last position. Nearly every range is simple,
+	// which saves a search in each operation.
 	Simple bool
 	Split  uint64
 }
@@ -31,8 +31,8 @@ type Space struct {
 // Band returns the static or the dynamic band.
 func (s *Space) Band(b ID) *Band { return &s.Bands[(b-Static)&1] }
 
-// New returns a space of the positions [0, last] with nothing taken and the bands
-// that merged zones describe.
+// New returns a space of the positions [0, last] with nothing taken and the bands of
+// merged zones.
 func New(last uint64, zones []Zone) Space {
 	var s Space
 	if last == ^uint64(0) {
@@ -44,7 +44,7 @@ func New(last uint64, zones []Zone) Space {
 	return s
 }
 
-// Cut rebuilds the bands from merged zones and counts what is taken in each.
+// Cut rebuilds the bands from merged zones and counts the taken positions of each.
 func (s *Space) Cut(zones []Zone) {
 	s.Bands = [2]Band{}
 	for _, z := range zones {
@@ -57,7 +57,7 @@ func (s *Space) Cut(zones []Zone) {
 	s.recount()
 }
 
-// recount derives the counts of the bands from the bits.
+// recount recomputes the counts of the bands from the bits.
 func (s *Space) recount() {
 	s.Closed = s.Bits.Count()
 	for i := range s.Bands {
@@ -105,7 +105,7 @@ func (s *Space) Drop(x uint64) bool {
 	return true
 }
 
-// count adds d, which is 1 or -1, to what is taken where x lies.
+// count adds d, which is 1 or -1, to the number of taken positions of x's band.
 func (s *Space) count(x, d uint64) {
 	for i := range s.Bands {
 		if p := s.Bands[i].from(x); p != nil && p.Lo <= x {
@@ -117,7 +117,7 @@ func (s *Space) count(x, d uint64) {
 	s.Closed += d
 }
 
-// Takeable returns nil if x can be taken, outside if it is in no band.
+// Takeable returns nil if x can be taken, and outside if it is in no band.
 func (s *Space) Takeable(x uint64, outside error) error {
 	switch {
 	case s.BandOf(x) == Closed:
@@ -138,16 +138,16 @@ func (s *Space) SimpleUsed(x uint64) *uint64 {
 }
 
 // ComeRound releases x, which a walk to the end of a simple space has taken, and takes
-// the first free position of the dynamic band in its place.
+// the first free position of the dynamic band instead.
 func (s *Space) ComeRound(x uint64) uint64 {
 	s.Bits.Clear(x)
 	x, _ = s.Bits.SetNextClear(s.Split)
 	return x
 }
 
-// Next returns the position that u leads to and its band: in the dynamic band, if it has
-// a free one, else in the static one, if the engine may use it. The band is closed if
-// there is none.
+// Next returns the position selected by u and its band. It takes the position from the
+// dynamic band if that has a free one, and else from the static band if the engine may
+// use it. The band is closed if there is no free position.
 func (s *Space) Next(u uint64, neverSpill bool) (uint64, ID) {
 	for b := Dynamic; b > Closed && (b == Dynamic || !neverSpill); b-- {
 		if bd := s.Band(b); bd.Free() > 0 {
@@ -157,9 +157,9 @@ func (s *Space) Next(u uint64, neverSpill bool) (uint64, ID) {
 	return 0, Closed
 }
 
-// nextFree returns the first free position of bd, which has one, at or after from,
-// coming round at the end of the band. It passes full parts in one step and never looks
-// at a part twice: O(log n) for each gap between parts that it has to cross.
+// nextFree returns the first free position of bd at or after from, wrapping at the end of
+// the band; bd must have a free position. It skips a full part in one step and never
+// looks at a part twice: O(log n) for each gap between parts that it crosses.
 func (s *Space) nextFree(bd *Band, from uint64) uint64 {
 	for {
 		x, ok := s.Bits.NextClear(from)
@@ -175,7 +175,8 @@ func (s *Space) nextFree(bd *Band, from uint64) uint64 {
 	}
 }
 
-// FreeAt returns the free position of rank k in bd, which must have more than k.
+// FreeAt returns the free position of rank k in bd, which must have more than k free
+// positions.
 func (s *Space) FreeAt(bd *Band, k uint64) uint64 {
 	for i := range bd.parts {
 		p := &bd.parts[i]
@@ -189,16 +190,17 @@ func (s *Space) FreeAt(bd *Band, k uint64) uint64 {
 	panic("bands: a band Has fewer free positions than it counts")
 }
 
-// Share says how many of n picks come from the dynamic band, the rest being for the
-// static one, and whether there is room for all.
+// Share returns how many of n picks come from the dynamic band; the others come from the
+// static band. ok is false if there is not enough room.
 func (s *Space) Share(n uint64, spill bool) (k uint64, ok bool) {
 	k = min(n, s.Band(Dynamic).Free())
 	return k, k == n || spill && s.Band(Static).Free() >= n-k
 }
 
 // TakeRun fills dst with free positions of band b, which must have that many. They are
-// what len(dst) calls of nextFree would find, the first beginning at from, each other
-// where the one before ended. TakeRun returns where the next call would begin.
+// the positions that len(dst) calls of nextFree would find, the first call from from,
+// each later call from the end of the one before. TakeRun returns the start of the next
+// call.
 func (s *Space) TakeRun(b ID, from uint64, dst []uint64) uint64 {
 	bd := s.Band(b)
 	bd.Used += uint64(len(dst))
@@ -224,8 +226,8 @@ func (s *Space) TakeRun(b ID, from uint64, dst []uint64) uint64 {
 	return from
 }
 
-// word returns the taken positions at or after x, as many as one word of the bitmap
-// has: bit i stands for position from+i. ok is false if nothing is taken from x on.
+// word returns the taken positions at or after x in one word of the bitmap: bit i stands
+// for position from+i. ok is false if nothing is taken from x on.
 func (s *Space) word(x uint64) (from, word uint64, ok bool) {
 	x, ok = s.Bits.NextSet(x)
 	if !ok {
@@ -239,7 +241,7 @@ func (s *Space) word(x uint64) (from, word uint64, ok bool) {
 	return from, word, true
 }
 
-// Each yields the taken positions, ascending, word by word, each read under mu.
+// Each yields the taken positions, ascending, word by word; it reads each word under mu.
 func (s *Space) Each(mu sync.Locker, yield func(x uint64) bool) {
 	for next, more := uint64(0), true; more; {
 		mu.Lock()
@@ -259,7 +261,7 @@ func (s *Space) Each(mu sync.Locker, yield func(x uint64) bool) {
 	}
 }
 
-// Check recomputes s from merged zones.
+// Check recomputes s from merged zones and compares.
 func (s *Space) Check(zones []Zone) error {
 	if err := s.Bits.Check(); err != nil {
 		return err
