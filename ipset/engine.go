@@ -19,42 +19,50 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Retry says how often and how fast a commit that met a conflict is retried.
+// Retry sets how often and how fast a commit is retried after a conflict.
 type Retry struct {
 	// Attempts is the number of commits tried, 16 by default.
 	Attempts int
-	// Base is the longest wait before the second retry; the first does not wait. It doubles for each further retry, up to Max.
-	// The defaults are 1 ms and 100 ms. Each wait is drawn at random between half of that and all of it.
+	// Base is the longest wait before the second retry; there is no wait before the
+	// first. It doubles for each further retry, up to Max. The defaults are 1 ms and 100
+	// ms. Each wait is random, between half of that and all of it.
 	Base, Max time.Duration
-	// Sleep waits; by default with a timer. It returns the context's error if that ends first.
+	// Sleep waits for d; the default uses a timer. It returns the context's error if ctx
+	// ends first.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
 // Options configure an engine. The zero value is useful.
 type Options struct {
-	// Now is the clock, time.Now by default. It is read once per commit and must not call the engine. While it is before 1970 or after
-	// 2261, every call that depends on the time is refused with [ipalloc.ErrInvalid].
+	// Now is the clock, time.Now by default. The engine reads it once per commit; it must
+	// not call the engine. While it is before 1970 or after 2261, every call that depends
+	// on the time fails with [ipalloc.ErrInvalid].
 	Now func() time.Time
-	// Skew is the largest difference between the clocks of the engines on one store. Leases, cooldowns and the idleness of
-	// blocks end Skew later than their time says, because an engine whose clock is ahead must not hand out what another engine
-	// still holds.
+	// Skew is the largest difference between the clocks of the engines on one store.
+	// Leases, cooldowns and the idle time of blocks end Skew later than their time,
+	// because an engine whose clock is ahead must not assign an address that another
+	// engine still holds.
 	Skew time.Duration
-	// Rand draws the waits between retries and the seeds of pools; by default the process's generator.
+	// Rand draws the waits between retries and the seeds of pools; the default is the
+	// process's generator.
 	Rand rand.Source
-	// Labels returns the labels of an owner, a host or a virtual owner, for [alloc.Pool].Nodes, and false for an owner that does not
-	// exist. Without it all owners exist and have no labels. It is called without a lock held and must not block for long. The map
-	// must not be modified after it is returned.
+	// Labels returns the labels of an owner (a host or a virtual owner) for
+	// [alloc.Pool].Nodes, and false for an owner that does not exist. Without it all
+	// owners exist and have no labels. The engine calls it without holding a lock; it
+	// must not block for long. The caller must not modify the map after returning it.
 	Labels func(alloc.Owner) (labels map[string]string, ok bool)
-	// Retry says how conflicts with other engines are retried.
+	// Retry sets how conflicts with other engines are retried.
 	Retry Retry
-	// Cache is the number of records of each kind that the engine caches, 8,192 by default, and about twice as many at most. Set it
-	// to the number of hosts that one engine serves: an assignment for a host whose records have left the cache reads twice, first
-	// the owner's record, then its blocks.
+	// Cache is the number of records of each kind that the engine caches, 8,192 by
+	// default; it may cache up to about twice as many. Set it to the number of hosts that
+	// one engine serves. If a host's records are not in the cache, an assignment reads
+	// twice, first the owner's record, then its blocks.
 	Cache int
 }
 
-// Engine assigns addresses on a store. [New] makes one. Any number of engines, in any number of processes, may work on one
-// store. Safe for concurrent use. [Engine.Follow] keeps its cache fresh if other engines serve the same hosts.
+// Engine assigns addresses and keeps them in a store. Make one with [New]. Any number of
+// engines, in any number of processes, may work on one store. It is safe for concurrent
+// use. [Engine.Follow] keeps its cache fresh if other engines serve the same hosts.
 //
 // # Calls
 //
@@ -70,17 +78,20 @@ type Options struct {
 //
 // # Blocks without owner
 //
-// A block without owner is deleted by the commit that empties it, such as the release of its last address. If its last lease or
-// cooldown ends by time, the next Sweep deletes it, or a call that reads the block, or an assignment that looks beyond its
-// owner's blocks. Such an assignment first writes all ends of leases and cooldowns in its pools, so it gives the address that it
-// would give after a Sweep. Until then the block is listed.
+// The commit that empties a block without owner, such as the release of its last address,
+// deletes it. If the block's last lease or cooldown expires, one of these deletes the
+// block: the next Sweep, a call that reads it, or an assignment that searches beyond its
+// owner's blocks. Such an assignment first records all expired leases and cooldowns in
+// its pools, so it assigns the address that it would assign after a Sweep. Until then the
+// block is listed.
 //
 // # An unknown outcome
 //
-// [ipalloc.ErrUnknownOutcome] means that the connection broke, or the context ended, while a commit was in flight: it may have
-// been made. Then:
+// [ipalloc.ErrUnknownOutcome] means that the connection broke, or the context ended,
+// while a commit was in flight. The commit may or may not have been made. Then:
 //
-//   - Repeat [Engine.Assign], or AutoAssign with Existing: they return what the handle holds.
+//   - Repeat [Engine.Assign], or AutoAssign with Existing: they return the addresses of
+//     the handle.
 //   - Repeat AutoAssign or AssignIP with its request key. The repetition returns the addresses of the first answer that are still
 //     held and assigns the rest. [Operator.Sweep] forgets the key after a day.
 //   - Otherwise release by handle, on the same engine.
@@ -98,46 +109,54 @@ type Options struct {
 //	Check                              O(n), in pages; memory O(blocks + problems)
 //	Collect                            O(n), in pages; memory O(addresses not in use)
 //
-// Callers of one engine are combined: while a commit is in flight, calls that arrive wait and go into the next
-// one together, as many as fit. One engine has one commit in flight; many engines may share one store. A call
-// whose context ends before the call is part of a commit is not carried out.
+// An engine combines its callers' changes: calls that arrive while a commit is in flight
+// wait and go into the next commit together, as many as fit. One engine has one commit in
+// flight; many engines may share one store. A call whose context ends before the call is
+// part of a commit changes nothing.
 //
 // # Clocks
 //
-// Leases, cooldowns and the age of idle blocks are compared with the clock of the engine
-// that serves the call. If the clocks of engines on one store differ, set [Options].Skew to
-// the largest difference: everything ends later by that time.
+// Leases, cooldowns and the idle time of blocks are compared with the clock of the engine
+// that serves the call. If the clocks of engines on one store differ, set [Options].Skew
+// to the largest difference; everything then expires later by that time.
 //
 // # Limits
 //
-// A block has 1 to 2^64 addresses; at most 2^24 may be held. A name (host, handle, request
-// key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256 holders. Attributes of one address have at
-// most 64 KiB, and the record of an address with several holders 256 KiB; [ipalloc.ErrLimit] says so. An owner may have any
-// number of blocks; with more than 64, its order of addresses follows what the engine saw last.
+// A block has 1 to 2^64 addresses; at most 2^24 may be held. A name (host, handle,
+// request key, pool) has at most 1,024 bytes and no NUL byte. An address has at most 256
+// holders. Attributes of one address have at most 64 KiB, and the record of an address
+// with several holders at most 256 KiB; beyond that, calls fail with [ipalloc.ErrLimit].
+// An owner may have any number of blocks. With more than 64, the order of its addresses
+// depends on what the engine last read.
 //
-// The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch of its free addresses, and every commit
-// in the block writes it: 72 KB after 25,000 of 50,000 addresses were released in random order. Where it would be longer than a
-// value of the store may be, releases there fail with [ipalloc.ErrLimit]: from some 165,000 stretches on in etcd with values of
-// 500 KB. Use smaller blocks for that many addresses.
+// The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch
+// of its free addresses, and every commit in the block writes it. It takes 72 KB after
+// 25,000 of 50,000 addresses were released in random order. If the record would exceed
+// the store's limit for a value, releases in the block fail with [ipalloc.ErrLimit]. In
+// etcd with values of 500 KB, that takes some 165,000 stretches. Use smaller blocks for
+// that many addresses.
 //
-// The pools are one record: 10,000 with as many reserved ranges take some 260 KB, which a
-// change of a pool rewrites and an engine reads again, 5 ms of work. Other calls do not
-// depend on their number.
+// The pools are one record. 10,000 pools with as many reserved ranges take some 260 KB,
+// which a change of a pool rewrites and an engine reads again, in 5 ms. Other calls do
+// not depend on the number of pools.
 //
-// A store takes 2^24 changes by which a pool gets addresses or another block size while its family has, or had,
-// blocks of other sizes: one a minute for 31 years. Then such a change fails with [ipalloc.ErrLimit], and all
-// else goes on. Other changes of pools do not count. Removed hosts, blocks and pools leave 64 records for each
-// block size behind.
+// A store has a limit of 2^24 changes that give a pool more addresses or another block
+// size while its family has, or had, blocks of other sizes. That is one change a minute
+// for 31 years. After that such a change fails with [ipalloc.ErrLimit]; all other calls
+// still work. Other changes of pools do not count. Removed hosts, blocks and pools leave
+// 64 records behind for each block size.
 //
-// A reserved range is passed over in one step, however large it is. A free block that is wholly reserved keeps
-// its page from counting as full, so the search for a block in an otherwise full pool reads one page for each
-// such block. Blocks that have been empty for less than a minute, or have only cooling addresses, are passed
-// over by their index records, 64 to a list. A nested pool is passed over in one step, adjacent ones together.
+// A search skips a reserved range in one step, however large it is. A free block that is
+// wholly reserved keeps its page from counting as full. The search for a block in an
+// otherwise full pool therefore reads one page for each such block. The search skips
+// blocks that have been empty for less than a minute, or have only cooling addresses, by
+// their index records, 64 to a list. It skips a nested pool in one step, and adjacent
+// ones together.
 type Engine struct {
 	space  string  // its name; "" for the one without
 	spaces *spaces // beside it
 
-	// The rooms, on one core.
+	// The parts that do the work, on one core.
 	core    *txn.Engine
 	assign  assign.Assigner
 	release release.Releaser

@@ -9,52 +9,61 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Hosts returns a report for every owner of a block and every borrower, those with the most addresses in use first, then by name.
-// It reads the records of all blocks and of borrowed addresses, not of other addresses: O(blocks + borrowed addresses). Like that
-// of Utilization, the result is no consistent snapshot.
+// Hosts returns a report for every owner of a block and every borrower. Owners with the
+// most addresses in use come first; equal ones are sorted by name. It reads the records
+// of all blocks and of borrowed addresses, not of other addresses: O(blocks + borrowed
+// addresses). The result is not a consistent snapshot.
 func (e *Engine) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 	hosts, err := e.query.Hosts(ctx)
 	return hosts, cause.Op("hosts", err)
 }
 
-// IPsByHost returns the addresses that are held for a host, in address order: those in its own blocks that no other host has
-// borrowed, and those that it has borrowed. Cost: four round trips. Error: [ipalloc.ErrInvalid] for an
-// invalid owner.
+// IPsByHost returns the addresses that are held for a host, in address order: addresses
+// in its own blocks that no other host has borrowed, and addresses that it has borrowed.
+// Cost: four round trips. It fails with [ipalloc.ErrInvalid] for an invalid owner.
 func (e *Engine) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
 	held, err := e.release.IPsByHost(ctx, o)
 	return held, cause.Op("IPs by host", err)
 }
 
-// BlocksOf returns the blocks of an owner in address order. One round trip.
+// BlocksOf returns the blocks of an owner in address order. Cost: one round trip.
 func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, error) {
 	blocks, err := e.query.BlocksOf(ctx, o)
 	return blocks, cause.Op("blocks of", err)
 }
 
-// Borrowings yields the borrowed addresses, by host, then in address order; an error is the last thing it yields. It reads only
-// index records, a page at a time, so the cost is the number of borrowed addresses and the result is no consistent snapshot.
+// Borrowings yields the borrowed addresses, by host, then in address order. An error is
+// the last value that it yields. It reads only index records, a page at a time, so its
+// cost grows with the number of borrowed addresses. The result is not a consistent
+// snapshot.
 func (o Operator) Borrowings(ctx context.Context) iter.Seq2[alloc.Borrowing, error] {
 	return cause.Each("borrowings", o.e.query.Borrowings(ctx))
 }
 
-// ClaimAffinity gives an owner every block in the part of a prefix that lies in a pool. It makes missing blocks and adopts
-// those without owner; the owner's own count as claimed. Blocks of other owners, beyond a limit or of a disabled pool are
-// failures in the result. One commit per block; repeat an interrupted claim to resume it.
+// ClaimAffinity assigns an owner every block in p that is part of a pool. It makes
+// missing blocks and adopts blocks without owner; blocks that the owner already has count
+// as claimed. Blocks of other owners, blocks beyond a limit and blocks of a disabled pool
+// are failures in the result. Each block is one commit; repeat an interrupted claim to
+// resume it.
 //
-// It returns [ipalloc.ErrInvalid] for an impossible owner or prefix, [ipalloc.ErrNotFound] if no pool overlaps the
-// prefix, [ipalloc.ErrLimit] for more than 65,536 blocks; or an error of the store, with the blocks claimed so
+// It fails with [ipalloc.ErrInvalid] for an impossible owner or prefix, with
+// [ipalloc.ErrNotFound] if no pool overlaps the prefix, and with [ipalloc.ErrLimit] for
+// more than 65,536 blocks. After an error of the store it returns the blocks claimed so
 // far.
 func (e *Engine) ClaimAffinity(ctx context.Context, p netip.Prefix, o alloc.Owner) (claimed []netip.Prefix, failed []alloc.ClaimFailure, err error) {
 	claimed, failed, err = e.release.ClaimAffinity(ctx, p, o)
 	return claimed, failed, cause.Op("claim affinity", err)
 }
 
-// DisownBlocks takes blocks from their owners: an empty one is deleted, one in use is left without owner unless OnlyEmpty. Blocks of
-// others, and blocks larger than the prefix, are not touched. It returns the blocks taken.
+// DisownBlocks removes blocks from their owners. It deletes an empty block, and leaves a
+// block in use without owner unless OnlyEmpty is set. It does not touch blocks of other
+// owners, or blocks larger than the prefix. It returns the disowned blocks.
 //
-// Errors: [ipalloc.ErrInvalid] without Owner and Pool, with both, or for an impossible prefix; [ipalloc.ErrNotFound] for a pool
-// that does not exist; with OnlyEmpty [ipalloc.ErrInUse] if a block was in use, after all others were taken; the store's. It
-// works in steps of a few blocks each.
+// It fails with [ipalloc.ErrInvalid] without Owner and Pool, with both, or for an
+// impossible prefix. It fails with [ipalloc.ErrNotFound] for a pool that does not exist.
+// With OnlyEmpty it fails with [ipalloc.ErrInUse] if a block was in use, after it has
+// disowned all others. It also fails with any error of the store. It works in steps of a
+// few blocks each.
 func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks []netip.Prefix, err error) {
 	switch {
 	case (a.Owner == alloc.Owner{}) == (a.Pool == "") || a.Pool != "" && a.Prefix != (netip.Prefix{}):
@@ -67,18 +76,22 @@ func (e *Engine) DisownBlocks(ctx context.Context, a alloc.DisownArgs) (blocks [
 	return blocks, cause.Op("disown blocks", err)
 }
 
-// ReleaseByHost gives back every address that is held for a host, in its own blocks and in those that it borrowed from, and
-// returns them. Addresses that others borrowed from its blocks stay, and so do the blocks: [Engine.DisownBlocks] takes those.
+// ReleaseByHost releases every address that is held for a host, in its own blocks and in
+// the blocks that it borrowed from, and returns them. Addresses that others borrowed from
+// its blocks stay held, and its blocks stay its own: use [Engine.DisownBlocks] to release
+// these.
 //
-// Each step is a commit of its own. Repeat a call that was interrupted. It returns [ipalloc.ErrInvalid], or an error of the
-// store with what was given back so far.
+// Each step is one commit. Repeat an interrupted call to resume it. It fails with
+// [ipalloc.ErrInvalid]. After an error of the store it returns the addresses released so
+// far.
 func (e *Engine) ReleaseByHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
 	released, err = e.release.ReleaseByHost(ctx, o)
 	return released, cause.Op("release by host", err)
 }
 
-// RemoveHost gives back every address that is held for a host and then all its blocks; those from which others have
-// borrowed are left without owner. It is ReleaseByHost and DisownBlocks in this order, and resumed in the same way.
+// RemoveHost releases every address that is held for a host, and then disowns all its
+// blocks. Blocks from which others have borrowed stay without owner. It is ReleaseByHost
+// followed by DisownBlocks, and is resumed in the same way.
 func (e *Engine) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	released, blocks, err = e.release.RemoveHost(ctx, o)
 	return released, blocks, cause.Op("remove host", err)

@@ -8,25 +8,30 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Release gives back addresses and writes records of the caller in one commit, all or none: for example the row of a machine goes
-// with its addresses. It returns the addresses that were held, in the order of their blocks. Addresses that are free or cooling
-// already are no error, and Also is written for them too.
+// Release releases addresses and writes records of the caller in one commit, all or none.
+// For example, it can delete the row of a machine together with its addresses. It returns
+// the addresses that were held, in the order of their blocks. Addresses that are already
+// free or cooling are not an error, and Also is written for them too.
 //
-// Errors, nothing changed: [ipalloc.ErrMismatch] with the holder if a guard does not hold; [ipalloc.ErrConflict] if a record of
-// Also is not at the revision that it expects, which [store.ConflictKey] names; [ipalloc.ErrLimit] if one commit cannot hold the
-// call; [ipalloc.ErrInvalid]; errors of the store as for AutoAssign. ReleaseIPs and ReleaseByHandle go in several commits where one
-// does not suffice.
+// On error nothing changes. The call fails with [ipalloc.ErrMismatch] and the holder if a
+// guard does not match. It fails with [ipalloc.ErrConflict] if a record of Also is not at
+// the expected revision; [store.ConflictKey] names the record. It fails with
+// [ipalloc.ErrLimit] if one commit cannot hold the call, with [ipalloc.ErrInvalid], and
+// with errors of the store as AutoAssign does. ReleaseIPs and ReleaseByHandle use several
+// commits if one does not suffice.
 func (e *Engine) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr, error) {
 	released, err := e.release.Release(ctx, a)
 	return released, cause.Of("release", a.Handle, err)
 }
 
-// ReleaseIPs releases addresses and returns the outcome of each, in the order of the arguments. Addresses
-// released together are queued in address order, block by block. A release may be repeated: the outcome is then WasFree, as
-// for an address outside every block.
+// ReleaseIPs releases addresses and returns the outcome of each, in the order of the
+// arguments. Addresses released together are queued in address order, block by block. You
+// may repeat a release: the outcome is then WasFree, as for an address outside every
+// block.
 //
-// Addresses go in as many commits as they need, all of a block in one where they fit. It returns [ipalloc.ErrInvalid] if an
-// address is not valid, nothing released; or an error of the store, and the results so far.
+// It makes as many commits as needed, with all addresses of a block in one commit if they
+// fit. It fails with [ipalloc.ErrInvalid], and releases nothing, if an address is not
+// valid. After an error of the store it returns the results so far.
 func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]alloc.ReleaseResult, error) {
 	results := make([]alloc.ReleaseResult, 0, len(releases))
 	err := e.release.ReleaseIPs(ctx, releases, func(a netip.Addr, o alloc.Outcome) {
@@ -35,12 +40,14 @@ func (e *Engine) ReleaseIPs(ctx context.Context, releases ...alloc.Release) ([]a
 	return results, cause.Op("release IPs", err)
 }
 
-// ReleaseByHandle gives back every address of a handle and returns them in the order of their blocks. A handle that
-// has none returns none. If owners are named, only the addresses that are held for them are released: name the owner where several hosts
-// use one handle, so that a late release by the former host of a moved address releases nothing. With many blocks it goes in steps; an
-// interrupted release is resumed by repeating it.
+// ReleaseByHandle releases every address of a handle and returns them in the order of
+// their blocks. It returns none if the handle holds none. If owners are named, it
+// releases only the addresses that are held for them. Name the owner if several hosts use
+// one handle: a late release by the former host of a moved address then releases nothing.
+// It releases many blocks in several steps; repeat an interrupted release to resume it.
 //
-// It returns [ipalloc.ErrInvalid] for an empty handle, or an error of the store and the addresses released so far. Cost: two round trips.
+// It fails with [ipalloc.ErrInvalid] for an empty handle. After an error of the store it
+// returns the addresses released so far. Cost: two round trips.
 func (e *Engine) ReleaseByHandle(ctx context.Context, handle string, of ...alloc.Owner) ([]netip.Addr, error) {
 	released, err := e.release.ReleaseByHandle(ctx, handle, of)
 	return released, cause.Of("release by handle", handle, err)

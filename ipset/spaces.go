@@ -12,20 +12,26 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// InSpace returns the engine of a named space, such as a tenant, a VRF or a virtual network. Pools of different spaces may
-// overlap. Everything that an engine has or does belongs to its own space: pools, configuration and reservations, hosts,
-// handles, request keys, queries, Follow, Check and Repair. The space without a name costs nothing.
+// InSpace returns the engine of a named space, such as a tenant, a VRF or a virtual
+// network. Pools of different spaces may overlap. Every engine belongs to one space, with
+// its own pools, configuration, reservations, hosts, handles and request keys. Queries,
+// Follow, Check and Repair work in that space alone. The space without a name costs
+// nothing.
 //
-// The engine has the options of e, and a cache of its own; engines of several spaces call Options.Now, Labels and Retry.Sleep
-// concurrently. The same name returns the same engine. InSpace reads and writes nothing: a space exists while it has a record,
-// and [Operator.Spaces] lists the existing ones. The engine of a named space reaches that space alone: its InSpace returns e for
-// its own name, and [ipalloc.ErrInvalid] for another.
+// The engine has the options of e and its own cache. Engines of different spaces call
+// Options.Now, Labels and Retry.Sleep concurrently. The same name returns the same
+// engine. InSpace reads and writes nothing: a space exists while it has a record, and
+// [Operator.Spaces] lists the existing ones. The engine of a named space has no access to
+// other spaces: its InSpace returns itself for its own name, and fails with
+// [ipalloc.ErrInvalid] for any other.
 //
-// A name is 1 to 255 bytes of UTF-8 without NUL, else InSpace returns [ipalloc.ErrInvalid]. A commit in a space
-// costs one more memory allocation, and its keys are longer by the name and two bytes; see [store.Space].
+// A name has 1 to 255 bytes of UTF-8 without NUL; for any other, InSpace fails with
+// [ipalloc.ErrInvalid]. A commit in a space costs one more memory allocation, and its
+// keys are longer by the name and two bytes; see [store.Space].
 //
-// Records of your own may lie in the same store, and in each space of it, under keys that begin with an upper-case letter. This
-// package does not read, report or remove them, and writes only those that a call passes in Also, in the commit of its
+// You may keep your own records in the same store, and in each space of it, under keys
+// that begin with an upper-case letter. This package does not read, report or remove
+// them. It writes only records that a call passes in Also, in the commit of its
 // addresses.
 func (e *Engine) InSpace(name string) (*Engine, error) {
 	if name == e.space && name != "" {
@@ -66,9 +72,11 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 // Space returns the name of the engine's space, "" for the space without a name.
 func (e *Engine) Space() string { return e.space }
 
-// Spaces yields the names of the spaces that exist, in byte order; the space without a name is not among them. It reads one
-// record of each, in a round trip of its own. An error is the last thing that it yields: the store's, or [ipalloc.ErrCorrupt]
-// after all names if a key names no space. A commit of unknown outcome in any of the spaces is settled first.
+// Spaces yields the names of the spaces that exist, in byte order; the space without a
+// name is not among them. It reads one record of each space, in one round trip each. An
+// error is the last value that it yields. That is the store's error, or
+// [ipalloc.ErrCorrupt], after all names, if a key names no space. It first settles
+// commits of unknown outcome in all spaces.
 func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := o.e.mustOwnStore("spaces"); err != nil {
@@ -85,11 +93,13 @@ func (o Operator) Spaces(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// SweepAll carries out [Operator.Sweep] in the space without a name and in every other space of a store, such as those of package numbers, and
-// returns what each sweep did by the name of its space. An error, which names the space, ends it; the result has the spaces before it.
+// SweepAll runs [Operator.Sweep] in the space without a name and in every other space of
+// a store, such as the spaces of package numbers. It returns the result of each sweep by
+// the name of its space. It stops at the first error, which names the space; the result
+// then has the spaces before it.
 //
-// It is a function of the store and no method, because the engine of a tenant reaches no other space. Cost: that of the sweeps, and a round trip for
-// each space.
+// It is a function of the store, not a method, because the engine of a tenant has no
+// access to other spaces. Cost: the sweeps, and a round trip for each space.
 func SweepAll(ctx context.Context, db store.Store, o Options, a alloc.SweepArgs) (map[string]alloc.Swept, error) {
 	root, err := New(db, o)
 	if err != nil {
@@ -124,15 +134,19 @@ func (o Operator) sweepAll(ctx context.Context, a alloc.SweepArgs) (map[string]a
 	return swept, nil
 }
 
-// RemoveSpace removes all records of this package from a space that has no pool left and no address that is held or cooling: its
-// empty blocks, and what it remembers of request keys and sequence numbers. A space of that name that is made later is a new one,
-// whose sequence numbers begin again. It succeeds for a space that does not exist.
+// RemoveSpace removes all records of this package from a space without pools and without
+// held or cooling addresses. These are its empty blocks, its request keys and its
+// sequence numbers. A space of that name that is made later is a new one, whose sequence
+// numbers start again. It succeeds for a space that does not exist.
 //
-// If the space has a pool, an address or a record of another program, it returns [ipalloc.ErrInUse] and names it; at most empty
-// blocks are gone then. Records of others are never removed: if one is written while the space is removed, RemoveSpace returns
-// ErrInUse, and only that record is left. No assignment is lost, because each deletion is conditional on the unchanged catalog
-// without pools, which is deleted last. If RemoveSpace is interrupted, or a pool is added meanwhile, a consistent space is left:
-// use it, or call RemoveSpace again. It takes a commit for up to 256 records.
+// If the space has a pool, an address or a record of another program, it fails with
+// [ipalloc.ErrInUse] and names it; at most empty blocks have been deleted then. It never
+// removes records of other programs. If one is written while RemoveSpace runs,
+// RemoveSpace fails with ErrInUse, and only that record remains. No assignment is lost,
+// because each deletion is conditional on the unchanged catalog without pools, which is
+// deleted last. If RemoveSpace is interrupted, or a pool is added meanwhile, the
+// remaining space is consistent: use it, or call RemoveSpace again. It makes a commit for
+// each 256 records.
 func (o Operator) RemoveSpace(ctx context.Context, name string) error {
 	if err := o.e.mustOwnStore("remove space"); err != nil {
 		return err
@@ -151,8 +165,8 @@ func (o Operator) RemoveSpace(ctx context.Context, name string) error {
 	return nil
 }
 
-// mustOwnStore refuses the engine of a named space, which its tenant may have: whoever has the store has the engine of the space
-// without a name.
+// mustOwnStore refuses the engine of a named space, which a tenant may have. A program
+// that has the store also has the engine of the space without a name.
 func (e *Engine) mustOwnStore(op string) error {
 	if e.space == "" {
 		return nil
@@ -160,7 +174,7 @@ func (e *Engine) mustOwnStore(op string) error {
 	return cause.Wrap(ipalloc.Error{Op: op, Field: "space", Name: e.space, Reason: "only the engine of the space without a name does that", Err: ipalloc.ErrInvalid})
 }
 
-// all returns the engines that there are.
+// all returns the existing engines.
 func (s *spaces) all() []*Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
