@@ -25,7 +25,8 @@ const (
 func roomKey(i int) string { return keyRoom + string([]byte{byte(i >> 8), byte(i)}) }
 
 // keepRoom sets aside the room that a step of a compaction takes: for its parts, for the list of parts, and for what the largest
-// batch adds, each also at its old place. Where the file has less, it takes what there is. The error says that there is none.
+// batch adds, each also at its old place. Where the file has less, it takes what there is. The error says that this is too little
+// for a step: allocations would use up what releases need.
 func (j *Journal[A]) keepRoom() (err error) {
 	l := &j.log
 	want := min(minRoom+2*(len(l.parts)*digestSize+l.largest)/roomBytes, 1<<16)
@@ -34,14 +35,16 @@ func (j *Journal[A]) keepRoom() (err error) {
 		for i := l.room; i < l.room+more; i++ {
 			ops = append(ops, store.Op{Kind: store.Put, Key: roomKey(i), Value: string(make([]byte, roomBytes)), Expect: store.AnyRevision})
 		}
-		if err = j.put(ops); err == nil {
+		e := j.put(ops)
+		if e == nil {
 			l.room += more
+			break
 		}
-		if !errors.Is(err, boltstore.ErrNoSpace) {
+		if err = e; !errors.Is(e, boltstore.ErrNoSpace) {
 			break
 		}
 	}
-	if l.room > 0 {
+	if l.room >= minRoom {
 		return nil
 	}
 	return err
