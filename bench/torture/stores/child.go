@@ -27,6 +27,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/sqlstore"
 	_ "github.com/ipalloc/ipalloc/ipset/sqlstore/pgx" // the driver pgx
 	"github.com/ipalloc/ipalloc/ipset/store"
+	socket "github.com/ipalloc/ipalloc/ipset/store/remote"
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
@@ -43,6 +44,9 @@ var openers = map[string]func(ctx context.Context, place string) (opener, error)
 	// One process in two leaves its commits to the system: none of them is lost by kill -9.
 	"bolt": func(ctx context.Context, place string) (opener, error) {
 		return only(boltstore.Open(ctx, place, boltstore.Options{Verify: boltstore.VerifyAlways, NoSync: os.Getpid()%2 == 0}))
+	},
+	"socket": func(ctx context.Context, place string) (opener, error) {
+		return only(socket.Open(ctx, place))
 	},
 	"sqlite":   func(_ context.Context, place string) (opener, error) { return openSQL("sqlite", place) },
 	"postgres": func(_ context.Context, place string) (opener, error) { return openSQL("pgx", place) },
@@ -83,7 +87,7 @@ func open(ctx context.Context, name, place string) (again opener, s store.Store,
 		if again, err = openers[name](ctx, place); err == nil {
 			s, err = again(ctx)
 		}
-		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ipalloc.ErrCorrupt) || time.Now().After(end) {
 			return again, s, err
 		}
 	}
@@ -154,10 +158,11 @@ type Answer struct {
 	Kind          int // of kinds, from 1
 	Retry         bool
 	Watch         int
+	Process       int
 }
 
 // kinds are the sentinels that the parent has to know.
-var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrClosed, ipalloc.ErrReplaced}
+var kinds = []error{ipalloc.ErrUnknownOutcome, ipalloc.ErrLimit, ipalloc.ErrReplaced, ipalloc.ErrClosed} // the first that an error matches
 
 func (a *Answer) failed(err error) {
 	if err == nil {
@@ -197,6 +202,7 @@ func (s *server) as(ctx context.Context, who int) (store.Store, error) {
 }
 
 func (s *server) Get(q Question, a *Answer) error {
+	a.Process = os.Getpid()
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
 	on, err := s.as(ctx, q.As)
@@ -208,6 +214,7 @@ func (s *server) Get(q Question, a *Answer) error {
 }
 
 func (s *server) List(q Question, a *Answer) error {
+	a.Process = os.Getpid()
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
 	on, err := s.as(ctx, q.As)
@@ -219,6 +226,7 @@ func (s *server) List(q Question, a *Answer) error {
 }
 
 func (s *server) Commit(q Question, a *Answer) error {
+	a.Process = os.Getpid()
 	ctx, cancel := context.WithTimeout(context.Background(), q.Limit)
 	defer cancel()
 	if q.Die == before {

@@ -27,6 +27,7 @@ import (
 // config says what to do.
 type config struct {
 	Duration, Hold time.Duration
+	Commits        int64
 	Callers        int
 	Seed           uint64
 }
@@ -40,7 +41,9 @@ func main() {
 	}
 	c := config{}
 	names := slices.Sorted(maps.Keys(subjects))
+	names = append(names, "socket") // which is only set back
 	flag.DurationVar(&c.Duration, "duration", time.Minute, "how long each store is tormented")
+	flag.Int64Var(&c.Commits, "commits", 0, "how many commits each storm has at least")
 	flag.DurationVar(&c.Hold, "hold", time.Second, "the longest time between two faults, and how long one lasts")
 	flag.IntVar(&c.Callers, "callers", 3, "callers, and as many writers, in each process")
 	flag.Uint64Var(&c.Seed, "seed", uint64(time.Now().UnixNano()), "of all choices")
@@ -49,13 +52,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	fmt.Printf("seed %d\n", c.Seed)
 	var errs []error
+	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 	for name := range strings.SplitSeq(*which, ",") {
-		if subjects[name] == nil {
+		if !slices.Contains(names, name) {
 			errs = append(errs, fmt.Errorf("no store %q; there are %v", name, names))
 			continue
 		}
-		if err := storm(ctx, name, c, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		if subjects[name] != nil {
+			if err := storm(ctx, name, c, say); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+		for _, former := range slices.Sorted(maps.Keys(formers)) {
+			if kind, _, _ := strings.Cut(former, ","); kind != name {
+				continue
+			}
+			if err := setBack(ctx, former, c, say); err != nil {
+				errs = append(errs, fmt.Errorf("%s, set back: %w", former, err))
+			}
 		}
 	}
 	stop()

@@ -29,6 +29,10 @@ type remote struct {
 	limits      store.Limits
 	die         atomic.Int32 // the moment of the next commit at which the child kills itself
 
+	lost atomic.Int64 // the process that saw commits which the store no longer has
+	done atomic.Int64 // commits
+
+	wrong  []error // what that process was told since
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	client *rpc.Client
@@ -140,6 +144,7 @@ func (r *remote) call(ctx context.Context, method string, q Question) (Answer, e
 	if method == "Next" {
 		limit.Stop()
 	}
+	past := r.lost.Load()
 	done := client.Go("Store."+method, q, new(Answer), make(chan *rpc.Call, 1))
 	select {
 	case <-ended:
@@ -149,6 +154,9 @@ func (r *remote) call(ctx context.Context, method string, q Question) (Answer, e
 	case <-done.Done:
 	}
 	a := done.Reply.(*Answer)
+	if done.Error == nil {
+		r.answered(past, method, a)
+	}
 	switch {
 	case done.Error != nil:
 		r.drop(client)
@@ -183,6 +191,9 @@ func (r *remote) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 // commit makes a commit as one of the crowd. The next one, whoever makes it, is that at which the child dies.
 func (r *remote) commit(ctx context.Context, ops []store.Op, who int) (uint64, error) {
 	a, err := r.call(ctx, "Commit", Question{Ops: ops, As: who, Die: moment(r.die.Swap(int32(never)))})
+	if err == nil {
+		r.done.Add(1)
+	}
 	return a.Rev, err
 }
 

@@ -164,7 +164,7 @@ func (s *subject) have(ctx context.Context, on []*remote, c config) (map[string]
 	if s.omitted != nil {
 		times["no full disk, because "+s.omitted.Error()] = 0
 	}
-	for end, n := time.Now().Add(c.Duration), 0; ctx.Err() == nil && (time.Now().Before(end) || n < len(faults)); n++ {
+	for end, n := time.Now().Add(c.Duration), 0; ctx.Err() == nil && (time.Now().Before(end) || n < len(faults) || commits(on) < c.Commits); n++ {
 		wait(ctx, c.Hold/2+time.Duration(random.Int64N(int64(c.Hold))))
 		f := faults[n%len(faults)]
 		if err := f.do(ctx, on, c.Hold); err != nil {
@@ -174,6 +174,14 @@ func (s *subject) have(ctx context.Context, on []*remote, c config) (map[string]
 	}
 	wait(ctx, c.Hold)
 	return times, ctx.Err()
+}
+
+// commits returns how many commits were acknowledged.
+func commits(on []*remote) (n int64) {
+	for _, r := range on {
+		n += r.done.Load()
+	}
+	return n
 }
 
 // final lists everything when no caller calls any more. The list has the mark of every commit that was made, also of those at the
