@@ -42,9 +42,10 @@ type Bitmap struct {
 	// shift pageBits, else nil. A flip then finds its page with one load, where a walk
 	// down the tree does dependent loads. In a root of that shift it is the root's own
 	// array of children. Below the next larger root, it is the arrays of the root's
-	// children laid end to end; see gather. It is nil for any other root, and a walk
-	// finds the pages.
+	// children laid end to end; see gather. A root that is a page is the only one, in
+	// alone. It is nil for any other root, and a walk finds the pages.
 	pages []*node
+	alone [1]*node
 
 	pool *pool // unused nodes; nil until there is one
 }

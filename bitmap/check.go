@@ -48,6 +48,12 @@ func (b *Bitmap) contradiction() error {
 
 func (b *Bitmap) checkPages() error {
 	want := uint64(0)
+	if b.root.shift == pageShift {
+		if len(b.pages) != 1 || b.pages[0] != &b.root {
+			return errors.New("pages is not the root")
+		}
+		return nil
+	}
 	if b.root.shift == pageBits {
 		want = fan
 	} else if b.gathers() && b.pages != nil {

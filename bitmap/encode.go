@@ -194,6 +194,9 @@ func (b *Bitmap) UnmarshalBinary(data []byte) error {
 		return &ipalloc.Error{Package: "bitmap", Op: "unmarshal", Err: err}
 	}
 	*b = *d.b
+	if b.touched {
+		b.gather(0) // a page that is the root has moved
+	}
 	return nil
 }
 
@@ -277,7 +280,6 @@ func (b *Bitmap) load(lo uint64, words *[fan]uint64) bool {
 		page.words[c] |= w
 		page.setState(uint64(c), page.words[c])
 	}
-	b.count += more
 	b.account(lo, more)
 	b.settle(page, lo)
 	return true

@@ -26,42 +26,62 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 // x is out of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear
 // ordinal is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
-	b.ready(x)
 	page := b.near(x)
-	near := page != nil && b.root.order == nil
-	if !near {
-		if page = b.descend(x, 1); page == nil { // assumes that the page has a clear ordinal at or after x
-			return b.setNextSlow(x)
-		}
+	if page == nil {
+		return b.setNextFar(x)
 	}
-	step(1)
-	c := x / 64 % fan
-	w := ^page.words[c] & (^uint64(0) << (x % 64))
+	c, w := page.clearFrom(x)
 	if w == 0 {
-		m := page.room & from(c+1)
-		if m == 0 {
-			if !near {
-				b.takeBack(page, x, ^uint64(0))
-			}
-			return b.setNextSlow(x)
-		}
-		step(1)
-		c = lowest(m)
-		w = ^page.words[c]
+		return b.setNextSlow(x)
 	}
 	next = page.base + c*64 + lowest(w)
-	b.count++
-	if near {
-		b.tally(next, 1)
+	b.tally(next, 1)
+	if b.root.order != nil {
+		b.mark(next)
 	}
-	page.stale(1 << c)
-	now := page.words[c] | w&-w // from here on as in set, which is too large to inline
-	page.words[c] = now
-	page.room = page.room&^(1<<c) | nonzero(^now)<<c
-	if now&(now-1) == 0 || page.room == 0 {
-		b.setEdge(page, c, next)
+	if page.set(next, w&-w) {
+		b.setEdge(page, next)
 	}
 	return next, true
+}
+
+// setNextFar is SetNextClear where near has no page.
+func (b *Bitmap) setNextFar(x uint64) (next uint64, ok bool) {
+	b.ready(x)
+	if b.pages != nil {
+		return b.setNextSlow(x) // most likely the page does not exist
+	}
+	page := b.descend(x, 1) // assumes that the page has a clear ordinal at or after x
+	if page == nil {
+		return b.setNextSlow(x)
+	}
+	c, w := page.clearFrom(x)
+	if w == 0 {
+		b.takeBack(page, x, ^uint64(0))
+		return b.setNextSlow(x)
+	}
+	page.stale(1 << c)
+	next = page.base + c*64 + lowest(w)
+	if page.set(next, w&-w) {
+		b.setEdge(page, next)
+	}
+	return next, true
+}
+
+// clearFrom returns the slot of the first word of the page that has a clear ordinal at or after
+// x, and a mask of these ordinals of the word, which is 0 if there is no such word.
+func (nd *node) clearFrom(x uint64) (c, w uint64) {
+	step(1)
+	c = x / 64 % fan
+	w = ^nd.words[c] & (^uint64(0) << (x % 64))
+	if w == 0 {
+		if m := nd.room &^ (2<<c - 1); m != 0 { // 2<<63 is 0
+			step(1)
+			c = lowest(m) % fan
+			w = ^nd.words[c]
+		}
+	}
+	return c, w
 }
 
 // setNextSlow is SetNextClear for an x without a page, or whose page has no clear ordinal
@@ -77,9 +97,10 @@ func (b *Bitmap) setNextSlow(x uint64) (next uint64, ok bool) {
 	if page == nil {
 		page = b.reach(next, true) // a spare, if there is one
 	}
-	b.count++
 	b.account(next, 1)
-	b.set(page, next/64%fan, 1<<(next%64), next)
+	if page.set(next, 1<<(next%64)) {
+		b.setEdge(page, next)
+	}
 	return next, true
 }
 
@@ -104,18 +125,17 @@ func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 		if page == nil {
 			page = b.reach(at, true) // a spare, if there is one
 		}
-		c := at / 64 % fan
-		left := ^page.words[c] & (^uint64(0) << (at % 64))
+		left := ^page.words[at/64%fan] & (^uint64(0) << (at % 64))
 		mask := left
 		for ; left != 0 && n < len(dst); left &= left - 1 {
 			dst[n] = at&^63 + lowest(left)
 			n++
 		}
 		mask &^= left
-		more := uint64(bits.OnesCount64(mask))
-		b.count += more
-		b.account(at, more)
-		b.set(page, c, mask, at)
+		b.account(at, uint64(bits.OnesCount64(mask)))
+		if page.set(at, mask) {
+			b.setEdge(page, at)
+		}
 		if x = at | 63; x >= b.last {
 			return n
 		}

@@ -6,82 +6,135 @@ import "math/bits"
 // O(log64 n). It allocates only when the page of x becomes partly filled and no spare
 // page is left.
 func (b *Bitmap) Set(x uint64) bool {
+	page := b.near(x)
+	if page == nil {
+		return b.setFar(x)
+	}
+	if page.has(x) {
+		return false
+	}
+	b.tally(x, 1)
+	if b.root.order != nil {
+		b.mark(x)
+	}
+	if page.set(x, 1<<(x%64)) {
+		b.setEdge(page, x)
+	}
+	return true
+}
+
+// setFar is Set where near has no page.
+func (b *Bitmap) setFar(x uint64) bool {
 	b.ready(x)
 	page := b.reach(x, true)
-	if page == nil {
+	if page == nil || page.has(x) {
 		return false
 	}
-	c := x / 64 % fan
-	if page.words[c]>>(x%64)&1 != 0 {
-		return false
-	}
-	b.count++
 	b.account(x, 1)
-	b.set(page, c, 1<<(x%64), x)
+	if page.set(x, 1<<(x%64)) {
+		b.setEdge(page, x)
+	}
 	return true
 }
 
 // Clear clears x and reports whether it was set. It panics if x is out of range.
 // O(log64 n); it allocates as [Bitmap.Set] does.
 func (b *Bitmap) Clear(x uint64) bool {
-	b.ready(x)
 	page := b.near(x)
-	if page != nil && b.root.order == nil {
-		b.tally(x, ^uint64(0)) // assumes that x is set, as below
-	} else if page = b.descend(x, ^uint64(0)); page == nil {
-		return b.open(x, false) != nil && b.Clear(x)
+	if page == nil {
+		return b.clearFar(x)
 	}
-	step(1)
-	c := x / 64 % fan
-	old := page.words[c]
-	now := old &^ (1 << (x % 64))
-	if now == old {
-		b.account(x, 1)
+	if !page.has(x) {
 		return false
 	}
-	was := page.room
-	page.words[c] = now
-	page.room = was | 1<<c // written whether it changes or not; see set
-	b.count--
-	if now == 0 || was == 0 {
-		if now == 0 {
-			page.some &^= 1 << c
-		}
-		if was == 0 || page.some == 0 {
-			b.settle(page, x)
-		}
+	b.tally(x, ^uint64(0))
+	if b.root.order != nil {
+		b.mark(x)
+	}
+	if page.unset(x) {
+		b.unsetEdge(page, x)
 	}
 	return true
 }
 
-// near returns the page of x if it is in pages or is the root.
-func (b *Bitmap) near(x uint64) *node {
-	if i := x >> pageBits; i < uint64(len(b.pages)) {
-		return b.pages[i]
+// clearFar is Clear where near has no page.
+func (b *Bitmap) clearFar(x uint64) bool {
+	b.ready(x)
+	page := b.descend(x, ^uint64(0)) // assumes that x is set
+	switch {
+	case page == nil:
+		if page = b.open(x, false); page == nil {
+			return false
+		}
+		b.account(x, ^uint64(0))
+	case !page.has(x):
+		b.account(x, 1)
+		return false
 	}
-	if b.root.kid == nil {
-		return &b.root
+	if page.unset(x) {
+		b.unsetEdge(page, x)
+	}
+	return true
+}
+
+// near returns the page of x if x is an ordinal of the set and pages has its page. A flip of
+// such a page makes no call, except at an edge, where the state of a whole word or page
+// changes, and for order summaries.
+func (b *Bitmap) near(x uint64) *node {
+	if i := x >> pageBits; x <= b.last && i < uint64(len(b.pages)) {
+		return b.pages[i]
 	}
 	return nil
 }
 
-// tally is account for a page that near returns, in a set without order summaries.
+// tally adds diff to the count of the set and of every slot on the way to the page of x,
+// which near returned.
 func (b *Bitmap) tally(x, diff uint64) {
+	b.count += diff
 	nd := &b.root
-	if nd.kid == nil {
-		return
-	}
 	step(1)
-	c := nd.slot(x)
-	nd.words[c] += diff
-	if nd.shift != pageBits {
+	if nd.shift > pageBits {
 		step(1)
+		c := x >> (pageBits + fanBits) % fan
+		nd.words[c] += diff
 		nd.kid[c].words[x>>pageBits%fan] += diff
+	} else if nd.shift == pageBits {
+		nd.words[x>>pageBits%fan] += diff
 	}
 }
 
-// descend is find and account in one walk. It changes nothing if there is no page.
+// mark marks the order summaries of the word of x, whose page exists, as out of date. It looks
+// at the nodes that tally has counted as steps.
+func (b *Bitmap) mark(x uint64) {
+	for nd := &b.root; ; {
+		c := nd.slot(x)
+		nd.stale(1 << c)
+		if nd.kid == nil {
+			return
+		}
+		nd = nd.kid[c]
+	}
+}
+
+// account is tally and mark for any page that exists.
+func (b *Bitmap) account(x, diff uint64) {
+	b.count += diff
+	nd := &b.root
+	for {
+		c := nd.slot(x)
+		nd.stale(1 << c)
+		if nd.kid == nil {
+			return
+		}
+		step(1)
+		nd.words[c] += diff
+		nd = nd.kid[c]
+	}
+}
+
+// descend is find and account in one walk. If there is no page, it changes no count.
 func (b *Bitmap) descend(x, diff uint64) *node {
+	b.count += diff
 	nd := &b.root
 	c := nd.slot(x)
 	for nd.kid != nil {
@@ -100,8 +153,10 @@ func (b *Bitmap) descend(x, diff uint64) *node {
 	return nd
 }
 
-// takeBack adds diff to the counts above nd on the way to x, to undo an assumption.
+// takeBack adds diff to the counts of the set and above nd on the way to x, to undo an
+// assumption.
 func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
+	b.count += diff
 	for up := &b.root; up != nd; {
 		c := up.slot(x)
 		up.words[c] += diff
@@ -109,27 +164,54 @@ func (b *Bitmap) takeBack(nd *node, x, diff uint64) {
 	}
 }
 
-// set sets the ordinals of mask, which are clear, in word c of a page. x is one of these
-// ordinals; the counts above already include them.
+// has reports whether x, which lies in the page, is set.
+func (nd *node) has(x uint64) bool {
+	step(1)
+	return nd.words[x/64%fan]>>(x%64)&1 != 0
+}
+
+// set sets the ordinals of mask, which are clear, in the word of x of a page. x is one of
+// them. It reports whether that is an edge: the word was all clear, or the page is full.
 //
 // It writes the bit of room even if the bit does not change. Near full, every other flip
 // fills or opens a word, so a branch would be mispredicted as often. A word rarely
 // becomes all clear, so that case is a branch.
-func (b *Bitmap) set(page *node, c, mask, x uint64) {
-	old := page.words[c%fan]
+func (nd *node) set(x, mask uint64) (edge bool) {
+	c := x / 64 % fan
+	old := nd.words[c]
 	now := old | mask
-	page.words[c%fan] = now
-	page.room = page.room&^(1<<c) | nonzero(^now)<<c
-	if old == 0 || page.room == 0 {
-		b.setEdge(page, c, x)
+	nd.words[c] = now
+	nd.room = nd.room&^(1<<c) | nonzero(^now)<<c
+	return old == 0 || nd.room == 0
+}
+
+// setEdge completes set at an edge.
+func (b *Bitmap) setEdge(page *node, x uint64) {
+	was := page.some
+	page.some |= 1 << (x / 64 % fan)
+	if was == 0 || page.room == 0 {
+		b.settle(page, x)
 	}
 }
 
-// setEdge completes set when a word ceased to be all clear or the page became full.
-func (b *Bitmap) setEdge(page *node, c, x uint64) {
-	was := page.some
-	page.some |= 1 << c
-	if was == 0 || page.room == 0 {
+// unset clears x, which is set, in a page. It reports whether that is an edge: the word is all
+// clear, or the page was full.
+func (nd *node) unset(x uint64) (edge bool) {
+	c := x / 64 % fan
+	now := nd.words[c] &^ (1 << (x % 64))
+	was := nd.room
+	nd.words[c] = now
+	nd.room = was | 1<<c // written whether it changes or not; see set
+	return now == 0 || was == 0
+}
+
+// unsetEdge completes unset at an edge.
+func (b *Bitmap) unsetEdge(page *node, x uint64) {
+	bit := uint64(1) << (x / 64 % fan)
+	if page.words[x/64%fan] == 0 {
+		page.some &^= bit
+	}
+	if page.room == bit || page.some == 0 { // if room was 0, it now has this bit alone
 		b.settle(page, x)
 	}
 }
@@ -155,30 +237,13 @@ func (b *Bitmap) find(x uint64) *node {
 // reach returns the page of x and makes it if needed. It returns nil if there is no page
 // and x already has the given state.
 func (b *Bitmap) reach(x uint64, state bool) *node {
-	page := b.near(x)
-	if page == nil {
-		page = b.find(x)
+	if i := x >> pageBits; i < uint64(len(b.pages)) && b.pages[i] != nil {
+		return b.pages[i]
 	}
-	if page == nil {
-		page = b.open(x, state)
+	if page := b.find(x); page != nil {
+		return page
 	}
-	return page
-}
-
-// account adds diff to every count above the page of x, which exists, and marks the order
-// summaries of its word as out of date.
-func (b *Bitmap) account(x, diff uint64) {
-	nd := &b.root
-	for {
-		step(1)
-		c := nd.slot(x)
-		nd.stale(1 << c)
-		if nd.kid == nil {
-			return
-		}
-		nd.words[c] += diff
-		nd = nd.kid[c]
-	}
+	return b.open(x, state)
 }
 
 // open makes and returns the page that holds x, which does not exist yet. It returns

@@ -149,7 +149,11 @@ func (b *Bitmap) takeNode(shift uint8, x uint64) (nd *node) {
 // array is kept while there is such a node; a small one (maxPlaces) is kept for the next
 // node.
 func (b *Bitmap) gather(more uint64) {
-	if b.root.shift == pageBits {
+	switch b.root.shift {
+	case pageShift:
+		b.alone[0] = &b.root
+		b.pages = b.alone[:]
+	case pageBits:
 		b.pages = b.root.kid[:]
 	}
 	slots := b.root.slot(b.last) + 1

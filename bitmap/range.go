@@ -68,7 +68,6 @@ func (b *Bitmap) fillPage(lo, hi uint64, state bool) uint64 {
 	if !state {
 		up = -diff
 	}
-	b.count += up
 	b.account(lo, up)
 	if (room == 0) != (page.room == 0) || (some == 0) != (page.some == 0) {
 		b.settle(page, lo)
