@@ -83,6 +83,7 @@
 //   - TestGuardAllocations wants no allocation in steady state on any hot path, and
 //     TestGuardMemory holds the weight of sets to what is promised; they are part of
 //     every go test.
+//   - TestGuardInlining names the functions that the compiler must inline.
 //   - TestGuardRatios compares two works of the same kind: on another size or fullness, or
 //     beside a plain bitset behind the same mutex and codec. It runs both in turn, nine
 //     times, by the CPU time of the thread, and takes the median of the quotients. A

@@ -25,7 +25,7 @@ func (r *Reader) Uvarint() uint64 {
 	return r.long()
 }
 
-// long reads one of several bytes. It is apart so that Uvarint is inlined: most numbers take one byte.
+// long reads a varint of several bytes, which few numbers take.
 func (r *Reader) long() uint64 {
 	var v uint64
 	for i := 0; i < len(r.S) && i < binary.MaxVarintLen64; i++ {
