@@ -1,9 +1,7 @@
-// Package bench holds the benchmarks of this module's packages bitmap, cidrset,
-// nodeipam, servicealloc, ipset and prefixes, and the guard that keeps a change from losing
-// what they show. It exports nothing.
-// How the allocators compare with those of other projects is measured in
-// bench/peers, and what calls of package ipset cost as a cluster ages in
-// bench/torture/scale.
+// Package bench holds the benchmarks of this module's packages bitmap, cidrset, nodeipam,
+// servicealloc, ipset and prefixes, and the guard that detects a loss of speed. It exports
+// nothing. The module bench/peers compares the allocators with other projects, and
+// bench/torture/scale measures the cost of calls of package ipset as a cluster ages.
 //
 // # Running
 //
@@ -11,8 +9,8 @@
 //	make bench BENCH='Pair/size=2.16' COUNT=10    those that match, ten times each
 //	go test -run '^$' -bench . -benchtime 10ms ./bench    all, roughly, in half a minute
 //
-// BENCH is the regular expression of go test -bench, taken apart at each slash; the ^
-// of a name like size=2^16 is an anchor in it, so write a dot.
+// BENCH is the regular expression of go test -bench, split at each slash. Write a dot for the ^
+// of a name like size=2^16, because ^ is an anchor.
 //
 // Set-up is not timed, seeds are fixed, and a driver holds no more than 4,096
 // prefixes, so that its own memory stays in cache. The time of the driver, a few
@@ -32,9 +30,9 @@
 //
 // # Names
 //
-// A name is the work, then what it is done on, as /key=value. They are stable: a work
-// that changes gets a new name. size is the number of children (of ordinals, in package
-// bitmap) of a set, full how many per cent of them are taken, at random places.
+// A name is the work, then its parameters, as /key=value. Names are stable: a work that changes
+// gets a new name. The parameter size is the number of children of a set (of ordinals, in
+// package bitmap). The parameter full is the percentage of children taken, at random places.
 //
 //	Pair/size/full            Release of a random child, and AllocateNext
 //	Far/size                  the same with one free child, the last, and the cursor on the first
@@ -74,25 +72,24 @@
 // an absolute time:
 //
 //   - TestGuardInstructions counts the instructions of an operation with callgrind, as the
-//     difference of two runs, so code that counts no steps is seen too: a second look-up, a
-//     loop over the words of a page, a lock taken twice, a scan over all owners. A bound lies
-//     2 % above the count that stands in guard_rows_test.go. The counts are for one version of
-//     Go on amd64. Under another one, and without valgrind, the test is skipped and says so.
+//     difference of two runs. So it also sees code that counts no steps: a second look-up, a
+//     loop over the words of a page, a lock taken twice, a scan over all owners. A bound is 2 %
+//     above the count in guard_rows_test.go. The counts are for one version of Go on amd64.
+//     With another version, or without valgrind, the test is skipped and says so.
 //   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works
-//     look at. It is exact: a bound lies at most 10 % above the count.
-//   - TestGuardAllocations wants no allocation in steady state on any hot path, and
-//     TestGuardMemory holds the weight of sets to what is promised; they are part of
-//     every go test.
+//     look at. It is exact: a bound is at most 10 % above the count.
+//   - TestGuardAllocations fails if a hot path allocates in steady state. TestGuardMemory
+//     checks the documented memory of sets. Both are part of every go test.
 //   - TestGuardInlining names the functions that the compiler must inline.
 //   - TestGuardRatios compares two works of the same kind: on another size or fullness, or
 //     beside a plain bitset behind the same mutex and codec. It runs both in turn, nine
-//     times, by the CPU time of the thread, and takes the median of the quotients. A
-//     comparison fails only if it does so eight times in a row. The bounds stand in
-//     guard_test.go beside what was measured when they were set, 25 to 55 % above it. It runs
-//     with the flag -ratios only, and not with the race detector, assertions or coverage.
+//     times, by the CPU time of the thread, and takes the median of the quotients. A comparison
+//     fails only if it exceeds its bound eight times in a row. File guard_test.go has the
+//     bounds, 25 to 55 % above the values measured when they were set. The test runs with the
+//     flag -ratios only, and not with the race detector, assertions or coverage.
 //
-// make bench-planted plants ten regressions, each in a build of its own, and fails if the count
-// of instructions does not notice one of them.
+// The command make bench-planted plants ten regressions, each in a separate build, and fails if
+// the count of instructions misses any.
 //
 // When a change makes a work faster, lower its bound.
 package bench

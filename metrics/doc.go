@@ -31,9 +31,8 @@
 //
 // # Pools
 //
-// All allocators share ipalloc_pool_capacity and ipalloc_pool_count, so that one alert and one
-// panel serve them all. The label kind is the package, the label pool names what can fill up on its
-// own:
+// All allocators share ipalloc_pool_capacity and ipalloc_pool_count, so one alert and one panel serve them all. The label kind
+// is the package. The label pool names the smallest part that can fill up separately:
 //
 //	cidrset        the prefix
 //	nodeipam       the prefix; with labels, the entry and the prefix
@@ -49,19 +48,16 @@
 //
 // # Cardinality
 //
-// A pool has one series of capacity and up to four of counts; an ipset pool has four more
-// for its blocks, eleven for each family of shortages while it exists, and one for what is borrowed. Hosts are not shown unless
-// EngineOptions.Hosts says how many; the others are then summed under one label.
-// Addresses, handles, owners of services and nodes are never labels.
+// A pool has one series of capacity and up to four of counts. An ipset pool has four more for its blocks, eleven for each
+// family of shortages while it exists, and one for borrowed addresses. Hosts are shown only if EngineOptions.Hosts sets their
+// number; the others are then summed under one label. Addresses, handles, owners of services and nodes are never labels.
 //
 // # Cost
 //
-// A scrape reads the statistics of an allocator. For an engine that is
-// [ipset.Engine.Utilization]: one pass over the blocks of the store, and no work for the
-// addresses in them. Scrapes that overlap share one pass, and EngineOptions.MaxAge keeps
-// its result for the next ones. EngineOptions.Borrowed reads one more record for each
-// borrowed address. Everything else costs microseconds. No lock is held longer than the
-// allocator's own Stats holds it.
+// A scrape reads the statistics of an allocator. For an engine it calls [ipset.Engine.Utilization]: one pass over the blocks
+// of the store, without work for their addresses. Overlapping scrapes share one pass, and EngineOptions.MaxAge keeps its
+// result for the next scrapes. EngineOptions.Borrowed reads one more record for each borrowed address. Everything else costs
+// microseconds. No lock is held longer than the allocator's own Stats holds it.
 //
 // All collectors are safe for concurrent use.
 //

@@ -20,7 +20,7 @@ import (
 var (
 	blocks     = define("blocks", gauge, "Blocks: orphan without an owner, else empty, partial or full.", "space", "pool", "state")
 	borrowed   = define("borrowed_addresses", gauge, "Addresses held by hosts that did not own the block when they got them; only with EngineOptions.Borrowed.", "space", "pool")
-	poolServes = define("pool_serves", gauge, "1 if the pool serves every caller, 0.5 if it is manual and serves those that name it, 0 if it is disabled or drained.", "space", "pool")
+	poolServes = define("pool_serves", gauge, "1 if the pool serves every caller, 0.5 if it is manual and serves callers that name it, 0 if it is disabled or drained.", "space", "pool")
 	hostCount  = define("hosts", gauge, "Owners of blocks; only with EngineOptions.Hosts.", "space")
 	hostBlocks = define("host_blocks", gauge, "Blocks of the hosts that have most; all others under the host \"(others)\".", "space", "host")
 	hostUsed   = define("host_used", gauge, "Addresses held in these blocks.", "space", "host")
@@ -34,13 +34,14 @@ type EngineOptions struct {
 	// MaxAge is the largest age of the statistics that a scrape shows; 0 reads them for each scrape. Set it if several
 	// servers scrape an engine whose store is far away.
 	MaxAge time.Duration
-	// Hosts is how many hosts are shown, those with most blocks; the others are summed under "(others)". 0 shows none.
+	// Hosts is the number of hosts shown. The hosts with the most blocks are shown; the others are summed under "(others)". 0 shows
+	// none.
 	Hosts int
 	// Borrowed counts the borrowed addresses of each pool. It reads one more index record of the store for each such address.
 	Borrowed bool
 }
 
-// Engine is a collector of the pools and blocks of an [ipset.Engine]. Make one with [NewEngine].
+// Engine is a collector of the pools and blocks of an [ipset.Engine]. [NewEngine] returns one.
 type Engine struct {
 	series
 	engine *ipset.Engine
@@ -82,9 +83,9 @@ type hostView struct {
 // NewEngine returns a collector of an engine. Each scrape calls [ipset.Engine.Utilization], unless EngineOptions.MaxAge lets
 // it reuse the last result.
 //
-// Several engines on one store show the same pools: register one of them, or give them different names. The engines of
-// several spaces may have one name: the label space tells them apart. Each space adds a time series for each of its pools
-// and states, so register only the spaces that you watch.
+// Engines on the same store show the same pools: register only one, or give them different names. Engines of different spaces may
+// share a name: the label space tells them apart. Each space adds a time series for each of its pools and states, so register only
+// the spaces that you watch.
 func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	if o.Timeout <= 0 {
 		o.Timeout = scrapeTime
@@ -96,8 +97,9 @@ func NewEngine(name string, e *ipset.Engine, o EngineOptions) *Engine {
 	}
 }
 
-// Observe counts what a call that assigns was short of, or why it failed. Call it with what [ipset.Engine.AutoAssign] returned, and
-// for every other call, such as Assign, AssignIP, RenewIP or one of packages kept, limits and numbers, with an empty result and the error.
+// Observe counts the shortages of a call that assigns, or the reason of its failure. Pass it the results of
+// [ipset.Engine.AutoAssign]. For every other call pass an empty result and the error: for Assign, AssignIP, RenewIP, and calls of
+// packages kept, limits and numbers.
 func (e *Engine) Observe(a alloc.Assigned, err error) {
 	if err == nil {
 		e.refusals.short(a.Short)

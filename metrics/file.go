@@ -35,8 +35,8 @@ type file struct {
 	limit int64
 }
 
-// NewFile returns a collector of the statistics of a file. limit is its largest allowed size, such as MaxSize of the store's
-// options or the room on the disk; 0 is no limit.
+// NewFile returns a collector of the statistics of a file. The limit is its largest allowed size, such as MaxSize of the
+// store's options or the room on the disk; 0 is no limit.
 //
 //	metrics.NewFile("pods", func() metrics.FileStats { return metrics.FileStats(db.Stats()) }, 1<<30)
 func NewFile(name string, stats func() FileStats, limit int64) prometheus.Collector {
@@ -56,7 +56,7 @@ func (f *file) Collect(out chan<- prometheus.Metric) {
 	f.send(out, fileWriteSeconds, st.WriteTime.Seconds())
 }
 
-// Backups is a collector of the age of backups. Make one with [NewBackups].
+// Backups is a collector of the age of backups. [NewBackups] returns one.
 type Backups struct {
 	series
 	mu   sync.Mutex

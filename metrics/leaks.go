@@ -14,13 +14,13 @@ import (
 
 var (
 	leakCandidates = define("leak_candidates", gauge, "Addresses that are held and that nothing used at the last run.", "space")
-	leakOldest     = define("leak_oldest_seconds", gauge, "How long ago the oldest of them was first seen so; 0 without one.", "space")
-	leaksReleased  = define("leaks_released_total", counter, "Addresses given back.", "space")
+	leakOldest     = define("leak_oldest_seconds", gauge, "Time since the oldest candidate was first seen; 0 without one.", "space")
+	leaksReleased  = define("leaks_released_total", counter, "Addresses released.", "space")
 	leakFailures   = define("leak_failures_total", counter, "Runs that ended with an error.", "space")
 	leakLastRun    = define("leak_last_run_timestamp_seconds", gauge, "When the last run without an error ended; 0 before it.", "space")
 )
 
-// Leaks runs an [ipset.Collector] and shows what it found. Make one with [NewLeaks].
+// Leaks runs an [ipset.Collector] and shows its findings. [NewLeaks] returns one.
 type Leaks struct {
 	series
 	collector *ipset.Collector

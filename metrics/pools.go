@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	poolCapacity = define("pool_capacity", gauge, "What the pool can hold: prefixes, addresses or ports.", "kind", "space", "pool")
-	poolCount    = define("pool_count", gauge, "What of the capacity is used, cooling, reserved, draining or free; the states sum to the capacity.", "kind", "space", "pool", "state")
-	poolUsable   = define("pool_usable", gauge, "What of the capacity is not reserved: with ranges, what lies in them and what is held.", "kind", "space", "pool")
+	poolCapacity = define("pool_capacity", gauge, "Capacity of the pool in prefixes, addresses or ports.", "kind", "space", "pool")
+	poolCount    = define("pool_count", gauge, "Parts of the capacity that are used, cooling, reserved, draining or free; they add up to the capacity.", "kind", "space", "pool", "state")
+	poolUsable   = define("pool_usable", gauge, "Part of the capacity that is not reserved; with ranges, the addresses in them and the held ones.", "kind", "space", "pool")
 	poolLargest  = define("pool_largest_free_prefix_length", gauge, "Length of the largest free prefix, in ipset of the largest one without blocks; absent without one, and for other kinds.", "kind", "space", "pool")
 
 	nodesHolding     = define("nodes", gauge, "Nodes that hold prefixes.")

@@ -49,8 +49,8 @@ func (s services) Collect(out chan<- prometheus.Metric) {
 	})
 }
 
-// Registry is a collector of the counts of a [servicealloc.Registry], and of the findings about it. Make one with
-// [NewRegistry].
+// Registry is a collector of the counts of a [servicealloc.Registry] and of its findings. [NewRegistry] returns
+// one.
 type Registry struct {
 	services
 	mu    sync.Mutex
@@ -69,7 +69,7 @@ func NewRegistry(name string, r *servicealloc.Registry) *Registry {
 	}, findings, findingOldest)}
 }
 
-// Found sets what the last [repair.Diff] has found. Call it after each one, also with nothing found. Before the
+// Found sets the findings of the last [repair.Diff]. Call it after each Diff, also without findings. Before the
 // first call there are no metrics of findings.
 func (r *Registry) Found(fs []*repair.Finding) {
 	found := make(map[repair.Kind]*finding)

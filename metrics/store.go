@@ -22,8 +22,8 @@ var (
 	storeRecords   = define("store_records_written_total", counter, "Records put and deleted by commits that were made.")
 	storeBytes     = define("store_bytes_written_total", counter, "Bytes of their keys and values.")
 	storeInFlight  = define("store_in_flight", gauge, "Calls that the store has not answered yet.", "op")
-	storeOldest    = define("store_oldest_in_flight_seconds", gauge, "How long the oldest of them has taken so far; 0 without one.", "op")
-	storeUnsettled = define("store_unsettled_commits", gauge, "Commits of unknown outcome after which no commit was made or met a conflict.")
+	storeOldest    = define("store_oldest_in_flight_seconds", gauge, "Time that the oldest of these calls has taken so far; 0 without one.", "op")
+	storeUnsettled = define("store_unsettled_commits", gauge, "Commits of unknown outcome that no later commit or conflict has settled.")
 	storeWaits     = define("store_retry_waits_total", counter, "Waits before a commit is tried again; see Store.Retry. The first retry does not wait.")
 	storeWaited    = define("store_retry_wait_seconds_total", counter, "Time spent in these waits.")
 )
@@ -75,8 +75,8 @@ func (f *flights) now() (n int, oldest time.Duration) {
 // buckets are for latencies from a store in memory to one that is about to time out.
 var buckets = []float64{25e-6, 100e-6, 400e-6, 1.6e-3, 3.2e-3, 6.4e-3, 12.5e-3, 25e-3, 50e-3, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4}
 
-// Store is a [store.Store] that passes every call to another one, and a collector of the counts of these calls. Make one with
-// [NewStore].
+// Store is a [store.Store] that passes every call to another one, and a collector of the counts of these calls. [NewStore]
+// returns one.
 type Store struct {
 	inner store.Store
 
@@ -94,9 +94,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// NewStore returns a store that counts and times what it passes to s. A call costs two readings of the clock and no
-// allocation. For an exact ipalloc_store_unsettled_commits give every engine its own Store, because an engine settles an
-// unknown outcome before its next commit.
+// NewStore returns a store that passes all calls to s, and counts and times them. A call costs two readings of the clock
+// and no allocation. For an exact ipalloc_store_unsettled_commits give every engine its own Store, because an engine
+// settles an unknown outcome before its next commit.
 func NewStore(name string, s store.Store) *Store {
 	w := &Store{inner: s, series: newSeries(name, "", storeInFlight, storeOldest), commits: make(map[string]prometheus.Counter)}
 	total := prometheus.NewCounterVec(prometheus.CounterOpts(opts(storeCommits, name)), storeCommits.labels)

@@ -1,16 +1,16 @@
-// Command peers measures the allocators of this module beside those of other
-// projects: the same work, in one run, on two cores.
+// Command peers measures the allocators of this module beside other projects: the
+// same work, in one run, on two cores.
 //
-// In each pass every contestant does every work once, one after the other, so
-// that a slow minute of the machine falls on all of them. A figure is the median
-// over the counted passes, a ratio is the quotient of two medians. Contestants
-// are driven by the same generic code through their own methods and their own
-// type for a prefix; the contestant "null" does nothing, so that its figure, which
-// is part of every other one, is the cost of the driver.
+// In each pass every contestant does every work once, one after the other, so a
+// slow minute of the machine affects all of them. A figure is the median over the
+// counted passes, a ratio is the quotient of two medians. The same generic code
+// drives all contestants through their own methods and their own type for a
+// prefix. The contestant "null" does nothing, so its figure is the cost of the
+// driver, which is part of every other figure.
 //
-// Work on one goroutine is timed by the clock of its thread, so that other
-// programs on the machine do not count; work on many goroutines by the wall clock,
-// and it is repeated if others took much of the machine meanwhile.
+// Work on one goroutine is timed by the CPU clock of its thread, which excludes
+// other programs. Work on many goroutines is timed by the wall clock, and repeated
+// if other programs took much of the machine meanwhile.
 //
 //	peers                          measure and print the table
 //	peers -readme README.md        and refresh it between the markers in a file

@@ -1,5 +1,5 @@
-// Command cni-ipam is a CNI plugin that hands out addresses, a replacement for host-local: the same configuration and the
-// same answers, with its state in one file per network. README.md says how to swap one for the other.
+// Command cni-ipam is a CNI IPAM plugin that replaces host-local. It takes the same configuration, gives the same
+// answers, and keeps its state in one file per network. README.md says how to swap one for the other.
 package main
 
 import "github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/plugin"

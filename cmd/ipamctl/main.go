@@ -1,14 +1,15 @@
-// Command ipamctl shows and changes what package ipset keeps in a store: which pools there are and
-// how full, which host has which block, which handle has which address, and what is wrong.
+// Command ipamctl shows and changes the records of package ipset in a store: pools and their use,
+// blocks with their hosts, addresses with their handles. It also finds and repairs faults.
 //
 //	ipamctl --store bolt:///var/lib/ipam.db pool list
 //	ipamctl --store etcd://10.0.0.1:2379/ipam address show 10.1.2.3
 //
-// README.md is a walk through all of it. Data goes to standard output, everything else to standard
-// error. Exit statuses are those of exit.go.
+// README.md shows every command in use. Data goes to standard output, everything else to standard
+// error. File exit.go has the exit statuses.
 //
-// cli.go has the streams and the flags that all commands share, open.go opens stores, output.go
-// prints, change.go runs a change or its dry run; every other file is one group of commands.
+// File cli.go has the streams and the flags that all commands share. File open.go opens stores,
+// output.go prints, and change.go runs a change or its dry run. Every other file is one group of
+// commands.
 package main
 
 import (

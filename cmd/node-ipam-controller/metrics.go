@@ -35,7 +35,7 @@ func newMetrics(labelled bool) *metrics {
 		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "cidrs_allocations_total",
 			Help: "CIDRs that were given to nodes, or found on them."}, labels),
 		releases: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "cidrs_releases_total",
-			Help: "CIDRs that nodes gave back."}, labels),
+			Help: "CIDRs that nodes released."}, labels),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "node_ipam_write_duration_seconds",
 			Help: "Duration of patches of nodes.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"result"}),
 		rights: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "node_ipam_right_missing",

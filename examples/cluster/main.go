@@ -1,17 +1,19 @@
-// Command cluster numbers a cluster as its controllers and network plugins would: each node gets a
-// prefix of each family, each pod an address of each family, in the order of a trace.
+// Command cluster assigns the prefixes and addresses of a cluster, as its controllers and network plugins
+// would. In the order of a trace, each node gets a prefix of each family and each pod an address of each
+// family.
 //
 //	go run ./examples/cluster                                  # a small cluster that ships with it
 //	go run ./examples/cluster -nodes nodes.csv -pods pods.csv  # a cluster of your own
 //
-// It shows both ways to number pods. nodes.go gives every node a prefix on its first day, large nodes
-// a larger one; a node keeps what it does not need. pods.go gives every pod an address from a block
-// that its node claims when it needs one and returns when it is idle; a node without a block borrows.
+// It shows both ways to number pods. File nodes.go gives every node a prefix on its first day, large nodes a
+// larger one; a node keeps addresses that it does not need. File pods.go gives every pod an address from a
+// block of its node. The node claims a block when it needs one, and returns an idle block. A node without a
+// block borrows.
 //
-// The program keeps its own account of who holds what. It ends with an error if an address or prefix is given
-// twice, or if the engine has forgotten one.
+// The program keeps its own account of all holders. It fails if an address or prefix is assigned twice, or if
+// the engine has lost one.
 //
-// Exit status: 0 when all went well; 1 when a pool is too small or the accounts differ; 2 for wrong
+// The exit status is 0 for success, and 1 if a pool is too small or the accounts differ. It is 2 for wrong
 // flags or a malformed trace, with file, line and column.
 package main
 

@@ -14,8 +14,8 @@ var (
 	ErrUnmasked = errors.New("has host bits set")
 )
 
-// CheckAddr returns nil if a is an IPv4 or IPv6 address without a zone and not
-// 4-in-6; otherwise the reason, one of the errors of this package.
+// CheckAddr returns nil if a is an IPv4 or IPv6 address without a zone and not 4-in-6;
+// otherwise it returns an error of this package with the reason.
 func CheckAddr(a netip.Addr) error {
 	switch {
 	case !a.IsValid():
@@ -28,8 +28,8 @@ func CheckAddr(a netip.Addr) error {
 	return nil
 }
 
-// Check returns nil if p is valid, masked and not 4-in-6; otherwise the reason,
-// one of the errors of this package. A [netip.Prefix] never has a zone.
+// Check returns nil if p is valid, masked and not 4-in-6; otherwise it returns an
+// error of this package with the reason. A [netip.Prefix] never has a zone.
 func Check(p netip.Prefix) error {
 	switch {
 	case !p.IsValid():

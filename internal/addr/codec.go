@@ -16,7 +16,7 @@ var ErrBits = errors.New("child prefix length out of range")
 const MaxOrder = 64
 
 // Codec maps ordinals to the equal child prefixes of a pool and back: ordinal i
-// is the i-th child from the lowest address. Make one with [NewCodec].
+// is the i-th child from the lowest address. [NewCodec] returns one.
 type Codec struct {
 	pool   netip.Prefix
 	hi, lo uint64 // the pool's address; an IPv4 one in the low 32 bits
@@ -28,9 +28,9 @@ type Codec struct {
 }
 
 // NewCodec returns the codec between ordinals [0, 2^(childBits - pool.Bits()))
-// and the children of pool. It fails with the error of [Check] for a bad pool,
-// and with one that wraps [ErrBits] unless childBits is from pool.Bits() to 32 or
-// 128 and at most 64 more than pool.Bits().
+// and the children of pool. It fails with the error of [Check] for a bad pool. It fails
+// with an error that wraps [ErrBits] unless childBits is from pool.Bits() to 32 or 128
+// and at most 64 more than pool.Bits().
 func NewCodec(pool netip.Prefix, childBits int) (Codec, error) {
 	if err := Check(pool); err != nil {
 		return Codec{}, err
@@ -122,9 +122,9 @@ func (c *Codec) Check(p netip.Prefix) error {
 	return err
 }
 
-// Ordinal returns the ordinal of the child that a lies in; ok is false if a is not
-// in the pool, of the other family or has a zone. A 4-in-6 address is in an IPv6
-// pool that contains it, and in no IPv4 pool. It does not allocate.
+// Ordinal returns the ordinal of the child that contains a; ok is false if a is outside
+// the pool, of the other family, or has a zone. A 4-in-6 address is in an IPv6 pool that
+// contains it, and in no IPv4 pool. It does not allocate.
 func (c *Codec) Ordinal(a netip.Addr) (i uint64, ok bool) {
 	if a.Is4() {
 		if !c.v4 {

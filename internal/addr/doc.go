@@ -9,20 +9,20 @@
 //
 // # Contents
 //
-// [Check] and [CheckAddr] validate what a caller passes: every allocator calls one of
-// them first, and reports the reason in its own error. [Codec] converts between ordinals
-// and prefixes, and [Codec.Locate] says how any prefix relates to a pool. [U128] is the
-// arithmetic for what is larger than an ordinal.
+// [Check] and [CheckAddr] validate the arguments of a caller: every allocator calls
+// either of them first, and reports the reason in its own error. [Codec] converts
+// between ordinals and prefixes, and [Codec.Locate] returns the relation of any prefix
+// to a pool. [U128] is the arithmetic for numbers larger than an ordinal.
 //
 // # Pools that contain ::ffff:0:0/96
 //
-// A 4-in-6 prefix means an IPv4 one and is refused by [Check]. An IPv6 pool such as
-// ::/80 contains ::ffff:0:0/96 all the same, and its codec gives out children in there.
-// An allocator over such a pool must take back what it gave: it validates prefixes of
-// the caller, of records and of snapshots with [Codec.Check], which accepts a 4-in-6
-// prefix in a pool that contains it, and never with Check alone. It must also not read a
-// record of ::ffff:0.0.0.0/96 as 0.0.0.0/0 before it has asked its IPv6 pools. An
-// allocator that does not want that refuses such pools when they are added.
+// A 4-in-6 prefix means an IPv4 one and is refused by [Check]. But an IPv6 pool such as
+// ::/80 contains ::ffff:0:0/96, and its codec returns children in that prefix. An
+// allocator over such a pool must accept its own children when they are released. So it
+// validates prefixes of the caller, of records and of snapshots with [Codec.Check],
+// which accepts a 4-in-6 prefix in a pool that contains it, and never with Check alone.
+// Before it reads a record of ::ffff:0.0.0.0/96 as 0.0.0.0/0, it must look into its IPv6
+// pools. An allocator that does not want that refuses such pools when they are added.
 //
 // # Cost and concurrency
 //

@@ -74,7 +74,7 @@ func (u U128) Or(v U128) U128 { return U128{u.Hi | v.Hi, u.Lo | v.Lo} }
 // And returns the bits in u and v.
 func (u U128) And(v U128) U128 { return U128{u.Hi & v.Hi, u.Lo & v.Lo} }
 
-// Xor returns the bits in one of u and v.
+// Xor returns the bits set in exactly one operand.
 func (u U128) Xor(v U128) U128 { return U128{u.Hi ^ v.Hi, u.Lo ^ v.Lo} }
 
 // Cmp returns -1, 0 or 1 as u is less than, equal to or greater than v.

@@ -13,8 +13,8 @@ type Cell struct {
 	State State
 	// Level is how much is taken in eighths, rounded up: 0 to 8.
 	Level int
-	// Label is the label of most of its labelled addresses. Labels is the number of different labels, -1 in a
-	// [Square] of several cells, where they are not counted.
+	// Label is the label of most of its labelled addresses. Labels is the number of different labels. It is
+	// -1 in a [Square] of more than one cell, where they are not counted.
 	Label  string
 	Labels int
 	Counts Counts

@@ -6,9 +6,9 @@ import (
 	"go4.org/netipx"
 )
 
-// KeptBack returns the parts of a pool that automatic assignment never takes, in address order: addresses outside its ranges if
-// it has any, the ends of a subnet, reservations, and nested pools. Lists, maps and metrics use it to find what is free outside
-// blocks.
+// KeptBack returns the parts of a pool that automatic assignment never takes, in address order. These are addresses outside its
+// ranges if it has any, the ends of a subnet, reservations, and nested pools. Lists, maps and metrics use it to find free
+// addresses outside blocks.
 func KeptBack(pool netip.Prefix, ranges []netipx.IPRange, subnet bool, reserved *netipx.IPSet, inner []netip.Prefix) []netipx.IPRange {
 	var b netipx.IPSetBuilder
 	if len(ranges) > 0 {

@@ -57,11 +57,11 @@ func (s State) urgency() int {
 type Span struct {
 	Lo, Hi addr.U128
 	State  State
-	// Label is the holder, by which a picture can be coloured: a host, a pool or another name. Empty for none.
+	// Label is the holder, such as a host or a pool; a picture can be coloured by it. Empty for none.
 	Label string
 }
 
-// Space is a pool and what is in it.
+// Space is a pool and its spans.
 type Space struct {
 	Name string
 	Pool netip.Prefix
@@ -192,8 +192,8 @@ func sizeOf(order int) addr.U128 {
 	return one.Shl(uint(order))
 }
 
-// Gaps yields the largest aligned prefixes in which nothing is taken, ascending, each with its span: prefixes outside every
-// block, and idle prefixes inside one.
+// Gaps yields the largest aligned prefixes without taken addresses, ascending, each with its span: prefixes outside every
+// block, and idle prefixes inside a block.
 func (s *Space) Gaps() iter.Seq2[netip.Prefix, Span] {
 	return func(yield func(netip.Prefix, Span) bool) {
 		give := func(sp Span) bool {

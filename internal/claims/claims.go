@@ -1,5 +1,5 @@
-// Package claims is an index of taken prefixes, for allocators whose pools
-// overlap, come and go, and hand out children of several sizes.
+// Package claims is an index of taken prefixes, for allocators whose pools may overlap,
+// be added and removed, and have children of different sizes.
 package claims
 
 import (

@@ -1,5 +1,5 @@
-// Package hook delivers the changes of an allocator to one receiver: in the order in
-// which they were made, outside the allocator's lock, each exactly once.
+// Package hook delivers the changes of an allocator to one receiver: in the order of
+// the changes, outside the allocator's lock, each exactly once.
 //
 // A method that changes the allocator adds a change while it holds the allocator's
 // lock, unlocks, and calls Deliver before it returns:
@@ -10,8 +10,8 @@
 //	a.mu.Unlock()
 //	a.changes.Deliver()
 //
-// A method that only confirms what an earlier call did also calls Deliver, so that it
-// does not acknowledge a change which the receiver has not seen.
+// A method that only confirms the effect of an earlier call also calls Deliver.
+// Otherwise it would acknowledge a change that the receiver has not seen.
 package hook
 
 import "sync"
@@ -27,8 +27,7 @@ type Queue[C any] struct {
 	spare      []C        // guarded by delivering: the array that waiting had before
 }
 
-// New returns an empty queue for the receiver f. The given lock is the one that
-// callers of Add hold.
+// New returns an empty queue for the receiver f. Callers of Add hold the given lock.
 func New[C any](lock sync.Locker, f func(C)) *Queue[C] {
 	return &Queue[C]{receiver: f, lock: lock}
 }
@@ -41,12 +40,11 @@ func (q *Queue[C]) Add(c C) {
 }
 
 // Deliver returns when the receiver has seen every change that was added before the
-// call. One goroutine at a time runs the receiver; it delivers what is waiting when
-// its turn begins and no more, so no caller is kept busy with later changes.
+// call. One goroutine at a time runs the receiver. It delivers only the changes that
+// are waiting when it starts, so no caller is kept busy with later changes.
 //
-// If the receiver panics, the change that it was called with counts as delivered, the
-// rest of the turn is delivered as well, and the first panic then continues in this
-// caller.
+// If the receiver panics, that change is considered delivered. The other waiting
+// changes are still delivered, and then the first panic continues in this caller.
 //
 // The caller does not hold the allocator's lock. A receiver that calls Deliver
 // deadlocks.

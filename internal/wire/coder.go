@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Coder writes values, or reads them into the same places: one function describes both directions of a record. Make one
-// with [Write], or with a Reader alone to read.
+// Coder writes values, or reads them into the same places: one function describes both directions of a record. [Write] and [Read]
+// return one.
 type Coder struct {
 	Reader
 	B      []byte // what has been written
@@ -25,8 +25,8 @@ func Read(s string) *Coder { return &Coder{Reader: Reader{S: s}} }
 // Write returns a coder that appends to b.
 func Write(b []byte) *Coder { return &Coder{B: b, Writes: true} }
 
-// Uint codes a number as a uvarint, Int as a zig-zag varint, Byte in one byte. One that does not fit its place, as an int of 32 bits, is
-// refused.
+// Uint codes a number as a uvarint, Int as a zig-zag varint, Byte in one byte. A number that does not fit its variable, such as an int
+// of 32 bits, is refused.
 func Uint[T ~int | ~int64 | ~uint64](c *Coder, v *T) {
 	if c.Writes {
 		c.B = binary.AppendUvarint(c.B, uint64(*v))
@@ -55,7 +55,7 @@ func Byte[T ~int | ~uint8](c *Coder, v *T) {
 	}
 }
 
-// String codes a length and as many bytes. What is read is a part of a record, or a copy out of a frame.
+// String codes a length and as many bytes. A value read is a part of a record, or a copy from a frame.
 func String(c *Coder, s *string) {
 	if c.Writes {
 		c.B = AppendString(c.B, *s)
@@ -124,7 +124,7 @@ func (c *Coder) Version(v byte) {
 	}
 }
 
-// Literal codes bytes that are the same in every record, such as the first ones of a key.
+// Literal codes bytes that are the same in every record, such as the beginning of a key.
 func (c *Coder) Literal(s string) {
 	if c.Writes {
 		c.B = append(c.B, s...)
@@ -210,8 +210,8 @@ func (c *Coder) bytes(v6 bool, a *netip.Addr) {
 	}
 }
 
-// Prefix codes a family, an address and a length: the bytes sort by address, and a larger prefix before a smaller one that begins at
-// the same address.
+// Prefix codes a family, an address and a length. The bytes sort by address; of two prefixes at the same address, the larger sorts
+// first.
 func (c *Coder) Prefix(p *netip.Prefix) {
 	at, n := p.Addr(), p.Bits()
 	c.Addr(&at)

@@ -64,15 +64,15 @@ func Open(data []byte, magic string, newest byte) *Coder {
 	return c
 }
 
-// Mismatch records that the snapshot is not of what the caller expects, unless an earlier error is recorded. Err then matches
-// [ipalloc.ErrMismatch].
+// Mismatch records that the snapshot is of another object than the caller expects, unless an earlier error is recorded. Err
+// then matches [ipalloc.ErrMismatch].
 func (c *Coder) Mismatch(format string, args ...any) {
 	if c.Err == nil {
 		c.Err, c.S = fmt.Errorf("%w: %s", ipalloc.ErrMismatch, fmt.Sprintf(format, args...)), ""
 	}
 }
 
-// Blob codes a length and as many bytes of a frame. What is read shares memory with the frame.
+// Blob codes a length and as many bytes of a frame. The values read share memory with the frame.
 func Blob(c *Coder, b *[]byte) {
 	if c.Writes {
 		c.B = append(binary.AppendUvarint(c.B, uint64(len(*b))), *b...)
@@ -154,7 +154,8 @@ func AnyAddr(c *Coder, a *netip.Addr) {
 	}
 }
 
-// AnyPrefix codes the address of a prefix and its length; only the zero Addr for the zero Prefix. One with host bits is refused.
+// AnyPrefix codes the address of a prefix and its length; only the zero Addr for the zero Prefix. A prefix with host bits is
+// refused.
 func AnyPrefix(c *Coder, p *netip.Prefix) {
 	at, bits := p.Addr(), p.Bits()
 	if AnyAddr(c, &at); at.IsValid() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stamp turns a time into nanoseconds since 1970; the zero time is 0. Records keep times above 0 only: an earlier time counts as the
-// first nanosecond of 1970, and one that does not fit into 64 bits as the last that does.
+// Stamp turns a time into nanoseconds since 1970; the zero time is 0. Records keep only times above 0. An earlier time is stored as
+// the first nanosecond of 1970, and a time that does not fit into 64 bits as the last that fits.
 func Stamp(t time.Time) int64 {
 	switch {
 	case t.IsZero():

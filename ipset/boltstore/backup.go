@@ -52,11 +52,11 @@ func (b *boundReader) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// Restore makes a new store file from a copy that [Store.Backup] wrote. Stop every engine first: one that still runs on a file
-// that was moved or removed ends with ipalloc.ErrReplaced at its next call. The file appears under its name when all of it has
-// been read and verified. An existing file is never overwritten: os.ErrExist. [ErrLocked]: a running process has the file of that
-// name open, or had it open when it was removed, as far as the system can tell. ipalloc.ErrCorrupt and ipalloc.ErrMismatch are
-// about the copy. After an error no file was made.
+// Restore makes a new store file from a copy that [Store.Backup] wrote. Stop every engine first: an engine on a moved or removed
+// file ends with ipalloc.ErrReplaced at its next call. The file appears under its name when all of it has been read and verified.
+// An existing file is never overwritten: os.ErrExist. [ErrLocked]: a running process has the file of that name open, or had it
+// open when it was removed, if the system can tell. [ipalloc.ErrCorrupt] and [ipalloc.ErrMismatch] concern the copy. After an
+// error no file was made.
 func Restore(ctx context.Context, r io.Reader, path string) error {
 	if pid, process := lockHolder(path); pid != 0 {
 		return held("restore", path, pid, process, "a running process has the file of that name: stop every engine before a copy gets it")

@@ -21,8 +21,8 @@ const batchBytes = 8 << 20
 // Commit implements store.Store. Concurrent callers share one transaction of bbolt; each commit is made wholly or not at all.
 //
 // If ctx ends before the transaction begins, Commit returns the error of ctx, and the commit left no trace. If ctx ends while
-// the transaction is in flight, the error matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room, nothing
-// was changed, and commits succeed when there is room again. ipalloc.ErrCorrupt: a record that the commit reads is damaged;
+// the transaction is in flight, the error matches ipalloc.ErrUnknownOutcome as well. [ErrNoSpace]: there was no room; nothing
+// was changed, and commits succeed when there is room again. [ipalloc.ErrCorrupt]: a record that the commit reads is damaged;
 // the commit left no trace. [ErrFailed]: the store must be opened again.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return s.commit(ctx, recordsBucket, ops)

@@ -24,12 +24,10 @@ const lockPoll = 50 * time.Millisecond
 // Open opens the store in a file, which is made if it does not exist. Its directory must
 // exist. A new file appears under its name only when it is a whole store.
 //
-// Errors, the file unchanged: [ErrLocked] if another process has the file open (see
-// Options.LockWait); ipalloc.ErrCorrupt if it was cut off, torn or overwritten; [ErrForeign]
-// if it is not a store of this package; ipalloc.ErrVersion, and not ErrForeign, if a newer
-// program wrote it; ipalloc.ErrInvalid for an option. Errors of the system match those of
-// package os (os.ErrPermission, os.ErrNotExist), and those about a missing file
-// ipalloc.ErrNotFound.
+// Errors, the file unchanged: [ErrLocked] if another process has the file open (see Options.LockWait). [ipalloc.ErrCorrupt] if
+// the file was cut off, torn or overwritten. [ErrForeign] if it is not a store of this package. [ipalloc.ErrVersion], and not
+// ErrForeign, if a newer program wrote it. [ipalloc.ErrInvalid] for an option. Errors of the system match the errors of package
+// os (os.ErrPermission, os.ErrNotExist). For a missing file they also match ipalloc.ErrNotFound.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {

@@ -11,19 +11,20 @@ import (
 
 // Options are the options of [Open]. The zero value is right for a store that must be durable.
 type Options struct {
-	// Mode is the mode of a file that Open makes; 0 is 0600.
+	// Mode is the mode of a file that Open creates; 0 is 0600.
 	Mode os.FileMode
-	// NoCreate fails with an error that matches os.ErrNotExist instead of making a file that does not exist.
+	// NoCreate makes Open fail with an error that matches os.ErrNotExist instead of creating a missing file.
 	NoCreate bool
 	// ReadOnly opens the file for reading. Several processes can do so at once, but not while another process has it open for
 	// writing. Commits fail with [ErrReadOnly].
 	ReadOnly bool
-	// NoSync lets the system decide when to write to the disk. Acknowledged commits then survive the death of the process but
-	// not that of the machine, after which the file may be damaged. A commit costs some 40 µs instead of two syncs of the disk.
+	// NoSync lets the system decide when to write to the disk. Acknowledged commits then survive a crash of the process. After
+	// a crash of the machine they may be lost and the file damaged. A commit costs some 40 µs instead of two syncs of the
+	// disk.
 	NoSync bool
-	// InitialMap is how many bytes of address space are mapped for the file at first; 0 is
-	// 1 GiB. A file that outgrows them is mapped again, when no read is in flight. A
-	// process that ends after one commit saves a tenth of a millisecond with 1 MiB.
+	// InitialMap is the number of bytes of address space mapped for the file at first; 0 is 1 GiB. A file that outgrows the
+	// mapping is mapped again when no read is in flight. A process that ends after one commit saves a tenth of a millisecond
+	// with 1 MiB.
 	InitialMap int
 	// LockWait is how long to wait for a file that another process has. 0 does not wait; a negative value waits as long as the
 	// context allows. Open asks every 50 ms.
@@ -37,14 +38,13 @@ type Options struct {
 	// transaction after it is lost: several acknowledged commits, if callers committed concurrently. Without
 	// AcceptOlder such a file is ipalloc.ErrCorrupt, and [Salvage] saves that transaction.
 	AcceptOlder bool
-	// MaxSize limits the size of the file, in bytes; a commit that needs a larger file fails with [ErrNoSpace]. 0 is no
-	// limit. A removal needs room as well, because bbolt writes changed pages to other places before it frees the old ones:
-	// in a file that is full to the last page it can fail, too.
+	// MaxSize limits the size of the file, in bytes; a commit that needs a larger file fails with [ErrNoSpace]. 0 is no limit.
+	// A removal needs room as well, because bbolt writes changed pages to other places before it frees the old ones. It can
+	// fail in a file without a free page.
 	MaxSize int64
-	// History is how many commits are remembered for watches; 0 is 1,024.
+	// History is the number of commits kept for watches; 0 is 1,024.
 	History int
-	// Logger receives what an operator may want to see: a wait for the lock, a damaged meta page, a failed write. nil logs
-	// nothing.
+	// Logger receives events for an operator: a wait for the lock, a damaged meta page, a failed write. nil logs nothing.
 	Logger *slog.Logger
 }
 
@@ -59,8 +59,8 @@ const (
 	VerifyRestart
 	// VerifyAlways reads it every time.
 	VerifyAlways
-	// VerifyNever reads, as every other value does, only the pages that can end the process or that an interrupted commit can
-	// have left behind: the branch pages and the list of free pages.
+	// VerifyNever reads only the branch pages and the list of free pages. Every value reads these, because damage there can
+	// end the process or remain from an interrupted commit.
 	VerifyNever
 )
 

@@ -19,11 +19,11 @@ const (
 	snapshotTries = 200
 )
 
-// Snapshot writes a copy of the file src, as of one of its commits, to the new file dst. It takes no lock: another process may
-// have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads src
-// once, and reads pages that change meanwhile again.
+// Snapshot writes a copy of the file src to the new file dst. The copy is the state after one commit. It takes no lock: another
+// process may have src open and commit meanwhile, and does not wait. dst is a store, and is not synced to the disk. Snapshot reads
+// src once, and reads pages that change meanwhile again.
 //
-// Errors: os.ErrExist if dst exists; [ErrLocked] if commits come so fast that every attempt misses some; ipalloc.ErrCorrupt and
+// Errors: os.ErrExist if dst exists. [ErrLocked] if commits arrive so fast that every attempt misses some. [ipalloc.ErrCorrupt] and
 // [ErrForeign] as from [Open], even while another process writes the file.
 func Snapshot(ctx context.Context, src, dst string) error {
 	return snapshot(ctx, src, dst, func() {})

@@ -17,7 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Store is a store.Store in a bbolt file. Make one with [Open] and end it with [Store.Close]; the zero value is not usable.
+// Store is a store.Store in a bbolt file. [Open] returns a Store and [Store.Close] closes it; the zero value is not usable.
 // All methods are safe for concurrent use.
 type Store struct {
 	path string
@@ -59,8 +59,8 @@ func (s *Store) Path() string { return s.path }
 // Close waits for the commit in flight and for readers, and closes the file. Commits that have not begun, and all later calls,
 // fail with ipalloc.ErrClosed. Closing a store that is closed does nothing.
 //
-// A store that is not closed loses nothing. Close only makes both meta pages show the last commit, so that the loss of one of
-// them loses no commit; with Options.NoSync it omits that.
+// A store that is not closed loses nothing. Close writes the last commit to both meta pages, so the loss of either page loses
+// no commit; with Options.NoSync it omits that.
 func (s *Store) Close() error {
 	if s.end() {
 		return nil

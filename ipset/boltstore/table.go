@@ -14,9 +14,9 @@ import (
 const maxTable = 1024
 
 // Table is a separate, named set of records in the file of a [Store]. Its commits share
-// transactions, and syncs, with all others on the file. The revisions are those of the
-// store. A watch of the store does not show these commits. Make one with
-// [Store.OpenTable]. All methods are safe for concurrent use.
+// transactions, and syncs, with all others on the file. It shares the revisions of the
+// store. A watch of the store does not show these commits. [Store.OpenTable] returns a
+// Table. All methods are safe for concurrent use.
 type Table struct {
 	store *Store
 	name  string
@@ -25,7 +25,7 @@ type Table struct {
 // OpenTable opens a table, which its first commit makes. A table can be open only once
 // at a time; [Table.Close] ends that.
 //
-// Errors: ipalloc.ErrInvalid for an empty name and for one of more than 1,024 bytes;
+// Errors: ipalloc.ErrInvalid for a name that is empty or longer than 1,024 bytes;
 // ipalloc.ErrInUse if the table is open; ipalloc.ErrClosed.
 func (s *Store) OpenTable(name string) (*Table, error) {
 	fail := func(reason string, err error) (*Table, error) {

@@ -170,8 +170,7 @@ func (s *Store) get(ctx context.Context, dst []store.Record, keys []string) ([]s
 }
 
 // List implements [store.Store]: pages of one revision. If a compaction removes that revision in the middle, the list
-// begins again. A reverse list with a limit costs a round trip more. The servers walk the index of the whole range,
-// whatever the limit.
+// begins again. A reverse list with a limit costs a round trip more. The servers walk the index of the whole range, at any limit.
 func (s *Store) List(ctx context.Context, r store.Range) (recs []store.Record, rev uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, failure(ctx, "list", err)

@@ -75,10 +75,10 @@ type Store struct {
 // round trips, one more if it makes the store, and one less with OldServers. The client's KV and Watcher fields are not used, only its
 // connection.
 //
-// Errors, nothing written: ipalloc.ErrMismatch if the prefix holds keys but no store, if it lies inside another store's prefix,
-// if the cluster is not the expected one or not the one that the store was made in, or if the server can lose events and OldServers
-// is not set; ipalloc.ErrVersion if another release made the store; ipalloc.ErrNotFound if there is no store and NoCreate is set;
-// ipalloc.ErrInvalid for an impossible prefix or limit.
+// Errors, nothing written: [ipalloc.ErrMismatch] if the prefix holds keys but no store, or is inside another store's prefix.
+// [ipalloc.ErrMismatch] also if the cluster differs from the expected cluster or from the one in the format record, or if the server
+// can lose events and OldServers is not set. [ipalloc.ErrVersion] if another release created the store. [ipalloc.ErrNotFound] if there
+// is no store and NoCreate is set. [ipalloc.ErrInvalid] for an impossible prefix or limit.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
 		return nil, invalid("client", "is nil")

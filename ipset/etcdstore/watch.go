@@ -39,8 +39,8 @@ var errBroken = errors.New("etcdstore: loop broken")
 
 // Watch implements [store.Store]. It opens its own stream, with one watcher per prefix; the server sends nothing else. It
 // resumes by itself, without loss or repetition, when the stream breaks or a member loses its leader, for as long as ctx
-// lasts. With one prefix, a commit is yielded when it arrives; with more, when the server has confirmed that every watcher
-// has all up to its revision: one round trip later.
+// lasts. With one prefix, a commit is yielded when it arrives. With more, it is yielded one round trip later, when the
+// server has confirmed that every watcher has all events up to its revision.
 //
 // A watch notices a broken connection to its member no sooner than the client does: set DialKeepAliveTime and
 // DialKeepAliveTimeout.

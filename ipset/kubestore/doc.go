@@ -21,18 +21,18 @@
 //
 // The API server has no transaction over several objects, but a write of one object depends on its
 // resource version. A commit is therefore one write: commit object n replaces commit object n-slots
-// in slot n modulo slots, if the slot still has the resource version of the latter. The write
-// succeeds once. A process that was overtaken gets a conflict, reads what came before, checks the
-// expectations of its commits again, and tries the next slot. Callers that wait meanwhile share one
-// commit object; each gets its own revision.
+// in slot n modulo slots. The write succeeds only if the slot still has the resource version of
+// object n-slots, so it succeeds once. A process that was overtaken gets a conflict, reads the new
+// commit objects, checks the expectations of its commits again, and tries the next slot. Waiting
+// callers share one commit object; each gets its own revision.
 //
 // Processes that contend take turns: each yields to active writers whose last commit is older than
 // its own. A process that has not committed yet touches a later slot, and a process that reaches
 // that slot pauses.
 //
-// A log whose objects are created by name and deleted after a snapshot would let a process that is
-// far behind create a deleted name again, and take that for a commit. A slot is never deleted, and
-// such a process fails because its resource version is wrong.
+// A log whose objects are created by name and deleted after a snapshot would be unsafe. A process
+// that is far behind could create a deleted name again and take that for a commit. So slots are
+// never deleted, and the write of such a process fails because its resource version is stale.
 //
 // Every process holds the records in memory. A read asks the API server for the slot of
 // the next commit object. That is a linearizable read; if the slot still holds the old
@@ -41,40 +41,40 @@
 //
 // After every slots/2 commit objects one process writes a snapshot, names it in the head,
 // and deletes the one before. No slot is overwritten before a snapshot has its commits. It
-// may take any time: commits that find the log full wait for it. A snapshot that failed is
-// continued with the parts that are there.
+// may take any time: commits that find the log full wait for it. A failed snapshot is continued
+// with the parts already written.
 //
 // # Outcomes
 //
-// A write whose answer is lost is sent again, for up to 15 seconds. It has a random id, and
-// depends on a resource version, so that it is carried out at most once: either the second
-// request succeeds, or the slot shows whose commit it holds. The outcome is unknown only if
-// the API server does not answer for 15 seconds, if the caller's context ends while the
-// request is in flight, or if the whole log was overwritten before an answer came.
+// A write whose answer is lost is sent again, for up to 15 seconds. It has a random id and depends
+// on a resource version, so it takes effect at most once. Either the second request succeeds, or
+// the id in the slot shows whose commit it holds. The outcome is unknown in three cases: the API
+// server does not answer for 15 seconds, the caller's context ends while the request is in flight,
+// or the whole log is overwritten before an answer arrives.
 //
 // [store.Retryable] reports of every error whether trying again can help.
 //
-// A refusal (401, 403) of what was allowed before is repeated for 15 seconds, because a starting
-// API server refuses what its roles allow. So is an answer that does not come from the API server.
-// A server that TLS does not trust is an error at once.
+// If a request that was allowed before is refused (401, 403), it is repeated for 15 seconds,
+// because a starting API server refuses requests that its roles allow. A request is also repeated
+// if another program than the API server answers it. A server without a trusted certificate is an
+// error at once.
 //
 // Every call fails with [ipalloc.ErrReplaced] once an object of the store is found deleted, created
-// again, or older than it was. Deleted means that the API server says twice that there is no such
-// object; a label that was taken off is written back. ipalloc.ErrReplaced is also the answer when
-// the cluster's etcd was set back: after an error, and after a second without an answer, a process
-// reads the newest commit object that it knows and compares its random id before it answers or
-// writes anything. ipalloc.ErrCorrupt is the answer when an object does not decode or does not
-// continue the log. Neither is ever taken for an empty store. Deleting the head or a slot therefore
-// stops all writers.
+// again, or older than it was. An object counts as deleted if the API server reports twice that it
+// does not exist; a removed label is written back. [ipalloc.ErrReplaced] is also the error when the
+// cluster's etcd was set back. To detect that, a process compares the random id of the newest
+// commit object that it knows, after an error and after a second without an answer, before it
+// answers or writes anything. Calls fail with [ipalloc.ErrCorrupt] if an object does not decode or
+// does not continue the log. Neither is ever taken for an empty store. Deleting the head or a slot
+// therefore stops all writers.
 //
 // # Limits
 //
 // One commit holds 1,024 records and 512 KB of keys and values, because etcd accepts requests of
 // 1.5 MB and JSON turns 3 bytes into 4. All records must fit the memory of every process, and a
 // snapshot of them is written every 64 commit objects by default: some megabytes are reasonable.
-// Beyond 128 MB of keys and values a commit that adds to them fails with ipalloc.ErrLimit. The log
-// takes the size of 128 commit objects in etcd, and as much again for each revision that etcd has
-// not compacted.
+// Beyond 128 MB of keys and values a commit that adds to them fails with ipalloc.ErrLimit. In etcd
+// the log takes the size of 128 commit objects, and as much again for each uncompacted revision.
 //
 // # Complexity
 //
@@ -87,6 +87,6 @@
 //	snapshot  3 reads, 1 list, 1 write of the head, 1 write and 1 deletion for each part
 //	Open      2 reads, 1 list for each 64 slots, 1 read for each part
 //
-// Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing that must be
-// closed; what was committed is as durable as the cluster's etcd is.
+// Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing that must be closed;
+// commits are as durable as the cluster's etcd.
 package kubestore

@@ -86,10 +86,10 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$`)
 // It reads the snapshot and the log: 3 requests for a store that fits a part, and one more for each further 768 KB and 64 log
 // objects. Making a store takes a request for each log object.
 //
-// Errors: ipalloc.ErrNotFound if the definition or the namespace is missing, or if there is no store and NoCreate is set;
-// ipalloc.ErrMismatch if objects of another store have the names; ipalloc.ErrVersion if a newer release made the store;
-// [ipalloc.ErrReplaced] if an object is missing; ipalloc.ErrCorrupt if one is damaged; ipalloc.ErrInvalid for an impossible name,
-// namespace or number. A store that was not made completely is completed by the next Open.
+// Errors: [ipalloc.ErrNotFound] if the definition or the namespace is missing, or if there is no store and NoCreate is set.
+// [ipalloc.ErrMismatch] if objects of another store have the names. [ipalloc.ErrVersion] if a newer release created the store.
+// [ipalloc.ErrReplaced] if an object is missing. [ipalloc.ErrCorrupt] if an object is damaged. [ipalloc.ErrInvalid] for an
+// impossible name, namespace or number. A store that was not made completely is completed by the next Open.
 func Open(ctx context.Context, config *rest.Config, namespace, name string, o Options) (*Store, error) {
 	switch {
 	case config == nil:
@@ -264,7 +264,7 @@ func (s *Store) Get(ctx context.Context, dst []store.Record, keys ...string) ([]
 	return out, wrap("get", err)
 }
 
-// List implements [store.Store]. It costs what a Get costs.
+// List implements [store.Store]. It costs as much as a Get.
 func (s *Store) List(ctx context.Context, r store.Range) ([]store.Record, uint64, error) {
 	mem, err := s.current(ctx, "list")
 	if err != nil {

@@ -34,11 +34,11 @@ const (
 
 // Commit implements [store.Store]. Concurrent callers share a transaction; each commit is made wholly or not at all.
 //
-// If ctx ends before the transaction begins, the error is that of ctx and the commit left no trace. If ctx ends while the
+// If ctx ends before the transaction begins, Commit returns the error of ctx and leaves no trace. If ctx ends while the
 // transaction is in flight, or the connection breaks before the answer to its COMMIT, the error matches
-// ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. ipalloc.ErrLimit: the commit
-// is too large, or the disk or a quota has no room for it; nothing was changed, and commits succeed again when there is room.
-// [ipalloc.ErrReplaced]: the store is gone.
+// ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. [ipalloc.ErrLimit]: the commit
+// is too large, or the disk or a quota has no room for it. Nothing was changed, and commits succeed again when there is room.
+// [ipalloc.ErrReplaced]: the store was removed or replaced.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, s.failure(ctx, "commit", err)

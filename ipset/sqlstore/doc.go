@@ -16,7 +16,7 @@
 //
 // The identity is drawn when the store is made. A revision is the number of a commit and 24 random bits, so two pasts of one
 // database have no revision in common. Every statement verifies the identity, and that the highest revision that this process
-// has seen is in the past of the database. The horizon is the lowest revision after which a watch can start.
+// has seen is in the past of the database. The horizon is the lowest revision that a watch can start after.
 //
 // # Policy
 //
@@ -31,21 +31,21 @@
 //
 // # Outcomes
 //
-// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome: the context ended or the connection
-// broke while it was in flight, the server ended the connection in place of an answer, or SQLite met an I/O error during COMMIT.
-// Deadlocks, serialisation failures and refused connections are repeated for about a second. A locked file of SQLite is awaited,
-// by Open and reads too, until the context ends; writers of several processes get it about equally often. A
-// certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error whether
-// trying again can help.
+// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome. That error means that the context ended or
+// the connection broke while the commit was in flight, that the server closed the connection without an answer, or that SQLite had
+// an I/O error during COMMIT. Deadlocks, serialisation failures and refused connections are repeated for about a second. All calls,
+// including Open and reads, wait for a locked SQLite file until the context ends. Contending processes get the lock about equally
+// often. A certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error
+// whether trying again can help.
 //
 // # Requirements
 //
-// [ipalloc.ErrReplaced] is the answer of every read, watch and commit when the tables are not those that Open found, when a
-// SQLite file was removed or another took its place, and when the database has another past than the one seen before: it was set
-// back, or a replica that lacked the last commits was promoted. A wiped store, or an emptied table of records, never reads as an
-// empty store. A process whose last seen revision is older than Options.History does not notice another past; its commits still
-// conflict wherever a record differs. A transaction of the caller whose view is older than what the process has seen fails with
-// an error that is [store.Retryable], and the store goes on.
+// Every read, watch and commit fails with [ipalloc.ErrReplaced] if the tables are not the ones that Open read, or if a SQLite file
+// was removed or replaced. It also fails so if the past of the database has changed: it was set back, or a replica that lacked the
+// last commits was promoted. A wiped store, or an emptied table of records, never reads as an empty store. A process whose last seen
+// revision is older than Options.History does not notice another past; its commits still conflict wherever a record differs. If a
+// transaction of the caller has an older view than the process, it fails with an error that is [store.Retryable], and the store
+// continues.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
@@ -78,9 +78,9 @@
 // # Security
 //
 // A SQLite file that Open makes, and its logs, have mode 0600: a user that can read such a file can block all its writers. The
-// mode of a file that holds tables already is yours to set. For PostgreSQL over a network set sslmode=verify-full and
-// sslrootcert: pgx's default, prefer, sends the password and all records in the clear if the server, or anyone on the way, says
-// that it has no TLS. A role without write permission on any of the tables cannot block a commit.
+// mode of a file that holds tables already is yours to set. For PostgreSQL over a network set sslmode=verify-full and sslrootcert.
+// pgx's default, prefer, sends the password and all records in clear text if the server, or an attacker in between, claims that it
+// has no TLS. A role without write permission on any of the tables cannot block a commit.
 //
 // Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
 // outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.

@@ -25,12 +25,12 @@ import (
 //		return err
 //	})
 //
-// After an error of f, or a panic in it, everything is rolled back. If the error is [store.Retryable], or a temporary one of tx
-// (a serialisation failure, a deadlock, a locked file), InTx runs f again, up to 20 times: f must not change anything outside of
+// After an error of f, or a panic in it, everything is rolled back. If the error is [store.Retryable], or tx failed temporarily
+// (a serialisation failure, a deadlock, a locked file), InTx runs f again, up to 20 times. So f must not change anything outside
 // the transaction. If f ignores an error of in, InTx rolls back as well and returns that error.
 //
-// Errors: those of f; those of [Store.WithTx]; ipalloc.ErrUnknownOutcome if the connection was lost during COMMIT. The addresses
-// are assigned then if and only if the rows of f are there.
+// Errors: the errors of f and of [Store.WithTx]; ipalloc.ErrUnknownOutcome if the connection was lost during COMMIT. In that
+// case the addresses are assigned if and only if the rows of f exist.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, in store.Store) error) error {
 	if f == nil {
 		return isNil("f")

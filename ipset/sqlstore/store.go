@@ -28,8 +28,8 @@ type Options struct {
 	// History is how many commits are kept for watches; 0 is 10,000. Every 64th commit removes older ones, by the
 	// History of the store that makes it.
 	History int
-	// Poll is how often a watch asks for commits of other processes; 0 is 100 ms in SQLite and 1 s in PostgreSQL, where
-	// a notification usually comes first.
+	// Poll is the interval between queries of a watch for commits of other processes. 0 is 100 ms in SQLite and 1 s in PostgreSQL,
+	// where a notification usually arrives first.
 	Poll time.Duration
 }
 
@@ -69,9 +69,9 @@ var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 // Open returns the store in a database, and makes an empty one if there is none. Open asks the database which kind it is.
 // If another process has locked the file, Open waits until ctx ends.
 //
-// Errors, nothing changed: ipalloc.ErrMismatch for tables that are not a store's; ipalloc.ErrVersion for a schema of another
-// version; ipalloc.ErrNotFound if there is no store and NoCreate is set; ipalloc.ErrInvalid for impossible options, a SQLite
-// database in memory, and connections that do not wait for the disk unless NoSync is set; and errors of the database.
+// Errors, nothing changed: [ipalloc.ErrMismatch] for tables that are not a store's. [ipalloc.ErrVersion] for a schema of
+// another version. [ipalloc.ErrNotFound] if there is no store and NoCreate is set. [ipalloc.ErrInvalid] for impossible options,
+// a SQLite database in memory, and, unless NoSync is set, connections that do not wait for the disk. Errors of the database.
 func Open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "ipalloc_"

@@ -24,19 +24,19 @@ import (
 // what may be rolled back. Engines on s, here and in other processes, notice the commit as they notice each other's.
 //
 // WithTx takes the lock of the store, in one round trip. Until the transaction ends, every other commit to the store waits, and
-// reads show the state before it; waiting for such a commit inside the transaction deadlocks unless its context ends. In all
+// reads show the state before it. Waiting for such a commit inside the transaction deadlocks until its context ends. In all
 // transactions, take your own locks in the same order relative to WithTx. On SQLite begin the transaction with _txlock=immediate,
-// or call WithTx before anything else is read: a transaction that reads first and writes later fails if another one wrote
+// or call WithTx before any other read. A transaction that reads first and writes later fails if another transaction wrote
 // meanwhile. On PostgreSQL every isolation level will do; at repeatable read and above, call it first for the same reason.
 //
-// Savepoints are yours to use, nested transactions of a framework included: after one is rolled back, an engine that remembers what
-// was undone meets a conflict, reads again and goes on.
+// You may use savepoints and the nested transactions of a framework. After a rollback to a savepoint, an engine with stale cached
+// records gets a conflict, reads again and continues.
 //
 // Inside the transaction no commit conflicts or has an unknown outcome. Your own COMMIT may have one: if the connection was lost
-// during it, the address is assigned if and only if the machine's row is there. After any error except a refusal by the engine
-// (full, not held, ...), roll back. Repeat the whole transaction if the error is [store.Retryable], or a temporary one of tx
-// itself, such as a serialisation failure; [Store.InTx] recognises these for every driver. After the transaction has ended, each
-// call fails with ipalloc.ErrClosed. Watch always fails.
+// during it, the address is assigned if and only if the machine's row exists. After any error except a refusal by the engine
+// (full, not held, ...), roll back. Repeat the whole transaction if the error is [store.Retryable], or if tx itself failed
+// temporarily, for example by a serialisation failure; [Store.InTx] recognises these errors of every driver. After the
+// transaction has ended, each call fails with ipalloc.ErrClosed. Watch always fails.
 //
 // Errors: ipalloc.ErrReplaced if the transaction is on a database that does not hold the store; [store.Retryable] ones.
 func (s *Store) WithTx(ctx context.Context, tx *sql.Tx) (store.Store, error) {

@@ -20,10 +20,10 @@ import (
 // window is how much one query of a watch covers: 256 commits.
 const window = 256 * oneStep
 
-// Watch implements [store.Store]. It reads the changes of the last Options.History commits, those from before Open included,
-// and then waits: commits of this Store wake it at once, those of other processes on PostgreSQL by a notification, and
-// otherwise it asks every Options.Poll. In PostgreSQL the first watch takes a connection of the pool for the notifications,
-// unless the pool has only one, and keeps it until the last watch ends.
+// Watch implements [store.Store]. It reads the changes of the last Options.History commits, also from before Open, and then waits. Commits of this
+// Store wake it at once. On PostgreSQL, notifications wake it for commits of other processes. In addition it polls every Options.Poll. In
+// PostgreSQL the first watch takes a connection of the pool for the notifications, unless the pool has only one, and keeps it until the last watch
+// ends.
 //
 // It resumes by itself after a broken connection or while the database is away, without loss or repetition, for as long as ctx lasts. It ends with
 // ipalloc.ErrOutOfRange, [ipalloc.ErrReplaced], the context's error, or another error that is not [store.Retryable].

@@ -33,9 +33,9 @@ func (c *Cause) Unwrap() []error {
 	return []error{c.Kind, c.Err}
 }
 
-// Retryable reports whether the same call can succeed later without a repair: after a conflict, after a deadline that was too short,
-// and after errors that a store marks with Retry of a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat the engine's
-// call with its request key. A cancelled context is not retryable.
+// Retryable reports whether the same call can succeed later without a repair. It reports true for a conflict, for a deadline that
+// was too short, and for errors that a store marks with Retry of a [Cause]. If err matches ipalloc.ErrUnknownOutcome as well, repeat
+// the engine's call with its request key. A cancelled context is not retryable.
 //
 // err is an error of a store, or of an engine on it.
 func Retryable(err error) bool {

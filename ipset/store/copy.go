@@ -21,9 +21,8 @@ const (
 	copyBytes = 1 << 20
 )
 
-// Copy writes all records of src into dst, to move from one kind of store to another.
-// dst must be empty, or hold a part of an earlier Copy from src. No program may use
-// either store meanwhile. Records get the revisions of dst.
+// Copy writes all records of src into dst, to move from one kind of store to another. The store dst must be empty or hold a part of an
+// earlier Copy from src. No program may use either store meanwhile. Records get the revisions of dst.
 //
 // Copy may be interrupted at any moment and called again; it then continues. Its first
 // commit puts a mark under each [RootKey] of src, and its last commits replace the marks by
@@ -31,12 +30,10 @@ const (
 // an error dst is in that state, or some spaces already have their roots; call Copy again to
 // write the others.
 //
-// Errors: ipalloc.ErrInvalid for a nil store. ipalloc.ErrExists if dst has a record that src
-// lacks or has with another value, or if dst was written to meanwhile. ipalloc.ErrMismatch
-// if src changed meanwhile: stop its users, and copy into an empty store. ipalloc.ErrInUse
-// if src is itself a copy that is not complete. ipalloc.ErrLimit if a record of src is
-// larger than dst accepts. ipalloc.ErrUnknownOutcome: call again. Else the errors of the
-// stores.
+// Errors: [ipalloc.ErrInvalid] for a nil store. [ipalloc.ErrExists] if dst has a record that src lacks or has with another value, or if
+// dst was written to meanwhile. [ipalloc.ErrMismatch] if src changed meanwhile: stop its users, and copy into an empty store.
+// [ipalloc.ErrInUse] if src is itself an incomplete copy. [ipalloc.ErrLimit] if a record of src is larger than dst accepts.
+// [ipalloc.ErrUnknownOutcome]: call again. Else the errors of the stores.
 //
 // It lists src three times and dst twice, and keeps a page of each and the root records in
 // memory.

@@ -13,7 +13,7 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: no space left", ipalloc.ErrLimit)
 	// ErrReadOnly means that the store was opened for reading. It matches ipalloc.ErrMismatch.
 	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
-	// ErrFailed means that an earlier commit failed and left it unknown what the disk holds. It matches ipalloc.ErrClosed.
+	// ErrFailed means that an earlier commit failed and the state of the disk is unknown. It matches ipalloc.ErrClosed.
 	// Reads go on; close the store and open it again to write.
 	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
 )
@@ -39,10 +39,9 @@ func isNil(op, field string) error {
 	return &ipalloc.Error{Package: "store", Op: op, Field: field, Reason: "is nil", Err: ipalloc.ErrInvalid}
 }
 
-// CheckOps returns the error of a commit that no store accepts, or that exceeds l, and
-// nil for one that is well formed. pkg names the store's package in the error. Every
-// implementation of [Store] calls it first, so that all of them reject the same commits
-// with the same error:
+// CheckOps returns an error for a commit that no store accepts or that exceeds l, and nil for a well-formed commit.
+// The error names the store's package, pkg. Every implementation of [Store] calls it first, so that all of them
+// reject the same commits with the same error:
 //
 //   - ipalloc.ErrInvalid: an empty key, an unknown kind, a guard that expects
 //     AnyRevision, two ops with one key.

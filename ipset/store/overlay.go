@@ -27,10 +27,9 @@ type overlay struct {
 // NewOverlay returns a store over another one. It reads nothing. The overlay's reads show the store below and the commits made
 // to the overlay; its commits are verified against both and kept in memory. It never writes to the store below.
 //
-// A record that the overlay has not written shows the present state of the store below, so a change of it below is a conflict
-// for a commit that expects the former revision. A record that the overlay has written hides the record below. If the record
-// below changes afterwards, the two histories contradict each other, and every call that meets the record fails with ipalloc.ErrMismatch:
-// start with a new overlay.
+// A record that the overlay has not written shows the present state of the store below. If it changes below, a commit that expects the
+// former revision conflicts. A record that the overlay has written hides the record below. If the record below changes afterwards, the
+// two histories contradict each other, and every call that meets the record fails with ipalloc.ErrMismatch: start with a new overlay.
 //
 // A call costs one round trip to the store below; a list may cost more where the overlay has removed records. Memory: the
 // records written. No lock is held during a call of the store below. Safe for concurrent use.
@@ -182,7 +181,7 @@ func merge(r Range, own []Record, pins []uint64, below []Record) (merged []Recor
 	}
 }
 
-// Commit implements [Store]. It reads the records of ops below and keeps the commit in memory. Its revision is above those of
+// Commit implements [Store]. It reads the records of ops below and keeps the commit in memory. Its revision is above every revision of
 // the store below.
 func (o *overlay) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	if err := ended(ctx, "commit"); err != nil {
@@ -266,7 +265,7 @@ func (o *overlay) apply(ops []Op, below []Record, version uint64) (uint64, bool)
 	return rev, true
 }
 
-// Watch yields the commits of the store below. Those of the overlay are not among them.
+// Watch yields the commits of the store below. Commits of the overlay are not among them.
 func (o *overlay) Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error] {
 	return o.below.Watch(ctx, after, prefixes...)
 }

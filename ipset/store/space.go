@@ -24,9 +24,8 @@ const (
 // of db's other records, do not see its records. A space exists while it holds a record;
 // Space itself writes nothing.
 //
-// Two spaces share nothing but the revisions of db, its limits and its watch history. In db
-// each key of a space begins with "x", the name and a NUL byte; calls on the space omit this
-// prefix, and its [Limits] are smaller by its length.
+// Two spaces share nothing but the revisions of db, its limits and its watch history. In db each key of a space begins with
+// "x", the name and a NUL byte. Calls on the space omit this prefix, and its [Limits] are smaller by the length of the prefix.
 //
 // A name is 1 to 255 bytes of UTF-8 without NUL, else Space returns ipalloc.ErrInvalid. It
 // returns ipalloc.ErrLimit if db's keys have no room for the name. For its keys, a commit
@@ -195,8 +194,8 @@ func (s *space) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 // one record for each, so its cost does not depend on how many records they hold; a space
 // that comes or goes meanwhile may be missed.
 //
-// The errors are those of db, and ipalloc.ErrCorrupt, after all names, if a key begins as
-// the keys of spaces do but names no space. An error is the last thing that Spaces yields.
+// It returns the errors of db, and ipalloc.ErrCorrupt, after all names, if a key begins like the keys of spaces but names no
+// space. An error is the last thing that Spaces yields.
 func Spaces(ctx context.Context, db Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var bad error

@@ -21,7 +21,7 @@ type Record struct {
 	Rev uint64
 }
 
-// Kind says what an [Op] does with its record.
+// Kind is the action of an [Op] on its record.
 type Kind uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	Delete
 )
 
-// Op is what a commit does with one record.
+// Op is the action of a commit on one record.
 type Op struct {
 	Kind  Kind
 	Key   string
@@ -61,11 +61,11 @@ type Event struct {
 	Changes []Record
 }
 
-// Limits says what a store accepts in one commit. Zero fields are no limit. [CheckOps]
+// Limits bounds the commits that a store accepts. Zero fields are no limit. [CheckOps]
 // counts for every store in the same way.
 type Limits struct {
-	// Ops bounds the puts and deletes of one commit, and separately the ops that
-	// expect a revision: those with Expect other than AnyRevision, guards included.
+	// Ops bounds the puts and deletes of one commit. It separately bounds the ops that
+	// expect a revision: all ops with Expect other than AnyRevision, guards included.
 	Ops int
 	// Key and Value bound one key and one value, in bytes.
 	Key, Value int
@@ -95,22 +95,22 @@ type Store interface {
 	List(ctx context.Context, r Range) (recs []Record, rev uint64, err error)
 
 	// Commit checks every expectation, makes every change, all or nothing, and returns
-	// the revision of the commit. That revision is greater than those of all commits
-	// before it, and every record written gets it. The store does not retain
-	// ops: the caller may reuse the slice, also after an unknown outcome. A
-	// commit without puts and deletes changes nothing and returns the current revision;
-	// one that only removes records that do not exist may do so, too.
+	// the revision of the commit. That revision is greater than the revision of every
+	// earlier commit, and every record written gets it. The store does not retain ops: the
+	// caller may reuse the slice, also after an unknown outcome. A commit without puts and
+	// deletes changes nothing and returns the current revision. A commit that only removes
+	// missing records may do the same.
 	//
-	// Errors: an error of [CheckOps] for malformed ops and for more than Limits allows;
-	// [Conflict] for an expectation that failed, naming its record;
-	// ipalloc.ErrUnknownOutcome if the commit may have been made or may still be made.
+	// Errors: an error of [CheckOps] for malformed ops and for more than Limits allows.
+	// [Conflict] for an expectation that failed, naming its record.
+	// [ipalloc.ErrUnknownOutcome] if the commit may have been made or may still be made.
 	// After any other error it was not made and never will be.
 	Commit(ctx context.Context, ops []Op) (uint64, error)
 
-	// Watch yields every commit after revision after that wrote a key with one of the
-	// prefixes, in commit order, until ctx ends or the caller breaks the loop. An error
-	// is the last thing it yields. [ipalloc.ErrOutOfRange] means that the store no longer
-	// has all the commits after that revision. No lock is held while the loop body runs.
+	// Watch yields every commit later than revision after that wrote a key with any of the
+	// prefixes, in commit order, until ctx ends or the caller breaks the loop. An error is
+	// the last thing it yields. [ipalloc.ErrOutOfRange] means that the store no longer has
+	// all the commits after that revision. No lock is held while the loop body runs.
 	Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error]
 
 	// Limits returns what one commit may hold. It does not change.

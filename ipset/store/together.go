@@ -33,9 +33,9 @@ const togetherAttempts = 16
 //		return engine.AddPool(ctx, alloc.Pool{Name: "node-1", Prefix: node.Prefix, Manual: true})
 //	})
 //
-// The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another
-// writer has changed one of them, Together calls f again on the present state, at most 16 times in all, so f must change nothing
-// but tx. The commit does not verify lists: another writer may have changed what List returned to f.
+// The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another writer has
+// changed such a record, Together calls f again on the present state, at most 16 times in all. So f must change nothing but tx. The
+// commit does not verify lists: another writer may have changed what List returned to f.
 //
 // ChangePools with IfEmpty, and Remove of hostlocal, fail with [ipalloc.ErrInvalid], because they take several commits
 // that other writers must see. If f changes pools, other writers use the former pools until Together ends. Two more calls then fail
@@ -93,10 +93,10 @@ func yield(ctx context.Context, n int) error {
 	}
 }
 
-// Published returns the store that others see, if db is the store of a [Together], whose commits take effect only when that ends
-// (see Limits.Deferred): the counterpart of db on the store that Together writes to. For any other db it returns nil, also if a
-// wrapper of another package stands between. A procedure that first publishes a mark, so that others do not touch what it lists
-// next, cannot run on such a db.
+// Published returns the store that others see if db is the store of a [Together]: the counterpart of db on the store that Together writes
+// to. Commits on db take effect only when Together ends (see Limits.Deferred). For any other db it returns nil, also if a wrapper of
+// another package stands between. Some procedures first publish a mark that keeps others from changing the records that they list next.
+// They cannot run on such a db.
 func Published(db Store) Store {
 	switch s := db.(type) {
 	case *joint:

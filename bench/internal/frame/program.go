@@ -26,7 +26,7 @@ type Program struct {
 	How     string   // how things are timed, for the line below the tables
 
 	Works func() ([]*Work, error)
-	// Facts counts what is not timed and passes wanted; nil if there is nothing.
+	// Facts counts the facts that are not timed and pass wanted; it is nil if there are none.
 	Facts func(o Options, wanted func(id string) bool, log io.Writer) ([]Fact, error)
 }
 

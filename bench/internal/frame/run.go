@@ -34,7 +34,8 @@ type Runner struct {
 	Options
 	Log io.Writer // progress
 	// Process selects the clock of the process, on one core: it counts the goroutines that a
-	// contestant starts, and the garbage collector. Otherwise the clock is that of the thread.
+	// contestant starts, and the garbage collector. Otherwise the clock is the CPU clock of the
+	// thread.
 	Process bool
 	// Clock replaces the CPU clock, in tests.
 	Clock func() time.Duration

@@ -16,7 +16,7 @@ type Table struct {
 	Facts []Fact
 }
 
-// A Layout says what the columns of a table are.
+// A Layout describes the columns of a table.
 type Layout struct {
 	Columns []Column // contestants; the ones that did nothing in a section are left out
 	Ratios  []Ratio  // columns after those

@@ -40,7 +40,7 @@ type Cell struct {
 	few    bool // it is slow and takes part in few passes
 }
 
-// A Job is what a cell does over and over.
+// A Job is the operation that a cell repeats.
 type Job struct {
 	// Reset restores the state that Run begins with, untimed. Nil if Run leaves the state as it
 	// found it.
@@ -51,8 +51,8 @@ type Job struct {
 	N int
 	// Grain is what N is a multiple of, if not 0.
 	Grain int
-	// Wall selects the wall clock and all cores: for works of several goroutines, and for those
-	// that wait.
+	// Wall selects the wall clock and all cores: for works with more than one goroutine, and for
+	// works that wait.
 	Wall bool
 	// Window is the least time of it in a pass.
 	Window time.Duration
@@ -69,7 +69,7 @@ type Sample struct {
 type Works struct {
 	Section string
 	List    []*Work
-	// Skip reports what a contestant is not asked to do, if not nil.
+	// Skip, if not nil, reports whether to omit a work for a contestant.
 	Skip func(contestant, id string) bool
 }
 

@@ -85,8 +85,8 @@ func Size(v float64) string {
 // Whole formats a count of things.
 func Whole(v float64) string { return grouped(fmt.Sprintf("%.0f", v)) }
 
-// Count formats bytes or allocations of an operation. What the measurement itself allocates in a window, a few
-// objects, is not shown.
+// Count formats bytes or allocations of an operation. The few objects that the measurement itself allocates in
+// a window are not shown.
 func Count(v float64) string {
 	if v < 0.005 {
 		return "0"

@@ -1,5 +1,6 @@
-// Package report is what the benchmarks beside peers share: the layout of tables and
-// numbers, the facts of the machine, and the place in a Markdown file where tables go.
+// Package report is shared by the benchmarks that compare with peers. It has the
+// layout of tables and numbers, the facts of the machine, and the code that puts
+// tables into a Markdown file.
 package report
 
 import (

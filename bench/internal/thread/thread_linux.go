@@ -12,8 +12,8 @@ const (
 	threadCPUTime  = 3 // CLOCK_THREAD_CPUTIME_ID
 )
 
-// Time returns the CPU time of the calling thread, to which the caller must be locked. What other programs do meanwhile does not
-// count.
+// Time returns the CPU time of the calling thread. The caller must be locked to the thread. What other programs do meanwhile
+// does not count.
 func Time() time.Duration { return read(threadCPUTime) }
 
 // Process returns the CPU time of all threads of this process.

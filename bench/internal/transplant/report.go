@@ -10,8 +10,8 @@ import (
 	"github.com/ipalloc/ipalloc/bench/internal/report"
 )
 
-// Run runs the suites and holds the table in README.md, between comments with
-// the name transplants, to what they find, or writes it.
+// Run runs the suites, and compares their results with the table in README.md
+// between the comments with the name transplants, or writes that table.
 func Run(t *testing.T, suites []*Suite, write bool) {
 	place := report.Place{File: "README.md", Name: "transplants"}
 	results := make([]string, len(suites))
@@ -53,7 +53,7 @@ func table(suites []*Suite, results []string) string {
 	var b strings.Builder
 	b.WriteString("| suite | module | functions | cases | differ | lines of the adapter |\n|---|---|--:|--:|--:|--:|\n")
 	b.WriteString(strings.Join(results, ""))
-	rows(&b, "\nDiffers on purpose:\n\n| adapter | test | because |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Differ })
+	rows(&b, "\nIntended differences:\n\n| adapter | test | because |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Differ })
 	rows(&b, "\nLeft out:\n\n| adapter | function | because it |\n|---|---|---|\n", suites, func(s *Suite) map[string]string { return s.Cut })
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -1,7 +1,7 @@
 // Package transplant runs the test files of another module on an adapter over this one.
 //
-// The files come from the module cache at test time and are never copied
-// into this repository: the go command lays them into the adapter's package by -overlay.
+// At test time the files are read from the module cache and never copied into this repository: the
+// go command puts them into the adapter's package by -overlay.
 package transplant
 
 import (
@@ -28,8 +28,8 @@ type Suite struct {
 	Dir     string   // their directory in it
 	Tests   []string // test files
 	With    []string // other files of Dir that the adapter uses unchanged
-	// Keep names, of files of With, the functions, methods, types and variables that the adapter
-	// uses, where it uses few; all else but groups of constants or variables is left out.
+	// Keep names, for files of With, the few functions, methods, types and variables that the adapter
+	// uses. All other declarations except groups of constants or variables are left out.
 	Keep map[string][]string
 	// Beside has files of other directories of the module, by the directory, seen from the adapter's,
 	// that they are laid into. In Keep they are named as here.
@@ -38,10 +38,10 @@ type Suite struct {
 	// Import replaces packages that the files import.
 	Import map[string]string
 	// Cut names the functions of Tests and With, and the containers of specs by their text, that are
-	// left out, and why: what concerns internals of the original.
+	// left out, with the reason: they concern internals of the original.
 	Cut map[string]string
-	// Differ names the tests that fail on the adapter on purpose, and why. A test of a group (a
-	// subtest, a spec) is named with its group.
+	// Differ names the tests with an intended failure on the adapter, and the reason. A test of a
+	// group (a subtest, a spec) is named with its group.
 	Differ map[string]string
 	// Read returns the outcomes from what go test printed; nil stands for the events of -json.
 	Read func(t testing.TB, output []byte) []Outcome
@@ -61,9 +61,9 @@ type Tally struct {
 	Lines                       int // of the adapter
 }
 
-// Run vets the adapter, which stands behind a tag that go vet alone does not see, as go test does,
-// and runs the suite. It fails t for a test that fails and is not in Differ, for an entry
-// of Differ that passes or is not there, and for an entry of Cut that is not there.
+// Run vets the adapter as go test does, because plain go vet ignores its build tag, and runs the
+// suite. It fails t for a failing test that is not in Differ. It also fails t for an entry of
+// Differ that passes or does not exist, and for an entry of Cut that does not exist.
 func (s *Suite) Run(t *testing.T) Tally {
 	t.Helper()
 	mod := s.source(t)

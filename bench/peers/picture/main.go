@@ -1,5 +1,5 @@
-// Command picture draws pairs.svg from the tables in README.md and calico/README.md: the time of one allocation and its release
-// against the part of the set or block that is taken.
+// Command picture draws pairs.svg from the tables in README.md and calico/README.md. It shows the time of one allocation and
+// its release against the fill of the set or block.
 //
 //	cd bench/peers && GOWORK=off go run ./picture
 package main

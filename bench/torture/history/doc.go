@@ -1,8 +1,8 @@
-// Package history records what concurrent users of engines of package ipset did and were told, and decides whether there is an
-// order, consistent with who waited for whom, in which a single allocator would have answered the same: whether
-// the history is linearizable. It does so with porcupine.
+// Package history records the calls of concurrent users of engines of package ipset, with their answers, and decides whether the
+// history is linearizable. It is if a single allocator would give the same answers in some order of the calls, where a call that
+// began after the end of another stays after it. The check uses porcupine.
 //
-// Two models: [Check] looks at one address at a time, which is fast and knows handles; [CheckPool] looks at
-// a whole small pool, and so also at the answer that nothing is free. A call whose outcome was unknown and that was repeated with
-// its request key is one operation, from the first call to the last answer.
+// There are two models. [Check] looks at one address at a time, which is fast and covers handles. [CheckPool] looks at a whole
+// small pool, and so also covers the answer that the pool is full. A call of unknown outcome and its repetition with the same
+// request key are one operation, from the first call to the last answer.
 package history

@@ -11,7 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Kind is what an operation did.
+// Kind is the kind of an operation.
 type Kind uint8
 
 const (
@@ -62,7 +62,7 @@ func Check(steps []Step, limit time.Duration) error {
 	return nil
 }
 
-// CheckPool looks for an order of all operations on a pool of at most 64 addresses, of which all can be given.
+// CheckPool looks for an order of all operations on a pool of at most 64 addresses, all of them assignable.
 func CheckPool(steps []Step, pool netip.Prefix, limit time.Duration) error {
 	var ops []porcupine.Operation
 	for _, s := range steps {

@@ -32,23 +32,23 @@ type Config struct {
 	Keep int
 	// Limit is how long one attempt of a call may take; 0 is no limit.
 	Limit time.Duration
-	// Retry says whether a call is repeated after an error. It is told the outcome of every call that failed.
+	// Retry reports whether to repeat a call after an error. Run calls it for every call that failed.
 	Retry func(error) bool
-	// Holders have a writer each beside those of the engines.
+	// Holders each have a writer, in addition to the writers of the engines.
 	Holders []Holder
-	// Clock returns the time; that of this process if nil.
+	// Clock returns the time; nil stands for the clock of this process.
 	Clock func() int64
 }
 
-// Holder gives one thing, with an address of its own, to a handle, and takes it back. A repeated call does what the first one did.
+// Holder gives one thing with its own address to a handle, and releases it. Its calls are idempotent.
 type Holder interface {
 	Hold(ctx context.Context, handle string) (netip.Addr, error)
 	Leave(ctx context.Context, handle string) error
 	Holders(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Run has writers assign and release, and returns what they did and were told. It ends early with the first error that is not to
-// be retried.
+// Run makes writers assign and release, and returns their calls and answers. It ends early with the first error that Retry does
+// not accept.
 func Run(ctx context.Context, c Config) ([]Step, error) {
 	if c.Keep == 0 {
 		c.Keep = 4

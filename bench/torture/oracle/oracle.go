@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Kind is what a call asked for.
+// Kind is the kind of a call.
 type Kind string
 
 // The calls of a store.
@@ -83,7 +83,7 @@ type bound struct {
 	rev uint64
 }
 
-// Check replays the calls and returns what is not right, at most some of it.
+// Check replays the calls and returns the wrong answers, up to a limit.
 func Check(calls []Call, watches []Watch) error {
 	h := &history{calls: make(map[string]*Call), made: make(map[uint64]*Call), records: make(map[string][]store.Record)}
 	for i := range calls {

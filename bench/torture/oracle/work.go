@@ -14,7 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Log is what stores were asked and what they answered, with the times of one process. The zero Log is empty.
+// Log has the calls to stores and their answers, with the times of one process. The zero Log is empty.
 type Log struct {
 	mu      sync.Mutex
 	calls   []*Call
@@ -140,8 +140,8 @@ const (
 	pause = 5 * time.Millisecond
 )
 
-// Follow has two watches all the time until ctx ends, one of everything and one of some keys. A watch begins again from the present
-// revision when the store no longer has what comes next.
+// Follow keeps two watches open until ctx ends, a watch of everything and a watch of some keys. A watch begins again from the
+// present revision when the store no longer has the next change.
 func Follow(ctx context.Context, s store.Store) {
 	var group sync.WaitGroup
 	for _, prefixes := range [][]string{{""}, {area + "a1", area + "b2", area + "b3"}} {

@@ -1,15 +1,15 @@
-// Command scale runs a year of a large cluster on a simulated clock against engines of package ipset, and counts what each kind
-// of call costs on each day. Pods come and go with the hours of the day. Nodes are replaced in turn, a fifth of them are taken away
-// without notice, and every week a zone fails and comes back. A tenth of the pods have leases, and some releases never come until
-// a collector repairs that.
+// Command scale runs a year of a large cluster on a simulated clock against engines of package ipset. It counts the cost of each
+// kind of call on each day. Pods come and go with the hours of the day. Nodes are replaced in turn, a fifth of them are removed
+// without notice, and every week a zone fails and returns. A tenth of the pods have leases, and some releases never happen, until a
+// collector frees the addresses.
 //
-// An oracle outside of the engines knows what was told: it is asked at every assignment and compared with the whole store at the
-// end of each simulated day. The program fails if an address is given twice, or lost.
+// An oracle outside the engines knows every answer. It judges every assignment, and is compared with the whole store at the end of
+// each simulated day. The program fails if an address is assigned twice, or lost.
 //
 //	cd bench/torture/scale && GOWORK=off go run .
 //	cd bench/torture/scale && GOWORK=off go run . -days 1 -nodes 100000 -pods 10000000
 //
-// It prints a table of the calls and one of the state, the first days beside the last. README.md has one run.
+// It prints a table of the calls and a table of the state, the first days beside the last. README.md has one run.
 package main
 
 import (

@@ -149,7 +149,7 @@ type Question struct {
 	After uint64
 }
 
-// An Answer is what a call returned.
+// An Answer is the result of a call.
 type Answer struct {
 	Records       []store.Record
 	Rev           uint64
@@ -255,7 +255,7 @@ func (s *server) Limits(_ Question, a *Answer) error {
 	return nil
 }
 
-// Watch begins a watch, of which Next returns one event after the other, and in the end an error.
+// Watch begins a watch. Next returns its events one after the other, and an error at the end.
 func (s *server) Watch(q Question, a *Answer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

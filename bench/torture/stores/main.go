@@ -1,14 +1,14 @@
-// Command stores torments every store that an engine can stand on. Callers in several processes use the store, and writers assign and
-// release beside them, on engines, on an allocator of prefixes and, in a file, on a registry of services with a journal, while these
-// processes and the servers behind the store are killed, stopped, cut off and filled. Then every answer of the store is compared
-// with the replay of all commits (package oracle), every unknown outcome is settled as documented, by a repeated call, and the
-// history of the writers must be linearizable (package history), with nothing held twice, without an owner or not at all. What can
-// happen to a store is a table, in faults.go and the files beside it.
+// Command stores stresses every store of package ipset with faults. Callers in many processes use the store. Beside them, writers
+// assign and release on engines, on an allocator of prefixes and, in a file, on a registry of services with a journal. Meanwhile
+// these processes and the servers behind the store are killed, stopped, cut off and filled. Then every answer of the store is
+// compared with the replay of all commits (package oracle). Every unknown outcome is settled as documented, by a repeated call. The
+// history of the writers must be linearizable (package history), and nothing may be lost, held twice, or held without an owner. File
+// faults.go and the files beside it have the table of faults.
 //
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //	cd bench/torture && GOWORK=off go run ./stores -store etcd,kube
 //
-// It prints what it saw and fails if it saw something wrong.
+// It prints a summary and fails if it found an error.
 package main
 
 import (

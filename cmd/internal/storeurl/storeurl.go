@@ -1,4 +1,4 @@
-// Package storeurl reads the names by which the flags of programs call a store:
+// Package storeurl reads the names of stores in the flags of programs:
 //
 //	memory                              in memory, for a trial
 //	bolt:///var/lib/ipam.db             a file of this machine
@@ -8,11 +8,11 @@
 //	postgres://user@host:5432/database  a PostgreSQL, as its own drivers name it; postgresql:// is the same
 //	kube://namespace/name               the Kubernetes cluster of the kubeconfig, or of the pod
 //
-// The name of an etcd may be followed by parameters, which have the names of etcdctl's flags: ?cacert=FILE&cert=FILE&key=FILE
-// for TLS, user=NAME, password-file=FILE, and insecure-transport=true to send a password in clear. password-file is known with
-// postgres, too, beside the parameters of its own. Package access reads what they name.
+// The name of an etcd may have parameters with the names of etcdctl's flags. These are ?cacert=FILE&cert=FILE&key=FILE for TLS, user=NAME,
+// password-file=FILE, and insecure-transport=true to send a password in clear text. A name with postgres may also have password-file,
+// beside the parameters of PostgreSQL. Package access reads the files.
 //
-// It opens nothing, so that a program links only the stores it supports.
+// It opens nothing, so a program links only the stores that it supports.
 package storeurl
 
 import (
@@ -88,8 +88,7 @@ func forms(supported []string) string {
 	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 
-// Parse reads a name. flag is what the error calls the flag that it was given by; kinds are those
-// that the program supports, all if there are none.
+// Parse reads the name text. The error calls its flag by the given name. The program supports the given kinds, or all if none are given.
 func Parse(flag, text string, supported ...string) (*Location, error) {
 	if len(supported) == 0 {
 		supported = kinds
@@ -195,8 +194,7 @@ func (l *Location) takeParams() error {
 	return nil
 }
 
-// SQLite returns the name under which the driver of SQLite opens a file, whatever is in its path, with options such as
-// "mode=ro".
+// SQLite returns the name that makes the driver of SQLite open a file with any path, with options such as "mode=ro".
 func SQLite(path string, options ...string) string {
 	name := "file:" + (&url.URL{Path: path}).EscapedPath()
 	if len(options) > 0 {

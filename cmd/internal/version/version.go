@@ -11,8 +11,8 @@ import (
 //	go build -ldflags "-X github.com/ipalloc/ipalloc/cmd/internal/version.stamped=v0.1.0"
 var stamped string
 
-// Of returns the version of the running program and that of Go. The first is the one that the build has set, else that of the
-// module, else the commit, with "+dirty" if files differed from it.
+// Of returns the version of the running program and the version of Go. The first is the version that the build has set, else
+// the module's version, else the commit, with "+dirty" if files differed from it.
 func Of() (program, goVersion string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,11 +1,12 @@
 // Command cloud gives nodes pod prefixes where a cloud routes them. A range has two records: the
-// node's, in the API server, and the machine's, in the cloud. Mode "cluster" decides here and
-// tells the cloud: it assigns a range to the machine before it writes the node's record. Mode
-// "cloud" writes into the node's record what the cloud has given the machine. In both the
-// machine's range outlasts the process, and the next process finds it there.
+// node's, in the API server, and the machine's, in the cloud. In mode "cluster" this program
+// chooses the range: it assigns the range to the machine in the cloud before it writes the node's
+// record. In mode "cloud" it writes into the node's record the range that the cloud has given the
+// machine. In both modes the machine's range outlasts the process, and the next process finds it
+// there.
 //
 // The modes are IPAMFromCluster and IPAMFromCloud of the original controller. Its CloudAllocator is
-// mode "cloud" with pools that contain whatever the cloud assigns.
+// mode "cloud" with pools that contain all ranges of the cloud.
 package main
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset/nodeipam/controller"
 )
 
-// Cloud is what a provider's client has to do.
+// Cloud is the client of a cloud provider.
 type Cloud interface {
 	// Ranges returns the ranges of a machine, or ipalloc.ErrNotFound if it does not exist.
 	Ranges(ctx context.Context, machine string) ([]netip.Prefix, error)
-	// Assign gives a machine ranges, all or none. Assigning what it has already succeeds.
-	// ipalloc.ErrConflict is a refusal, because another machine has one of them. After any
-	// other error the outcome is unknown.
+	// Assign gives a machine ranges, all or none. It succeeds for ranges that the machine already has.
+	// ipalloc.ErrConflict means that another machine has any of the ranges. After any other error the
+	// outcome is unknown.
 	Assign(ctx context.Context, machine string, ps []netip.Prefix) error
 }
 

@@ -1,5 +1,6 @@
-// Command prefixes is the address plan of a company: regions out of 10.0.0.0/8, clusters of several sizes out of a region, nodes
-// out of a cluster. Each prefix has an owner and a parent. The program asks for it by the owner's name, and can repeat that.
+// Command prefixes is the address plan of a company: regions out of 10.0.0.0/8, clusters of different sizes out of a region,
+// nodes out of a cluster. Each prefix has an owner and a parent. The program asks for it by the owner's name, and can repeat
+// that.
 package main
 
 import (

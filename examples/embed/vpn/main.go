@@ -1,6 +1,6 @@
 // Command vpn gives the machines of VPNs their addresses: one IPv4 and one IPv6 each, both or none, at random, from the range of
 // the machine's group. Every customer has the same ranges, in a space of its own. A machine and its addresses are added and
-// removed in one commit. A machine that asks again gets the same addresses; those of a deleted machine cool for a day.
+// removed in one commit. A machine that asks again gets the same addresses; the addresses of a deleted machine cool for a day.
 package main
 
 import (

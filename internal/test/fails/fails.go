@@ -1,4 +1,4 @@
-// Package fails verifies that a suite of tests finds what is wrong.
+// Package fails verifies that a suite of tests finds planted faults.
 package fails
 
 import (
@@ -12,8 +12,8 @@ import (
 // inside is set in the process that runs a suite.
 const inside = "IPALLOC_TEST_FAILS"
 
-// Want runs a suite in a process of its own, because a test that has failed cannot be taken back. It fails t unless each test of the
-// suite whose name matches the pattern fails there, and there is one. A test calls it once with the same t.
+// Want runs a suite in a separate process, because a failed test cannot be reset. It fails t unless each test of the suite whose
+// name matches the pattern fails there, and there is one. A test calls it once with the same t.
 func Want(t *testing.T, pattern string, suite func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(inside) != "" {

@@ -55,8 +55,8 @@ type Outcome struct {
 	Lie bool
 	// Ops takes the place of the ops of a Commit, if not nil.
 	Ops []store.Op
-	// Cut is the number of records after which a List ends, as if the range had no
-	// more; 0 does not cut. -1 returns none.
+	// Cut makes a List end after that number of records, as if the range had no more; 0 does
+	// not cut. -1 returns none.
 	Cut int
 }
 
@@ -111,7 +111,7 @@ func From(n int, o Outcome) Script {
 	}
 }
 
-// Counts are the calls of a [Faulty] since the last Reset, those that failed included.
+// Counts are the calls of a [Faulty] since the last Reset, including failed ones.
 type Counts struct {
 	Gets, Lists, Commits, Watches int
 
@@ -123,11 +123,11 @@ type Counts struct {
 	Changes int // changes that watches yielded
 }
 
-// Calls returns the number of gets, lists and commits, each of which is a round trip.
+// Calls returns the number of gets, lists and commits; each is a round trip.
 func (c Counts) Calls() int { return c.Gets + c.Lists + c.Commits }
 
 // Faulty is a store that counts its calls and fails where a script wants it to. It is
-// safe for concurrent use. Make one with [NewFaulty].
+// safe for concurrent use. [NewFaulty] returns one.
 type Faulty struct {
 	inner  store.Store
 	limits *store.Limits
@@ -155,7 +155,7 @@ func (f *Faulty) Script(s Script) {
 	f.reset()
 }
 
-// Reset sets the counts to 0 and returns what they were.
+// Reset sets the counts to 0 and returns the former counts.
 func (f *Faulty) Reset() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +166,7 @@ func (f *Faulty) Reset() Counts {
 
 func (f *Faulty) reset() { f.calls, f.nth, f.counts = 0, [kinds]int{}, Counts{} }
 
-// Counts returns what was counted since the last Reset or Script.
+// Counts returns the counts since the last Reset or Script.
 func (f *Faulty) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What an operation of a twin of cidrset.Set answers when it fails.
+// The failures of operations of a twin of cidrset.Set.
 const (
 	CidrFull       = "full"
 	CidrCooling    = "cooling"
@@ -33,7 +33,7 @@ const (
 	CidrRandom
 )
 
-// CidrConfig is what a twin of cidrset.Set is made from. Draw returns a random
+// CidrConfig is the configuration of a twin of cidrset.Set. Draw returns a random
 // number below n, any number for n = 0.
 type CidrConfig struct {
 	Pool     netip.Prefix
@@ -62,8 +62,8 @@ func (c *CidrConfig) Block(i uint64, k int) netip.Prefix {
 	return netip.PrefixFrom(a, c.Bits-k)
 }
 
-// Refuse returns CidrPrefix for a prefix that no method may take. What is 4-in-6
-// is refused, but for children of an IPv6 pool that contains them.
+// Refuse returns CidrPrefix for a prefix that no method may take. It refuses 4-in-6
+// prefixes, except children of an IPv6 pool that contains them.
 func (c *CidrConfig) Refuse(p netip.Prefix) string {
 	switch {
 	case !p.IsValid(), p != p.Masked(), p.Addr().Is4In6() && !c.Pool.Overlaps(p):
@@ -212,7 +212,7 @@ func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFail
 }
 
 // AllocatePrefix takes the lowest of the smallest aligned free blocks that hold the
-// length; if there is none, of those that are free or have cooled.
+// length. If there is none, it also considers blocks that have cooled.
 func (m *CidrSet) AllocatePrefix(length int, now time.Time) (netip.Prefix, CidrFailure) {
 	k := m.Bits - length
 	if k < 0 || length < m.Pool.Bits() {
@@ -280,7 +280,7 @@ func (m *CidrSet) within(runs [][2]uint64, lo, hi uint64) (out [][2]uint64) {
 	return out
 }
 
-// Release gives back every taken child inside p.
+// Release releases every taken child inside p.
 func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
 	if kind := m.refuseRelease(p); kind != "" {
 		return 0, CidrFailure{Kind: kind}
@@ -302,7 +302,7 @@ func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
 	return SumRuns(gone), CidrFailure{}
 }
 
-// ReleaseN gives back all of ps, or nothing.
+// ReleaseN releases all of ps, or nothing.
 func (m *CidrSet) ReleaseN(ps []netip.Prefix, now time.Time) (n uint64, f CidrFailure) {
 	for _, p := range ps {
 		if kind := m.refuseRelease(p); kind != "" {

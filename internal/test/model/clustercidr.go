@@ -29,7 +29,7 @@ type ClusterEntry struct {
 	Cursors     [2]int // child at which to look first
 }
 
-// ClusterNode is what a node holds.
+// ClusterNode has the prefixes of a node.
 type ClusterNode struct {
 	Entry    string
 	Prefixes []netip.Prefix
@@ -62,7 +62,7 @@ func NewClusterCIDRs(lowest bool, families ...int) *ClusterCIDRs {
 	}
 }
 
-// Add adds an entry; nodes without one that it fits become its own.
+// Add adds an entry; matching nodes without an entry become its own.
 func (m *ClusterCIDRs) Add(e ClusterEntry) (fail string) {
 	for _, f := range m.Families {
 		if !e.Pools[f].IsValid() {
@@ -274,7 +274,7 @@ func (m *ClusterCIDRs) first(e *ClusterEntry, f int) int {
 	return -1
 }
 
-// Release gives back what the node holds.
+// Release releases everything that the node holds.
 func (m *ClusterCIDRs) Release(name string) (ClusterNode, bool) {
 	n, ok := m.Nodes[name]
 	delete(m.Nodes, name)
@@ -282,8 +282,8 @@ func (m *ClusterCIDRs) Release(name string) (ClusterNode, bool) {
 	return n, ok
 }
 
-// Observe records what a node has, which is not empty and without repetitions, and
-// returns what is wrong with that, in words.
+// Observe records the prefixes of a node, which are not empty and without repetitions, and returns their
+// faults in words.
 func (m *ClusterCIDRs) Observe(name, entry string, prefixes []netip.Prefix) (changed bool, problems []string) {
 	old, known := m.Nodes[name]
 	if entry == "" {

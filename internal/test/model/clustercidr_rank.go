@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Rank returns the entries that may serve a node, best first, in the words of the
-// rule: it sorts by one key after the other, the least important first.
+// Rank returns the entries that may serve a node, best first. It follows the text
+// of the rule: it sorts by one key after the other, the least important first.
 func (m *ClusterCIDRs) Rank(name string, labels map[string]string) []*ClusterEntry {
 	type match struct {
 		e       *ClusterEntry

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// HostLocal is the twin of hostlocal.Engine: who holds what is one map, and the next
-// free address is found by stepping, as host-local's iterator does. Its ranges are
+// HostLocal is the twin of hostlocal.Engine. One map has the holders, and the next
+// free address is found by stepping, like host-local's iterator. Its ranges are
 // small.
 type HostLocal struct {
 	Sets    [][]HostLocalRange
@@ -79,7 +79,8 @@ func (m *HostLocal) expire() {
 	}
 }
 
-// Of returns what answers to a key: its own addresses, or those of its container without interface; and both, by text.
+// Of returns the addresses for a key: its own, or else the addresses of its
+// container without interface. It also returns both, by text.
 func (m *HostLocal) Of(k HostLocalKey) (own, all []netip.Addr) {
 	var old []netip.Addr
 	for a, h := range m.Held {
@@ -126,8 +127,9 @@ func (m *HostLocal) step(set, i int, a netip.Addr) (int, netip.Addr) {
 	return i, a.Next()
 }
 
-// Add returns the addresses given, or the set at which it fails and why: "exists",
-// "full", "occupied", "reserved", or "unused" for requests that no set took.
+// Add returns the assigned addresses, or the set that failed and the reason:
+// "exists", "full", "occupied", "reserved", or "unused" for requests that no set
+// took.
 func (m *HostLocal) Add(k HostLocalKey, requested []netip.Addr) (got []netip.Addr, set int, why string) {
 	m.expire()
 	_, held := m.Of(k)
@@ -183,7 +185,8 @@ func (m *HostLocal) Add(k HostLocalKey, requested []netip.Addr) (got []netip.Add
 	return got, -1, ""
 }
 
-// Del releases what a key holds, or else what its container holds without interface.
+// Del releases the addresses of a key, or else the addresses of its container
+// without interface.
 func (m *HostLocal) Del(k HostLocalKey) []netip.Addr {
 	m.expire()
 	own, _ := m.Of(k)
@@ -240,7 +243,8 @@ func (m *HostLocal) Full() int {
 	return -1
 }
 
-// GC releases what is not of the valid keys and returns how many addresses that were.
+// GC releases the addresses of all other keys than the valid ones and returns
+// their number.
 func (m *HostLocal) GC(valid []HostLocalKey) (freed int) {
 	m.expire()
 	for a, h := range m.Held {

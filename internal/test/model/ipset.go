@@ -36,7 +36,7 @@ type IPSet struct {
 	Last map[IPSetLast][]netip.Addr
 }
 
-// IPSetLast names what a sticky handle had of one family.
+// IPSetLast identifies the last addresses of a sticky handle in one family.
 type IPSetLast struct {
 	Handle string
 	V6     bool
@@ -75,8 +75,8 @@ func (m *IPSet) Step(d time.Duration) {
 	m.Advance()
 }
 
-// Advance ends in every block what is over, and removes those that are gone then. The real engine does so before it looks at a block, with
-// the same result.
+// Advance ends the expired leases and cooldowns of every block, and removes the blocks that then become empty and have no owner. The real
+// engine does so before it looks at a block, with the same result.
 func (m *IPSet) Advance() {
 	for _, b := range m.Blocks {
 		b.Advance(m.Now, m.cooldown(b.Prefix.Addr()))
@@ -386,8 +386,8 @@ func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.A
 	}
 }
 
-// AssignIP gives one address, as ipset.Engine.AssignIP does; it says what stands in the way: "", "outside", "no pool",
-// "taken", "cooling", "reserved", "strict", "limit", "overlap", "size", "key" or "full".
+// AssignIP assigns one address, like ipset.Engine.AssignIP. It returns the obstacle: "", "outside", "no pool", "taken", "cooling",
+// "reserved", "strict", "limit", "overlap", "size", "key" or "full".
 func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	p, ok := m.pool(a)
 	if !ok {
@@ -449,8 +449,8 @@ func (m *IPSet) Has(a netip.Addr, handle string) bool {
 	return ok && !h.Cooling && h.find(handle) >= 0
 }
 
-// Claim gives a block of a pool's present size to an owner by hand; it says what stands in the way: "", "no pool",
-// "disabled", "owner", "limit" or "overlap".
+// Claim gives a block of a pool's present size to an owner by hand. It returns the obstacle: "", "no pool", "disabled", "owner", "limit"
+// or "overlap".
 func (m *IPSet) Claim(block netip.Prefix, owner string) string {
 	p, ok := m.pool(block.Addr())
 	b := m.Blocks[block]

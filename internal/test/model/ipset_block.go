@@ -59,7 +59,7 @@ func (b *IPSetBlock) extend(a netip.Addr, i int, until time.Time) {
 	b.Holds[a] = h
 }
 
-// CanJoin says what stands in the way of one more holder of an address that is held: "", "taken", "key" or "full".
+// CanJoin returns the obstacle to one more holder of a held address: "", "taken", "key" or "full".
 func (b *IPSetBlock) CanJoin(a netip.Addr, key string) string {
 	h := b.Holds[a]
 	switch {
@@ -97,8 +97,8 @@ func (b *IPSetBlock) Leave(a netip.Addr, i int, now time.Time, cooldown time.Dur
 	b.Holds[a] = h
 }
 
-// IPSetBlock is the twin of block.Block: a list of free addresses in the order in which they go out, a list of cooling
-// ones in the order in which they are free again, and a map of who has what.
+// IPSetBlock is the twin of block.Block. It has a list of free addresses in the order of assignment, a list of cooling
+// addresses in the order of their ends, and a map of the holders.
 type IPSetBlock struct {
 	Prefix netip.Prefix
 	Owner  string
@@ -108,7 +108,7 @@ type IPSetBlock struct {
 	Holds  map[netip.Addr]IPSetHold
 }
 
-// NewIPSetBlock returns an empty block of which head and tail addresses at the ends are never given.
+// NewIPSetBlock returns an empty block that never assigns head and tail addresses at its ends.
 func NewIPSetBlock(p netip.Prefix, head, tail int, now time.Time) *IPSetBlock {
 	b := &IPSetBlock{Prefix: p, Since: now, Holds: make(map[netip.Addr]IPSetHold)}
 	var all []netip.Addr
@@ -139,7 +139,7 @@ func (b *IPSetBlock) Take(a netip.Addr, h IPSetHold) {
 	b.Holds[a] = h
 }
 
-// CanTake says what stands in the way of giving an address to a handle: "", "taken", "cooling" or "reserved".
+// CanTake returns the obstacle to assigning an address to a handle: "", "taken", "cooling" or "reserved".
 func (b *IPSetBlock) CanTake(a netip.Addr, handle string) string {
 	h, ok := b.Holds[a]
 	switch {
@@ -174,7 +174,7 @@ func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	}
 }
 
-// Decline takes an address from its holders, of which one says so, and keeps it from all for a time.
+// Decline takes an address from its holders when a holder declines it, and blocks it for a time.
 func (b *IPSetBlock) Decline(a netip.Addr, i int, now time.Time, d time.Duration) {
 	by := b.Holds[a].Holders()[i].Handle
 	b.Drop(a, now, d)

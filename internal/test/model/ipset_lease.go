@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// AssignBoth gives named addresses and then others, all or none; why is that of AssignIP or AutoAssign. Addresses that the handle
-// holds already are among the answer.
+// AssignBoth assigns named addresses and then others, all or none. The reason why is as from AssignIP or AutoAssign. The answer includes
+// addresses that the handle already holds.
 func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, why string) {
 	before := m.clone()
 	for _, a := range named {
@@ -25,8 +25,7 @@ func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, w
 	return append(slices.Clone(named), out...), ""
 }
 
-// Held says what stands in the way of doing something with an address as its holder: "", "free", "cooling", or "other" for
-// another holder.
+// Held returns the obstacle to acting on an address as its holder: "", "free", "cooling", or "other" for another holder.
 func (m *IPSet) Held(a netip.Addr, handle string) string {
 	b := m.containing(a)
 	if b == nil {
@@ -44,8 +43,8 @@ func (m *IPSet) Held(a netip.Addr, handle string) string {
 	return ""
 }
 
-// Decline keeps an address that a handle holds from all for a time; it says what stands in the way, as Held does, or "shared" if
-// others hold it besides.
+// Decline releases an address of a handle and blocks it for a time. It returns the obstacle, like Held, or "shared" if others hold it
+// too.
 func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 	b, why := m.containing(a), m.Held(a, handle)
 	if why == "cooling" && handle != "" && b.Holds[a].Declined && b.Holds[a].By == handle {
@@ -60,7 +59,7 @@ func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 	return why
 }
 
-// RenewIP moves the end of the lease of an address; it says what stands in the way, as Held does.
+// RenewIP moves the end of the lease of an address. It returns the obstacle, like Held.
 func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until time.Time, why string) {
 	b, why := m.containing(a), m.Held(a, handle)
 	if why != "" {

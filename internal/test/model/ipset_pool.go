@@ -22,8 +22,8 @@ func (m *IPSet) serves(p IPSetPool, a netip.Addr) bool {
 	return ok && q.Name == p.Name
 }
 
-// Nests reports whether pools can be side by side and in one another: no two have one prefix, and each that lies in another is made
-// of whole blocks of the smallest around it.
+// Nests reports whether pools can coexist and nest. No two may have the same prefix, and a nested pool must consist of whole blocks
+// of the smallest pool around it.
 func (m *IPSet) Nests() bool {
 	for i, p := range m.Pools {
 		around := IPSetPool{}
@@ -43,7 +43,7 @@ func (m *IPSet) Nests() bool {
 	return true
 }
 
-// Use counts the addresses of a pool, and of those the ones that are held, that cool, and that can be assigned.
+// Use counts all, held, cooling and assignable addresses of a pool.
 func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
 	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
 		if !m.serves(p, a) {

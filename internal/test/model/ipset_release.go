@@ -22,7 +22,7 @@ func (m *IPSet) ReleaseOf(a netip.Addr, handle string) (was, held bool) {
 	return i >= 0, true
 }
 
-// Release gives an address back and reports whether it was held.
+// Release releases an address and reports whether it was held.
 func (m *IPSet) Release(a netip.Addr) bool {
 	b := m.containing(a)
 	if b == nil {
@@ -43,12 +43,12 @@ func (m *IPSet) gone(b *IPSetBlock) {
 	}
 }
 
-// ReleaseHandle gives back all addresses of a handle and returns them, block by block.
+// ReleaseHandle releases all addresses of a handle and returns them, block by block.
 func (m *IPSet) ReleaseHandle(handle string) []netip.Addr {
 	return m.releaseWhere(func(h IPSetHold) bool { return h.Handle == handle })
 }
 
-// ReleaseByHost gives back all addresses that are held for a host and returns them, block by block.
+// ReleaseByHost releases all addresses held for a host and returns them, block by block.
 func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
 	return m.releaseWhere(func(h IPSetHold) bool { return h.Host == host })
 }
@@ -79,8 +79,8 @@ func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
 	return out
 }
 
-// GiveBack takes from their owners the blocks that have been empty for a time, in address order, as long as an owner keeps
-// more than keep.
+// GiveBack takes blocks that have been empty for a time from their owners, in address order, as long as an owner keeps
+// more than keep blocks.
 func (m *IPSet) GiveBack(idle time.Duration, keep int) {
 	for _, b := range m.Sorted() {
 		owned := 0

@@ -5,9 +5,8 @@ import (
 	"sort"
 )
 
-// NodeIPAM is the twin of nodeipam.Allocator: who holds what and what is reserved,
-// as lists. Whether a child is free is asked of every prefix, one after another.
-// Its pools are small.
+// NodeIPAM is the twin of nodeipam.Allocator, with lists of holdings and reservations.
+// To find out whether a child is free, it looks at every prefix. Its pools are small.
 type NodeIPAM struct {
 	Slots    []NodeSlot
 	Reserved []netip.Prefix
@@ -56,8 +55,7 @@ func (m *NodeIPAM) Free(p netip.Prefix) bool {
 	return len(m.Rivals(p, "")) == 0
 }
 
-// Rivals returns the owners other than the given one that hold something
-// overlapping p, by name.
+// Rivals returns the other owners with a prefix that overlaps p, by name.
 func (m *NodeIPAM) Rivals(p netip.Prefix, but string) (names []string) {
 	for name, ps := range m.Held {
 		for _, q := range ps {
@@ -98,8 +96,8 @@ func (m *NodeIPAM) know(name, uid string) {
 	}
 }
 
-// Allocate returns what the owner holds or gives it a child of each slot; ok is
-// false, and slot the first without one, if it can't.
+// Allocate returns the prefixes of the owner or assigns it a child of each slot. If it
+// cannot, ok is false and slot is the first slot without a child.
 func (m *NodeIPAM) Allocate(name, uid string) (ps []netip.Prefix, slot int, ok bool) {
 	m.meet(name, uid)
 	defer m.know(name, uid)
@@ -121,8 +119,8 @@ func (m *NodeIPAM) Allocate(name, uid string) (ps []netip.Prefix, slot int, ok b
 	return ps, 0, true
 }
 
-// Observe records what a node has. Prefixes are masked; an invalid one cannot be read,
-// and then the node keeps what it held at that place, or all it held if the record has
+// Observe records the prefixes of a node, which are masked. For an invalid prefix the
+// node keeps its former prefix at that place, or all former prefixes if the record has
 // another number of prefixes.
 func (m *NodeIPAM) Observe(name, uid string, ps []netip.Prefix, leaving bool) {
 	m.meet(name, uid)
@@ -202,9 +200,9 @@ func (m *NodeIPAM) Occupy(name, uid string, ps []netip.Prefix) bool {
 	return true
 }
 
-// Judge returns what is wrong with prefix i of an owner, as words in order:
-// "slot", "family", "range" or "size", then "reserved", then the name of a rival
-// if there is one, whichever is first.
+// Judge returns the first fault of prefix i of an owner, in this order: "slot",
+// "family", "range" or "size", then "reserved", then the name of a rival if there is
+// one.
 func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
 	if w := m.fits(i, p); w != "" {
 		words = append(words, w)
@@ -221,7 +219,8 @@ func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
 	return words
 }
 
-// Missing returns "missing" for each slot of whose family a node with these prefixes has too few. A node without a valid prefix lacks none.
+// Missing returns "missing" for each slot whose family has too few of these prefixes.
+// A node without a valid prefix lacks none.
 func (m *NodeIPAM) Missing(prefixes []netip.Prefix) (words []string) {
 	have, none := map[bool]int{}, true
 	for _, p := range prefixes {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Prefixes is the twin of prefixes.Allocator: a list of pools and a map of what is held.
-// Its pools are small, and a lease is deleted the moment that it ends.
+// Prefixes is the twin of prefixes.Allocator: a list of pools and a map of held
+// prefixes. Its pools are small, and a lease is deleted the moment that it ends.
 type Prefixes struct {
 	Now   time.Time // moved by Pass
 	Roots []PrefixPool
@@ -21,8 +21,8 @@ type PrefixPool struct {
 	Shortest, Longest int
 }
 
-// PrefixHolding is what [Prefixes] keeps of a prefix. Shortest and Longest are 0 for one
-// that is no pool.
+// PrefixHolding is the record of a prefix in [Prefixes]. Shortest and Longest are 0 for
+// a prefix that is not a pool.
 type PrefixHolding struct {
 	Owner             string
 	Pool              netip.Prefix
@@ -106,9 +106,9 @@ func (m *Prefixes) open(h PrefixHolding, bits int) string {
 	return ""
 }
 
-// Free returns the free prefixes of a pool, each as large as possible, in address order:
-// a prefix of which nothing is held is free, one that is held is not, and any other is
-// divided in two halves.
+// Free returns the free prefixes of a pool, each as large as possible, in address order.
+// A prefix without any held part is free, a held prefix is not, and any other is divided
+// into two halves.
 func (m *Prefixes) Free(pool netip.Prefix) []netip.Prefix {
 	return m.free(nil, pool, pool)
 }
@@ -286,7 +286,7 @@ func (m *Prefixes) SetChildren(at netip.Prefix, owner string, shortest, longest 
 	return ""
 }
 
-// Path returns what is held and contains a prefix, the largest first.
+// Path returns the held prefixes that contain a prefix, the largest first.
 func (m *Prefixes) Path(at netip.Prefix) (path []netip.Prefix) {
 	for _, p := range m.Sorted() {
 		if p.Bits() <= at.Bits() && p.Contains(at.Addr()) {

@@ -12,8 +12,8 @@ const (
 	ServiceDynamic
 )
 
-// What an operation of a service twin answers when it fails: the text of the sentinel
-// of package ipalloc that stands for it.
+// The failures of operations of a service twin: the texts of the matching sentinels of
+// package ipalloc.
 const (
 	ServiceFull       = "full"
 	ServiceOccupied   = "occupied"
@@ -27,8 +27,8 @@ const (
 	ServiceEnded      = "closed"
 )
 
-// ServiceSet is the twin of a space of servicealloc: all members in a list, each with
-// its band, and the taken ones in a map that sets may share.
+// ServiceSet is the twin of a space of servicealloc. It has all members in a list, each
+// with its band, and the taken members in a map that sets may share.
 type ServiceSet[T comparable] struct {
 	Members    []T // ascending
 	Band       []int

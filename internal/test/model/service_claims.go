@@ -11,7 +11,7 @@ type ServiceSubject struct {
 	Port ServicePort
 }
 
-// ServiceDuplicate is the problem of what another owner has already.
+// ServiceDuplicate is the problem of a resource that another owner has.
 const ServiceDuplicate = "occupied"
 
 func (m *ServiceRegistry) keys(p ServicePort) (out []ServiceSubject) {
@@ -78,7 +78,7 @@ func (m *ServiceRegistry) held(owner string, g ServiceGrant) ServiceGrant {
 	return g
 }
 
-// Load takes over what is recorded of an owner and returns what is wrong with it.
+// Load takes over the record of an owner and returns its faults.
 func (m *ServiceRegistry) Load(owner string, generation uint64, addrs []netip.Addr, ports []ServicePort) (problems []string) {
 	m.Sync()
 	g, holds := m.Owners[owner]

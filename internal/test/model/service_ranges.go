@@ -102,7 +102,7 @@ type ServiceRanges struct {
 	bands   map[netip.Prefix]map[netip.Addr]int // bandsOf each prefix, remembered
 }
 
-// ServiceEntry is one of several ranges, or a reservation.
+// ServiceEntry is a range or a reservation.
 type ServiceEntry struct {
 	Prefixes           []netip.Prefix
 	Draining, Reserved bool
@@ -123,7 +123,7 @@ func (m *ServiceRanges) band(p netip.Prefix, ip netip.Addr) int {
 }
 
 // Band returns the band of ip: closed if it is reserved, static if it is static in any
-// range that does not drain, else dynamic if it is so in any.
+// range that does not drain, else dynamic if it is dynamic in any.
 func (m *ServiceRanges) Band(ip netip.Addr) int {
 	best := ServiceClosed
 	for _, e := range m.Entries {
@@ -152,7 +152,8 @@ func (m *ServiceRanges) usable(entries map[string]ServiceEntry, ip netip.Addr) b
 	return false
 }
 
-// Groups returns, ascending, a set for each prefix that lies in no other of the family.
+// Groups returns, ascending, a set for each prefix that no other prefix of the family
+// contains.
 func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 	var all []netip.Prefix
 	for _, e := range m.Entries {
@@ -177,8 +178,7 @@ func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
 	return groups
 }
 
-// Next takes the address of a family that the random value chooses among the free ones
-// of a band.
+// Next takes a free address of a family and a band; the random value chooses it.
 func (m *ServiceRanges) Next(v4 bool, u uint64) (ip netip.Addr, spilled bool, fail string) {
 	all := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
 	for _, g := range m.Groups(v4) {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// ServicePort is a port of one of three protocols, numbered from 1, or with 0 of all.
+// ServicePort is a port of a protocol: 1, 2 or 3, or 0 for all three.
 type ServicePort struct {
 	Protocol uint8
 	Number   uint16
 }
 
-// ServiceGrant is what an owner holds.
+// ServiceGrant is the set of resources of an owner.
 type ServiceGrant struct {
 	Generation uint64
 	Addrs      []netip.Addr
@@ -19,8 +19,8 @@ type ServiceGrant struct {
 	Spilled    bool
 }
 
-// ServiceRegistry is the twin of servicealloc.Registry. What is held is derived anew,
-// before each step, from what the owners have and from their open transactions.
+// ServiceRegistry is the twin of servicealloc.Registry. Before each step, the held
+// resources are derived again from the grants of the owners and their open transactions.
 type ServiceRegistry struct {
 	Ranges      *ServiceRanges
 	Ports       *ServiceSet[uint16] // the bands; Held is of the protocol looked at
@@ -33,7 +33,7 @@ type ServiceRegistry struct {
 	Claims      map[ServiceSubject][]string // who has what: the holder, then those that were loaded later
 }
 
-// Sync derives what is held.
+// Sync derives the held resources.
 func (m *ServiceRegistry) Sync() {
 	clear(m.Ranges.Held)
 	for _, grants := range []map[string]ServiceGrant{m.Owners, m.Open} {
@@ -57,9 +57,9 @@ func (m *ServiceRegistry) portHeld(p ServicePort, owner string, more []ServicePo
 	}) || slices.ContainsFunc(more, clash)
 }
 
-// Allocate gives owner what is asked for; an unspecified address and the number 0 leave
-// the choice open. A generation other than 0 is that of what owner has now, and lets it
-// have something else.
+// Allocate gives owner the requested resources; an unspecified address and the number 0
+// leave the choice open. A generation other than 0 must equal the generation of the
+// owner's present grant, and allows another grant.
 func (m *ServiceRegistry) Allocate(owner string, generation uint64, addrs []netip.Addr, ports []ServicePort) (ServiceGrant, string) {
 	g, fail := m.begin(owner, generation, addrs, ports)
 	if fail == "" {
@@ -216,7 +216,7 @@ func (m *ServiceRegistry) mix(i int) uint64 {
 	return ServiceMix(m.U, i)
 }
 
-// Release gives back what owner holds.
+// Release releases everything that owner holds.
 func (m *ServiceRegistry) Release(owner string, generation uint64) string {
 	g, ok := m.Owners[owner]
 	_, open := m.Open[owner]

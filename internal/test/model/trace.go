@@ -3,9 +3,9 @@ package model
 import "encoding/binary"
 
 // Trace reads a byte string as a sequence of operations: an op byte, then the
-// operands of that operation as uvarints. Every byte string is a trace, so that a
-// fuzzer can mutate one freely: operands beyond the end are 0, and the caller
-// reduces what it reads to the range it needs.
+// operands of that operation as uvarints. Every byte string is a trace, so a
+// fuzzer can mutate traces freely. Operands beyond the end are 0, and the caller
+// reduces operands to the range that it needs.
 type Trace struct{ data []byte }
 
 // NewTrace returns a trace of data.

@@ -1,2 +1,3 @@
-// Package protocol holds a model of the commit protocol of ipset, which spin searches. README.md says what it shows.
+// Package protocol holds a model of the commit protocol of ipset, which spin searches. README.md
+// has its results.
 package protocol

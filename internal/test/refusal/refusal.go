@@ -1,5 +1,5 @@
-// Package refusal checks that every exported call of a package refuses what it must in the
-// form that package ipalloc promises.
+// Package refusal checks that every exported call of a package refuses bad arguments with
+// errors of the form that package ipalloc documents.
 package refusal
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Row is a call that was given arguments it must refuse, or met a state that stands in its
-// way.
+// Row is a call with arguments that it must refuse, or in a state that makes it fail.
 type Row struct {
 	Call  string // such as "New" or "Set.Occupy"
 	What  string // what is wrong with the call, in a word or two
@@ -34,11 +33,11 @@ var sentinels = []error{
 	ipalloc.ErrMismatch, ipalloc.ErrVersion, ipalloc.ErrReplaced, ipalloc.ErrLimit, ipalloc.ErrConflict, ipalloc.ErrUnknownOutcome, ipalloc.ErrCorrupt, ipalloc.ErrClosed,
 }
 
-// Check fails the test for each row whose error has another form than promised: it is or
-// wraps an *ipalloc.Error of the package and the call, matches one sentinel, names the
-// field with ErrInvalid, and has one line that says the package and the call once. It also
-// fails for each exported call of the package in the current directory that returns an
-// error and has no row.
+// Check fails the test for each row whose error has another form than documented. The
+// error must be or wrap an *ipalloc.Error of the package and the call, and match one
+// sentinel. With ErrInvalid it must name the field. Its text must be one line that names
+// the package and the call once. It also fails for each exported call of the package in
+// the current directory that returns an error and has no row.
 func Check(t *testing.T, pkg string, rows []Row) {
 	t.Helper()
 	seen := map[string]bool{}

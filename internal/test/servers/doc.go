@@ -2,19 +2,19 @@
 // or torture a store.
 //
 // [StartEtcd], [StartPostgres] and [StartKube] return when the server answers. [NewEtcd], [NewPostgres] and [NewKube] do the same for
-// a test: they end the server with the test, log the end of its output if the test failed, and skip the test if the environment says
+// a test. They end the server with the test, log the end of its output if the test failed, and skip the test if the environment says
 // so. Every server can be killed, stopped, paused and resumed, and started again on its data at the same address.
 //
 // # Programs
 //
-// etcd, kube-apiserver and other programs of Kubernetes ([KubeProgram]) are built once per user, with the go command on the PATH, and
-// kept below ipalloc in [os.UserCacheDir]; kube-apiserver takes some 13 minutes of CPU time. One process builds, others that ask
-// meanwhile wait, and the file appears whole or not at all. PostgreSQL is not built: initdb and postgres are looked for in
-// /usr/lib/postgresql/*/bin, where Debian has them, and in the PATH. A superuser's tests run them as the user postgres or nobody,
-// because they refuse to run as root.
+// The programs of etcd and Kubernetes ([KubeProgram]) are built once per user, with the go command on the PATH. They are kept below
+// ipalloc in [os.UserCacheDir]. Building kube-apiserver takes some 13 minutes of CPU time. One process builds while others wait, and
+// the file appears whole or not at all. PostgreSQL is not built: initdb and postgres are looked for in /usr/lib/postgresql/*/bin,
+// where Debian has them, and in the PATH. A superuser's tests run them as the user postgres or nobody, because they refuse to run as
+// root.
 //
 // The environment variables IPALLOC_ETCD and IPALLOC_KUBE name a program to run instead, IPALLOC_POSTGRES a directory of programs.
-// The word skip leaves out what needs the server: starting it fails with [ErrSkip], as it does where there is no PostgreSQL.
+// The value skip leaves out the tests that need the server: starting it fails with [ErrSkip], as on a machine without PostgreSQL.
 //
 // # Limits
 //

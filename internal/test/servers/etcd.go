@@ -18,14 +18,14 @@ import (
 type EtcdOptions struct {
 	// Members is how many there are, 1 by default.
 	Members int
-	// Flags are for all members and override those that this package gives.
+	// Flags are for all members and override the flags of this package.
 	Flags []string
 	// NoSync has etcd leave out fsync: faster, and enough to survive kill -9.
 	NoSync bool
 	// TLS serves clients over TLS if it is not nil.
 	TLS *TLS
-	// Proxy returns the address that a member advertises to clients or to its peers in place of the one where it listens. It is
-	// called before the members start.
+	// Proxy returns the address that a member advertises to clients or to its peers instead of its own. It is called before the members
+	// start.
 	Proxy func(member int, peer bool, address string) (string, error)
 }
 

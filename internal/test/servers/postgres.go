@@ -99,7 +99,7 @@ func (s *Postgres) command(ctx context.Context, name string, args ...string) *ex
 
 func (s *Postgres) data() string { return filepath.Join(s.dir, "data") }
 
-// DSN returns the connection string of the database, to which more settings can be appended after a space.
+// DSN returns the connection string of the database. More settings can be appended after a space.
 func (s *Postgres) DSN() string { return "host=" + s.dir + " user=postgres dbname=postgres" }
 
 // Dir returns the directory of the server's socket.

@@ -94,14 +94,16 @@ func (p *process) do(f func(*os.Process) error) (ended <-chan struct{}, err erro
 	return p.ended, nil
 }
 
-// Kill ends the program by SIGKILL, paused or not, and returns when it is gone. It does nothing if the program does not run.
+// Kill ends the program by SIGKILL, paused or not, and returns when it has exited. It does nothing
+// if the program does not run.
 func (p *process) Kill() {
 	if ended, err := p.do((*os.Process).Kill); err == nil {
 		<-ended
 	}
 }
 
-// Stop asks the program to end, as a service manager does, and returns when it is gone or ctx ends.
+// Stop asks the program to end, as a service manager does, and returns when it has exited or ctx
+// ends.
 func (p *process) Stop(ctx context.Context) error {
 	ended, err := p.do(terminate)
 	if err != nil {
@@ -147,7 +149,7 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// LogEnd returns the end of what the program has written since it was started last.
+// LogEnd returns the end of the program's output since its last start.
 func (p *process) LogEnd() string {
 	p.mu.Lock()
 	from := p.from

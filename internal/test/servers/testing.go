@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TB is what a server needs of a *testing.T, *testing.B or *testing.F.
+// TB has the methods of *testing.T, *testing.B and *testing.F that a server needs.
 type TB interface {
 	Helper()
 	Context() context.Context

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TLS names the files, in PEM, with which members of an etcd serve clients.
+// TLS names the PEM files that members of an etcd use to serve clients.
 type TLS struct {
 	CA                    string // whom clients trust, and members if ClientAuth is set
 	Cert, Key             string // the members'

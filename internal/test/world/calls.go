@@ -87,7 +87,7 @@ type (
 	engine = *ipset.Engine
 )
 
-// Calls are calls that change something, at least one of each method that does.
+// Calls are calls that change something, at least one of each such method.
 func Calls() []Call {
 	return append(append(assigning(), releasing()...), administering()...)
 }
@@ -307,7 +307,7 @@ func administering() []Call {
 	}
 }
 
-// Queries are calls that only read, at least one of each method that does.
+// Queries are calls that only read, at least one of each such method.
 func Queries() []Call {
 	query := func(method string, do func(ctx ctx, e engine) (string, error)) Call {
 		return Call{Method: method, Do: do}

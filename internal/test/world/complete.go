@@ -17,8 +17,8 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// Missing returns what the world lacks: the kinds of records that README.md of package store lists, and the fields of
-// arguments and results that nothing in the world has set. readme is the path of that file.
+// Missing returns the features that the world lacks. These are kinds of records listed in README.md of package store,
+// and fields of arguments and results that nothing in the world has set. The argument readme is the path of that file.
 func (w *World) Missing(tb testing.TB, readme string) (missing []string) {
 	tb.Helper()
 	kinds, err := documented(readme)

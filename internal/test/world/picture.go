@@ -17,8 +17,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Picture is the decoded whole of a store. A key names one thing: its space, what it is, and which one, such as
-// "blue/address 10.0.0.7 pod-1". The value is all that the calls of the packages say of it.
+// Picture is the decoded whole of a store. A key names one thing by space, kind and name, such as "blue/address
+// 10.0.0.7 pod-1". The value is all that the calls of the packages say of it.
 type Picture map[string]string
 
 // Look returns the picture of a store, or of some of its spaces, as engines without a cache show it. It changes nothing.
@@ -178,7 +178,7 @@ func (v *view) networks() {
 	}
 }
 
-// Diff returns the keys of which two pictures differ, in order, with both values.
+// Diff returns the keys with different values in two pictures, in order, with both values.
 func Diff(before, after Picture) (lines []string) {
 	keys := slices.Collect(maps.Keys(before))
 	keys = slices.AppendSeq(keys, maps.Keys(after))

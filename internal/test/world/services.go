@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc"
 )
 
-// Services is a registry in which every kind of range and of grant occurs, and a transaction that is open.
+// Services is a registry with every kind of range and of grant, and an open transaction.
 type Services struct {
 	*servicealloc.Registry
 	Open *servicealloc.Tx

@@ -42,7 +42,7 @@ func (c *Clock) Add(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-// World is a store in which every feature is in use.
+// World is a store that uses every feature.
 type World struct {
 	DB    *store.Memory
 	Clock *Clock
@@ -94,8 +94,8 @@ func In(db store.Store, space string) (store.Store, error) {
 	return store.Space(db, space)
 }
 
-// Engine returns an engine on a space of a store, with the clock of the world and labels for its hosts. cache is that of
-// [ipset.Options].
+// Engine returns an engine on a space of a store, with the clock of the world, labels for its hosts, and cache as Cache
+// of [ipset.Options].
 func (w *World) Engine(tb testing.TB, db store.Store, space string, cache int) *ipset.Engine {
 	tb.Helper()
 	e, err := ipset.New(db, ipset.Options{

@@ -3,32 +3,25 @@
 //
 //	mutate [-n N] [-seed S] [-pkg PATTERNS] [-tests PATTERNS] [-match REGEXP]
 //
-// A change is a mutant: a comparison that is negated or off by one, && in place of ||, an
-// operand of them dropped, a condition that never holds, a statement left out, an error
-// that is returned as nil or no longer wrapped, a constant off by one, another arithmetic
-// operator, two statements swapped, a context that never ends, a channel of a select that
-// nothing comes from, a loop that ends after its first round, a field left out. mutate
-// draws N of them at random from the packages of -pkg and compiles all into one copy of
-// the code, an overlay of the go command in a temporary directory; the working tree stays
-// as it is. The environment variable MUTANT switches one of them on. Each test of the
-// packages of -tests that contain mutated code runs once to record the mutants that it
-// reaches; then each mutant runs against the tests that reach it, in short form, until
-// one fails. A process that runs its mutant without end is stopped.
+// A change is a mutant. It negates a comparison or moves it by one, swaps && and ||, drops an operand, or makes a condition never hold. It
+// leaves out a statement or a field, swaps two statements, changes a constant by one, or changes an arithmetic operator. It returns nil for
+// an error, or an error unwrapped. It makes a context never end, a channel of a select never ready, or a loop end after its first round. The
+// program draws N mutants at random from the packages of -pkg and compiles all into one copy of the code, an overlay of the go command in a
+// temporary directory; the working tree stays as it is. The environment variable MUTANT switches a mutant on. Each test of the packages of
+// -tests with mutated code runs once to record the mutants that it reaches. Then each mutant runs against the tests that reach it, in short
+// form, until one fails. A process whose mutant loops is stopped.
 //
-// A survivor is a hole in the tests, or it changes nothing that a test could see. The
-// second kind stands with its reason in survivors.txt: "equivalent" for the same results,
-// "speed" for the same results at another cost, "text" for the wording of a message, and
-// "outside" for what only a test of another step of the gate sees. mutate passes over
-// those, names entries whose mutant is gone, and exits with 1 if another one lives.
+// A survivor is a gap in the tests, or it changes nothing that a test could see. File survivors.txt lists the second kind with its reason.
+// The reason is "equivalent" for the same results, "speed" for the same results at another cost, and "text" for the wording of a message. It
+// is "outside" for a change that only a test of another step of the gate sees. The program skips these, names entries without a mutant, and
+// exits with 1 if another mutant survives.
 //
-// No other tool does a sample of places with the tests that reach them. gremlins (github.com/go-gremlins/gremlins) builds the tests anew for
-// each mutant, which takes ten seconds a mutant here and days for the packages that others
-// import, runs the mutated package's own tests only, of which the rooms of ipset have
-// none, and gets its time limit from a first run whose length the build cache decides
-// (its issues 144 and 267). go-mutants (github.com/P4suta/go-mutants) compiles all mutants
-// at once too, and had just begun when this was written; it chooses among packages
-// rather than tests. go-mutesting (github.com/zimmski/go-mutesting and its successors) and ooze
-// build once for each mutant, and run a command of the caller's for each.
+// No other tool runs a sample of mutants with only the tests that reach them. The tool gremlins (github.com/go-gremlins/gremlins) builds the
+// tests again for each mutant. That takes ten seconds a mutant here, and days for the packages that others import. It runs only the mutated
+// package's own tests, and most packages below ipset/internal have none. Its time limit depends on the length of a first run, and so on the
+// build cache (its issues 144 and 267). The tool go-mutants (github.com/P4suta/go-mutants) also compiles all mutants at once, and was new
+// when this was written; it chooses among packages rather than tests. The tools go-mutesting (github.com/zimmski/go-mutesting and its
+// successors) and ooze build once for each mutant, and run a command of the caller for each.
 package main
 
 import (

@@ -42,8 +42,9 @@ type unitTests struct {
 	} `yaml:"tests"`
 }
 
-// CheckAlerts runs the unit tests of the rules: the alerts that fire at each time are those expected, with their labels and
-// annotations, as promtool test rules compares them. Every alert must be expected to fire in one test and not to fire in another.
+// CheckAlerts runs the unit tests of the rules. Like promtool test rules, it compares the alerts that fire at each time, with
+// their labels and annotations, with the expected alerts. Every alert must be expected to fire in one test and not to fire in
+// another.
 func (k Kit) CheckAlerts(ctx context.Context, rules []rulefmt.Rule) (errs []error) {
 	text, err := os.ReadFile(k.Tests)
 	if err != nil {

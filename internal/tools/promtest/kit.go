@@ -1,10 +1,8 @@
-// Package promtest checks the alerts and dashboards of this repository with Prometheus's
-// own packages: that the rules load, that every expression names metrics and labels that
-// exist, that alerts fire when they should and not otherwise, and that each has its
-// paragraph in a README.
+// Package promtest checks the alerts and dashboards of this repository with Prometheus's own packages. The rules must
+// load, and every expression must name existing metrics and labels. Alerts must fire when they should and not otherwise,
+// and each needs its paragraph in a README.
 //
-// It is a module of its own because of what Prometheus requires, and reads only files:
-// a Kit names them.
+// It is in a module for tools because Prometheus has many dependencies. It reads only files, which a Kit names.
 package promtest
 
 import (
@@ -20,14 +18,14 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Kit is what one program ships for Prometheus and Grafana.
+// Kit names the files that a program ships for Prometheus and Grafana.
 type Kit struct {
 	// Rules is a file of alerting rules, Tests one in the form of promtool's unit tests, which needs alert_rule_test alone.
 	Rules, Tests string
 	// Dashboard is a Grafana dashboard.
 	Dashboard string
-	// Table is a Markdown file with a table of the metrics: rows of `name`, type and `labels`, which a test of the program
-	// compares with what it sends. Labels of the target are job and instance.
+	// Table is a Markdown file with a table of the metrics: rows of `name`, type and `labels`. A test of the program compares
+	// them with its output. Labels of the target are job and instance.
 	Table string
 	// Fixed are labels that every metric of the table has.
 	Fixed []string
@@ -35,7 +33,7 @@ type Kit struct {
 	Runbook string
 }
 
-// Metrics are the labels of each metric by its name; a histogram is there under its three names.
+// Metrics are the labels of each metric by its name; a histogram has three names.
 type Metrics map[string][]string
 
 // metrics reads the table of a kit.
@@ -110,7 +108,7 @@ func (m Metrics) check(expr string) error {
 	return nil
 }
 
-// CheckRules loads the rules as Prometheus does and returns them, and what is wrong with them.
+// CheckRules loads the rules as Prometheus does and returns them with their faults.
 func (k Kit) CheckRules() (rules []rulefmt.Rule, errs []error) {
 	m, err := k.metrics()
 	if err != nil {
@@ -174,8 +172,8 @@ type panel struct {
 	Targets    []struct{ Expr, LegendFormat, RefID string }
 }
 
-// CheckDashboard returns what is wrong with the dashboard: an expression that does not parse or names what does not exist, a
-// panel without a title or a query, two panels in one place, a data source other than the variable.
+// CheckDashboard returns the faults of the dashboard: an expression that does not parse or names unknown metrics, a panel
+// without a title or a query, two panels in one place, a data source other than the variable.
 func (k Kit) CheckDashboard() (errs []error) {
 	m, err := k.metrics()
 	if err != nil {

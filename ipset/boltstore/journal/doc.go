@@ -1,12 +1,12 @@
-// Package journal keeps allocators of packages cidrset and servicealloc in the file of a
-// boltstore.Store, so that no crash makes them hand out again what they handed out.
+// Package journal keeps allocators of packages cidrset and servicealloc in the file of a boltstore.Store. Even after
+// a crash they never assign the same prefix, address or port twice.
 //
 //	s, err := boltstore.Open(ctx, "/var/lib/ipam/store.db", boltstore.Options{})
 //	nodes, err := journal.OpenSet(ctx, s, "nodes", pool, 24)
 //	prefix, err := journal.Do(ctx, nodes, (*cidrset.Set).AllocateNext) // in the file when it returns
 //
-// Terms: a journal is one allocator in the file, under a name; a batch is what one commit
-// adds to its log; a snapshot replaces the log from time to time.
+// Terms: a journal is one allocator in the file, under a name. A batch is the set of changes that one commit adds to
+// its log. A snapshot replaces the log from time to time.
 //
 // Policy: the allocator changes within [Journal.Do] alone. Do returns when the change is
 // in the file. If the change cannot be written, the allocator is rebuilt from the file,
@@ -15,11 +15,11 @@
 //
 // Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a journal is open once. A
 // snapshot replaces the log after 4,096 batches, or when the log is larger than 64 KiB and twice the last snapshot.
-// If the file has no room for a snapshot, the log grows on. If it has none for the log either, the log is folded into
-// the snapshot in small steps, in room that the journal sets aside (128 kB and more). Until that room can be set
-// aside again, changes that allocate are refused and releases are made. That room can be too small if other writers
-// of the store fill the file after it was opened, or if one batch changes most of a large snapshot; releases are then
-// refused too. A snapshot of any size is kept, in parts; one batch has at most 64 MiB.
+// If the file has no room for a snapshot, the log grows on. If it has none for the log either, the log is merged into
+// the snapshot in small steps, in room that the journal reserves (128 kB and more). Until that room can be reserved
+// again, allocations fail and releases succeed. The room can be too small if other writers of the store fill the file
+// after it was opened, or if a batch changes most of a large snapshot. Releases then fail too. A snapshot of any size
+// is kept, in parts; one batch has at most 64 MiB.
 //
 // Complexity: a change writes its batch only, however large the allocator is; snapshots
 // add an amortised constant factor. Opening reads the snapshot and replays the log.

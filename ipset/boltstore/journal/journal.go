@@ -12,9 +12,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 )
 
-// Journal keeps an allocator of type A, one of packages cidrset and servicealloc, in the file of a [boltstore.Store]: no crash makes it
-// hand out again what it had handed out. Make one with [OpenSet], [OpenRange], [OpenPorts] or [OpenRegistry]; it
-// lasts until [Journal.Close], or as long as the store. All methods are safe for concurrent use.
+// Journal keeps an allocator of package cidrset or servicealloc, of type A, in the file of a [boltstore.Store]. Even after a crash the
+// allocator never assigns the same prefix, address or port twice. [OpenSet], [OpenRange], [OpenPorts] and [OpenRegistry] return a
+// Journal; it is usable until [Journal.Close] or the end of the store. All methods are safe for concurrent use.
 //
 // The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share transactions
 // with each other, and with all else that is written to the store. For a change the journal writes only that change, however
@@ -61,10 +61,10 @@ func (j *Journal[A]) fail(op string, err error) error {
 // Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f changed
 // before it returned an error is kept, and is in the file when Do returns that error.
 //
-// Any other error means that the change was not made, and the allocator is as the file has it: boltstore.ErrNoSpace,
-// boltstore.ErrReadOnly, ipalloc.ErrClosed, or the error of ctx if ctx ended before f was called. If it matches
-// ipalloc.ErrUnknownOutcome, the change may have been made or may still be made, because ctx ended while it was written or the
-// disk failed. See also the function [Do].
+// After any other error the change was not made, and the allocator has the state of the file. Such errors are boltstore.ErrNoSpace,
+// boltstore.ErrReadOnly, ipalloc.ErrClosed, and the error of ctx if ctx ended before f was called. If it matches
+// ipalloc.ErrUnknownOutcome, the change may have been made or may still be made, because ctx ended while it was written or the disk
+// failed. See also the function [Do].
 func (j *Journal[A]) Do(ctx context.Context, f func(A) error) error {
 	if err := ctx.Err(); err != nil {
 		return j.fail("do", err)
@@ -113,8 +113,8 @@ func (j *Journal[A]) Close() {
 
 // Drop closes the journal, as Close does, and removes it from the file with all that it holds.
 //
-// Errors: ipalloc.ErrClosed if the journal is closed; the error of ctx, or of [boltstore.Store.Commit]. After an error the
-// journal is closed all the same; the function [Drop] can try again, and says what is in the file until then.
+// Errors: ipalloc.ErrClosed if the journal is closed; the error of ctx, or of [boltstore.Store.Commit]. After an error the journal is
+// closed all the same. The function [Drop] can retry, and describes the file until then.
 func (j *Journal[A]) Drop(ctx context.Context) error {
 	err := ipalloc.ErrClosed
 	j.end.Do(func() {
@@ -168,8 +168,8 @@ func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, 
 	return result, err
 }
 
-// View calls f with the allocator, to read it. It also shows changes whose Do has not returned yet, and could still fail. f must
-// neither change the allocator nor keep it; a change that it makes against this rule is written some time later.
+// View calls f with the allocator, to read it. It also shows changes whose Do has not returned yet and may still fail. Do not change
+// the allocator in f, and do not keep it: such a change is written some time later.
 func (j *Journal[A]) View(f func(A)) {
 	j.mu.Lock()
 	a := j.alloc

@@ -65,12 +65,12 @@ func (j *Journal[A]) matches(is string, err error) error {
 }
 
 // OpenSet opens the journal of a cidrset.Set. If the file has none of that name, OpenSet makes it with pool, childBits and opts.
-// At each opening, opts say how the set picks children; cidrset.OnChange must not be among them. Children that were given back
-// before a crash cool for the whole time again.
+// At each opening, opts say how the set picks children; cidrset.OnChange must not be among them. Children released before a crash
+// cool for the whole time again.
 //
-// Errors: ipalloc.ErrInUse if the journal is open; ipalloc.ErrMismatch if it keeps another type of allocator, or a set of another
-// pool; ipalloc.ErrVersion if its format has another version; ipalloc.ErrCorrupt if it contradicts itself. Else the errors of
-// cidrset.New, of [boltstore.Store.Commit] and of a read. After an error nothing has been applied.
+// Errors: [ipalloc.ErrInUse] if the journal is open. [ipalloc.ErrMismatch] if it keeps another type of allocator, or a set of
+// another pool. [ipalloc.ErrVersion] if its format has another version. [ipalloc.ErrCorrupt] if it contradicts itself. Else the
+// errors of cidrset.New, of [boltstore.Store.Commit] and of a read. After an error nothing has been applied.
 func OpenSet(ctx context.Context, s *boltstore.Store, name string, pool netip.Prefix, childBits int, opts ...cidrset.Option) (*Journal[*cidrset.Set], error) {
 	with := func(tell func(change)) []cidrset.Option {
 		return append(append([]cidrset.Option(nil), opts...), cidrset.OnChange(func(c cidrset.Change) {
@@ -194,8 +194,8 @@ func replayService[T any](a holder[T], c change, of []T) error {
 }
 
 // OpenRange opens the journal of a servicealloc.Range. If the file has none of that name, OpenRange makes it with p and opts.
-// Later, p and opts must be the same. A servicealloc.OnChange among them is not called. The errors are those of [OpenSet] and of
-// servicealloc.NewRange; ipalloc.ErrMismatch also stands for another prefix and for other options.
+// Later, p and opts must be the same. A servicealloc.OnChange among them is not called. It returns the errors of [OpenSet] and of
+// servicealloc.NewRange, and ipalloc.ErrMismatch also for another prefix and for other options.
 func OpenRange(ctx context.Context, s *boltstore.Store, name string, p netip.Prefix, opts ...servicealloc.Option) (*Journal[*servicealloc.Range], error) {
 	k := services("servicealloc.Range", opts, func(opts ...servicealloc.Option) (*servicealloc.Range, error) {
 		return servicealloc.NewRange(p, opts...)

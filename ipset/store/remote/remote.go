@@ -309,7 +309,7 @@ func (c *Client) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	return p.Rev, err
 }
 
-// Limits implements [store.Store]: the limits of the store that is served. One without a limit of bytes has one of 256 MiB.
+// Limits implements [store.Store]: the limits of the store that is served. If it has no limit of bytes, the limit is 256 MiB.
 func (c *Client) Limits() store.Limits { return c.limits }
 
 // Watch implements [store.Store]. It ends with the service.

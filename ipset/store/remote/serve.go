@@ -39,17 +39,17 @@ type service struct {
 }
 
 // Serve serves a store at a socket until ctx has ended and the calls in flight have returned; a client that hangs delays it by a
-// second. Close the store only after Serve has returned. Serve replaces a socket that a killed process left. Its own socket stays
-// in place after Serve has returned, and refuses connections; so does the file beside it, path with ".lock", which only one service
-// at a time can lock. path has at most some 90 bytes.
+// second. Close the store only after Serve has returned. Serve replaces a socket that a killed process left. The socket stays in
+// place after Serve has returned, and refuses connections. The file path with ".lock" also stays; only one service at a time can
+// lock it. The length of path is at most some 90 bytes.
 //
 // Serve writes a record, "Remote" with the path, which says when the service started; clients do not see it. It shows a client
 // that calls a restarted service whether the store was set back to older data meanwhile. Start Serve before anything else is
 // committed after a restore, and serve a database at one path by one machine only: otherwise the record shows the wrong thing.
 //
-// It returns nil after ctx has ended, [ipalloc.ErrInUse] if a process serves at path or may do so, [ipalloc.ErrExists] if path is
-// not a socket, an error of the system if it cannot listen, and one of the store if it cannot write the record. A store that is
-// read-only is served without it.
+// It returns nil after ctx has ended. [ipalloc.ErrInUse] means that a process serves at path or may do so. [ipalloc.ErrExists]
+// means that path is not a socket. If it cannot listen, it returns the error of the system; if it cannot write the record, the
+// error of the store. A store that is read-only is served without it.
 func Serve(ctx context.Context, path string, db store.Store) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return &ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "there is something else than a socket", Err: ipalloc.ErrExists}

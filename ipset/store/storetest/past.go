@@ -16,20 +16,20 @@ import (
 type Past struct {
 	// Open opens the store as another process does. If only one process at a time can have the store, Open returns the same one.
 	Open Open
-	// Many opens the store for one of many processes that share connections. With Many the test opens 10,000 stores, or 100 with
-	// -short; without it, 100 with Open.
+	// Many opens the store for a process that shares its connections with many others. With Many the test opens 10,000 stores, or
+	// 100 with -short; without it, 100 with Open.
 	Many Open
 	// Same are events that lose no commit.
 	Same map[string]func(t *testing.T)
-	// Other are events after which the database has another past, or is gone: every process must notice and stop.
+	// Other are events that change the past of the database or remove it: every process must notice and stop.
 	Other map[string]func(t *testing.T)
 }
 
-// TestPast verifies that a store fails with ipalloc.ErrReplaced if a commit that the process saw is missing, and never because it
-// cannot prove that the commit is there. open makes a new database. Cases that need their own server have their own tests: a
-// promoted standby and savepoints in sqlstore (TestFailover, TestSavepoint), an etcd that was set back in etcdstore and kubestore
-// (TestSetBackUnderAnotherWriter), a clock that steps in kubestore (TestCalm), a transaction with an old view in sqlstore
-// (TestWithTxInAnOldView).
+// TestPast verifies that a store fails with ipalloc.ErrReplaced if a commit that the process saw is missing, and never for lack
+// of a proof that it exists. The function open makes a new database. Cases that need their own server have their own tests. In
+// sqlstore these are a promoted standby (TestFailover), savepoints (TestSavepoint) and a transaction with an old view
+// (TestWithTxInAnOldView). In etcdstore and kubestore it is an etcd that was set back (TestSetBackUnderAnotherWriter), in
+// kubestore also a stepping clock (TestCalm).
 func TestPast(t *testing.T, open func(t *testing.T) Past) {
 	for name, event := range map[string]func(*testing.T, Past){
 		"removal of nothing": deed(del("nothing", store.AnyRevision)), "removal of what must not exist": deed(del("nothing", 0)),

@@ -23,7 +23,7 @@ const (
 	ends  = "addresses are reserved for a host only with strict affinity: others would borrow from a network that is not theirs"
 	first = "a host's search for its first block begins where its name says, with Calico at the pool's first one"
 
-	internals = "calls what is inside of the client"
+	internals = "calls internals of the client"
 )
 
 var suites = []*transplant.Suite{{

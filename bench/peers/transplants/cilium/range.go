@@ -40,7 +40,7 @@ func WithAllowFirstLastIPs() CIDRRangeOption {
 // host owns the blocks: there is one process.
 var host, ctx = alloc.HostOwner("cilium"), context.Background()
 
-// Range is an engine with one pool, whose Ranges leave out what is not usable.
+// Range is an engine with one pool, whose Ranges leave out unusable addresses.
 type Range struct {
 	e      *ipset.Engine
 	prefix netip.Prefix

@@ -30,7 +30,7 @@ const (
 
 var sources = map[string]string{HostLocal: "plugins", Bridge: "plugins", PTP: "plugins", Loopback: "plugins", CNITool: "cnitool"}
 
-// ErrUnavailable is that a module can't be had here, for example without a network.
+// ErrUnavailable means that a module cannot be downloaded, for example without a network.
 var ErrUnavailable = errors.New("binaries: not to be had here")
 
 // flags build programs as the CNI project releases them: static, without symbols. A program that links to the C library

@@ -32,8 +32,8 @@ type netConf struct {
 	Args          json.RawMessage `json:"args"`
 	PrevResult    json.RawMessage `json:"prevResult"`
 
-	// The attachments that a GC leaves alone. The specification had the second name for a while. A key that is there with
-	// null is an empty list: that is how a runtime in Go writes one.
+	// The attachments that a GC leaves alone. The specification had the second name for a while. A key with null is an
+	// empty list, because a runtime in Go writes an empty list that way.
 	ValidAttachments json.RawMessage `json:"cni.dev/valid-attachments"`
 	Attachments      json.RawMessage `json:"cni.dev/attachments"`
 

@@ -1,5 +1,5 @@
-// Package access reads what lets a program into the store that a name of package storeurl calls: certificates, a user, and a
-// password, which is in a file or in the environment, because everybody on a machine sees the arguments of its processes.
+// Package access reads the credentials for a store that package storeurl names: certificates, a user, and a password. The
+// password comes out of a file or the environment, because all users of a machine see the arguments of its processes.
 package access
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 )
 
-// Etcd lets a client into an etcd. TLS is nil for a connection in clear.
+// Etcd has the credentials of a client of an etcd. TLS is nil for a connection without TLS.
 type Etcd struct {
 	TLS            *tls.Config
 	User, Password string
 }
 
-// OfEtcd returns what lets a client into an etcd: what the parameters of its name say, and for those that it lacks the
-// variables that etcdctl reads: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD. A user without TLS
-// is refused, because the password would go over the network in clear.
+// OfEtcd returns the credentials of a client of an etcd. It reads the parameters of the store's name. For missing ones it reads
+// the variables of etcdctl: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER and ETCDCTL_PASSWORD. A user without TLS is
+// refused, because the password would cross the network in clear text.
 func OfEtcd(l *storeurl.Location, getenv func(string) string) (e Etcd, err error) {
 	param := func(name, variable string) string {
 		if v := l.Params.Get(name); v != "" {

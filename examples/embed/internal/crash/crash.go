@@ -1,5 +1,5 @@
-// Package crash kills a program with SIGKILL while it works, starts it again, and compares what its file holds with what it had
-// said. The program is the test binary itself, so a test needs nothing but Main and Test.
+// Package crash kills a program with SIGKILL while it works, starts it again, and compares its file with its output. The program
+// is the test binary itself, so a test needs nothing but Main and Test.
 package crash
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 )
 
-// Do carries out one deed for a key, such as a machine's name, and tells the test what the key holds now: words such as addresses;
-// none for nothing.
+// Do runs one deed for a key, such as a machine's name. It reports to the test the present holdings of the key: words such as
+// addresses, or none.
 type Do func(key string, deed func() (holds []string, err error)) error
 
 // Work works on a file until the process is killed.
@@ -52,9 +52,9 @@ func Main(m *testing.M, work Work) {
 }
 
 // Test starts the work, kills it in the midst of a deed, and starts it again, three times in all. Each time audit opens the file
-// and returns what every key holds. That must be what the work said last, except for the key of the deed that was cut short: that
-// one holds what it held, or all that the deed would have given. So that the latter can be seen, whole reports whether words are
-// all that a key may hold at once. No word may have more than one holder.
+// and returns what every key holds. That must equal the last report of the work, except for the key of the interrupted deed. This
+// key has its former holdings, or all holdings that the deed would have given. To check the latter, whole reports whether words
+// are a complete set of holdings of a key. No word may have more than one holder.
 func Test(t *testing.T, whole func(key string, holds []string) bool, audit func(t *testing.T, file string) map[string][]string) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	said := make(map[string]string)

@@ -2,7 +2,7 @@
 // instrumented copy; nothing else imports it.
 //
 // The environment variable MUTANT holds the number of the mutant that is on. If
-// MUTANT_RECORD names a file, every mutant is off, and the number of each one that is
+// MUTANT_RECORD names a file, every mutant is off, and the number of each mutant
 // reached is appended to that file.
 package mutant
 
@@ -105,7 +105,7 @@ func Zero[T any](id int, v T) T {
 	return v
 }
 
-// Context returns the one that never ends if the mutant is on.
+// Context returns a context that never ends if the mutant is on.
 func Context(id int, ctx context.Context) context.Context {
 	if On(id) {
 		return context.Background()
@@ -121,7 +121,7 @@ func Unwrap(id int, format string) string {
 	return format
 }
 
-// Integer is what the mutated arithmetic works on.
+// Integer is the operand type of the mutated arithmetic.
 type Integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }

@@ -40,7 +40,7 @@ var shared = &Client{Store: store.NewMemory(), nodes: map[string]libapiv3.Node{}
 
 func NewClient(apiconfig.CalicoAPIConfig) (bapi.Client, error) { return shared, nil }
 
-// Node returns a node, if there is one of that name.
+// Node returns the node of that name, if it exists.
 func (c *Client) Node(name string) (libapiv3.Node, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *Client) Apply(_ context.Context, kvp *model.KVPair) (*model.KVPair, err
 	return kvp, nil
 }
 
-// Create takes in a block, which the next call of a client imports when the pools are there.
+// Create accepts a block. The next call of a client imports it, once the pools exist.
 func (c *Client) Create(_ context.Context, kvp *model.KVPair) (*model.KVPair, error) {
 	data, err := json.Marshal(kvp.Value)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Client) Create(_ context.Context, kvp *model.KVPair) (*model.KVPair, er
 // Delete keeps the node: its addresses are released by later specs.
 func (c *Client) Delete(context.Context, model.Key, string) (*model.KVPair, error) { return nil, nil }
 
-// List returns the blocks, or those that a host owns.
+// List returns all blocks, or the blocks of a host.
 func (c *Client) List(ctx context.Context, list model.ListInterface, _ string) (*model.KVPairList, error) {
 	e, err := ipset.New(c.Store, ipset.Options{})
 	if err != nil {

@@ -52,7 +52,7 @@ func (s *CidrSet) IsAllocated(p netip.Prefix) (bool, error) {
 	return s.Has(s.within(p)), nil
 }
 
-// Release takes a prefix larger than the pool for all of it, as theirs. Ours refuses one smaller than a child, for which theirs
+// Release takes a prefix larger than the pool for all of it, as theirs. Ours refuses a prefix smaller than a child; theirs
 // releases the child.
 func (s *CidrSet) Release(p netip.Prefix) error {
 	_, err := s.Set.Release(s.within(p))
