@@ -87,6 +87,16 @@ func (a *app) changeOn(ctx context.Context, m mode, f func(ctx context.Context, 
 	return nil
 }
 
+// changeRecords is change for the packages beside ipset: f gets a store, with --dry-run one whose commits are forgotten.
+func (a *app) changeRecords(ctx context.Context, m mode, f func(ctx context.Context, db store.Store) error) error {
+	return a.changeOn(ctx, m, func(ctx context.Context, _ *ipset.Engine, db store.Store) error {
+		if a.dryRun {
+			db = store.NewOverlay(db)
+		}
+		return f(ctx, db)
+	})
+}
+
 // lastCall is how long a call that is in flight may take to end after a signal or --timeout.
 const lastCall = 2 * time.Second
 

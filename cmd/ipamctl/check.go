@@ -103,7 +103,7 @@ func (a *app) checkCommand() *cobra.Command {
 						return err
 					}
 					all = append(all, spaceReport{space: in.Space(), Report: r})
-					return a.checkPrefixes(ctx, db, &all[len(all)-1])
+					return a.checkOthers(ctx, db, &all[len(all)-1])
 				})
 				if err != nil {
 					return err
@@ -158,10 +158,24 @@ func bringHere(ctx context.Context, db store.Store) (*store.Memory, error) {
 	return here, nil
 }
 
+// checkOthers checks what a space holds beside addresses.
+func (a *app) checkOthers(ctx context.Context, db store.Store, r *spaceReport) (err error) {
+	if r.space != "" {
+		if db, err = store.Space(db, r.space); err != nil {
+			return err
+		}
+	}
+	if err := a.checkPrefixes(ctx, db, r); err != nil {
+		return err
+	}
+	return checkAttachments(ctx, db, r)
+}
+
 // spaceReport is what was found in a space.
 type spaceReport struct {
-	space    string
-	prefixes int
+	space       string
+	prefixes    int
+	attachments int
 	*audit.Report
 }
 
@@ -206,9 +220,9 @@ func (v *coverage) narrow(ctx context.Context, e *ipset.Engine, r *audit.Report)
 
 func (a *app) printProblems(reports ...spaceReport) error {
 	l := &listing{columns: []string{"KIND", "WHERE", "FINDING"}}
-	blocks, allocations, held, kinds := 0, 0, 0, map[audit.Kind]int{}
+	blocks, allocations, held, attached, kinds := 0, 0, 0, 0, map[audit.Kind]int{}
 	for _, r := range reports {
-		blocks, allocations, held = blocks+r.Blocks, allocations+r.Allocations, held+r.prefixes
+		blocks, allocations, held, attached = blocks+r.Blocks, allocations+r.Allocations, held+r.prefixes, attached+r.attachments
 		for _, p := range r.Problems {
 			kinds[p.Kind]++
 			v := viewProblem(p)
@@ -223,11 +237,15 @@ func (a *app) printProblems(reports ...spaceReport) error {
 	for i, k := range slices.Sorted(maps.Keys(kinds)) {
 		sums += map[bool]string{true: ": ", false: ", "}[i == 0] + fmt.Sprint(kinds[k], " ", k)
 	}
-	what := plural(blocks, "block") + " and " + plural(allocations, "address")
+	what := []string{plural(blocks, "block"), plural(allocations, "address")}
 	if held > 0 {
-		what = plural(blocks, "block") + ", " + plural(allocations, "address") + " and " + plural(held, "prefix")
+		what = append(what, plural(held, "prefix"))
 	}
-	a.note("%s checked, %s%s", what, plural(len(l.rows), "finding"), sums)
+	if attached > 0 {
+		what = append(what, plural(attached, "attachment"))
+	}
+	last := len(what) - 1
+	a.note("%s and %s checked, %s%s", strings.Join(what[:last], ", "), what[last], plural(len(l.rows), "finding"), sums)
 	if a.format == "table" {
 		for _, r := range l.rows {
 			fmt.Fprintln(a.stdout, printable(r.cells[2]))

@@ -134,7 +134,7 @@ func (a *app) root() *cobra.Command {
 		}
 		return errors.Join(checkFormat(a.format), checkNumbers(cmd.Flags()))
 	}
-	root.AddCommand(a.poolCommand(), a.addressCommand(), a.hostCommand(), a.blockCommand(), a.prefixCommand(), a.showCommand(),
+	root.AddCommand(a.poolCommand(), a.addressCommand(), a.hostCommand(), a.blockCommand(), a.prefixCommand(), a.numberCommand(), a.attachmentCommand(), a.keptCommand(), a.limitCommand(), a.showCommand(),
 		a.assignCommand(), a.releaseCommand(), a.reserveCommand(), a.configCommand(), a.spaceCommand(),
 		a.importCommand(), a.exportCommand(), a.diffCommand(), a.storeCommand(),
 		a.watchCommand(), a.manCommand(),

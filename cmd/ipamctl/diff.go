@@ -19,7 +19,7 @@ func (a *app) diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff OTHER", Args: cobra.ExactArgs(1),
 		Short: "Compare the store with another store, or with a file to import",
-		Long: "diff compares settings, pools, owners of blocks, and holders of addresses. OTHER is the name of a store, or a file or directory in the\n" +
+		Long: "diff compares settings, pools, owners of blocks, and holders of addresses; two stores also by their prefixes, attachments and limits. OTHER is the name of a store, or a file or directory in the\n" +
 			"--format of import. Added is what only OTHER has, removed is what only the store has. It\n" +
 			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,9 +30,9 @@ func (a *app) diffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db *source) error {
 				stop := a.progress("comparing")
-				mine, err := take(ctx, e)
+				mine, err := a.takeAll(ctx, e, db)
 				if err != nil {
 					return err
 				}
@@ -64,7 +64,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		if err != nil {
 			return nil, err
 		}
-		return take(ctx, e)
+		return a.takeAll(ctx, e, db)
 	}
 	inv, err := a.readInventory(format, name)
 	if err != nil {
@@ -148,6 +148,11 @@ func differences(mine, other *inventory) (all []difference) {
 			}
 		}
 	}
+	if mine.others != nil && other.others != nil {
+		for _, kind := range otherKinds {
+			all = append(all, compareMaps(kind, mine.others[kind], other.others[kind], equal)...)
+		}
+	}
 	slices.SortStableFunc(all, func(x, y difference) int {
 		if c := slices.Index(kinds, x.Kind) - slices.Index(kinds, y.Kind); c != 0 {
 			return c
@@ -158,7 +163,7 @@ func differences(mine, other *inventory) (all []difference) {
 }
 
 // kinds are the kinds of differences, in the order in which they are shown.
-var kinds = []string{"item", "setting", "pool", "block", "address"}
+var kinds = append([]string{"item", "setting", "pool", "block", "address"}, otherKinds...)
 
 func equal(x, y string) bool { return x == y }
 

@@ -24,7 +24,12 @@ var typedRows = map[string]string{
 	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes",
 	"block list": "", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
 	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
-	"prefix list": "", "prefix import": "DIR/prefixes.csv", "space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "store backup": "DIR/backup", "store copy": "bolt://DIR/copy", "store status": "",
+	"prefix list": "", "prefix show": "10.96.0.0/24", "prefix pools": "", "prefix assign": "--owner o --pool 10.96.0.0/16 --bits 24", "prefix release": "10.96.0.0/24 --owner net-a --yes",
+	"prefix remove": "10.97.0.0/16", "prefix import": "DIR/prefixes.csv",
+	"number list": "", "number show": "vlan 100", "number assign": "vlan tenant-b", "number release": "vlan tenant-a --yes", "number import": "vlan DIR/numbers.csv",
+	"attachment list": "", "attachment show": "c1", "attachment release": "net c1/eth0 --yes", "attachment remove": "idle --yes",
+	"kept list": "", "kept drop": "printer --yes", "limit list": "", "limit forget": "prefixes/net-a --yes",
+	"space list": "", "space remove": "empty --yes", "import": "DIR/import.json", "export": "", "diff": "DIR/import.json", "store backup": "DIR/backup", "store copy": "bolt://DIR/copy", "store status": "",
 	"explain": "a --labels DIR/labels", "map": "", "check": "", "repair": "--yes", "gc": "--in-use DIR/list --all-pools --candidates DIR/c.json --max 100% --yes",
 	"sweep": "--idle-after 1s",
 }
@@ -44,7 +49,7 @@ func TestEveryCallFails(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	for file, text := range map[string]string{"import.json": `{"pools":[{"name":"n","prefix":"10.66.0.0/24"}],"reservations":["10.1.0.248/30"],"blocks":[{"block":"10.66.0.0/26","owner":"host:a"}],"addresses":[{"address":"10.66.0.9","handle":"x","host":"host:a"}]}`,
-		"prefixes.csv": "prefix,pool,owner\n10.96.1.0/24,10.96.0.0/16,x\n", "list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
+		"numbers.csv": "number,owner\n101,tenant-c\n", "prefixes.csv": "prefix,pool,owner\n10.96.1.0/24,10.96.0.0/16,x\n", "list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
 		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -87,6 +92,7 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 				}
 			}
 		}
+		others(t, memory)
 		empty := newEngine(t, must[store.Store](t)(store.Space(memory, "empty")))
 		if err := errors.Join(empty.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.5.0.0/24")}), empty.RemovePool(t.Context(), "p")); err != nil {
 			t.Fatal(err)

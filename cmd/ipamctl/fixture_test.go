@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/kept"
+	"github.com/ipalloc/ipalloc/ipset/limits"
+	"github.com/ipalloc/ipalloc/ipset/numbers"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -111,4 +117,35 @@ func reserving(t testing.TB, prefixes ...string) *netipx.IPSet {
 		b.AddPrefix(netip.MustParsePrefix(p))
 	}
 	return must[*netipx.IPSet](t)(b.IPSet())
+}
+
+// others fills a store with what the packages beside ipset keep: prefixes, numbers, attachments, kept addresses and limits.
+func others(t testing.TB, db store.Store) {
+	t.Helper()
+	ctx, clock := t.Context(), func() time.Time { return noon }
+	of := must[*prefixes.Allocator](t)(prefixes.New(db, prefixes.Options{Now: clock}))
+	for _, pool := range []string{"10.96.0.0/16", "10.97.0.0/16"} {
+		if err := of.AddPool(ctx, prefixes.Pool{Prefix: netip.MustParsePrefix(pool), Sizes: prefixes.Sizes{Shortest: 20, Longest: 24}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must[prefixes.Holding](t)(of.Assign(ctx, prefixes.Request{Owner: "net-a", Pool: netip.MustParsePrefix("10.96.0.0/16"), Bits: 24}))
+	o := ipset.Options{Now: clock}
+	must[uint32](t)(must[*numbers.Numbers](t)(numbers.New(ctx, db, "vlan", numbers.Range{First: 100, Last: 199}, o)).Assign(ctx, "tenant-a"))
+	sets := []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("10.98.0.0/24")}}}
+	for network, container := range map[string]string{"net": "c1", "idle": "c2"} {
+		e := must[*hostlocal.Engine](t)(hostlocal.New(db, hostlocal.Config{Network: network, Scope: "node-1", Sets: sets, Keys: true, Now: clock}))
+		who := hostlocal.Attachment{Container: container, Interface: "eth0"}
+		must[[]hostlocal.Address](t)(e.Add(ctx, who))
+		if network == "idle" {
+			must[[]netip.Addr](t)(e.Del(ctx, who))
+		} else {
+			must[[]hostlocal.Address](t)(e.AddKey(ctx, "vm-1", hostlocal.Attachment{Container: "c3", Interface: "eth0"}))
+		}
+	}
+	k := must[*kept.Keeper](t)(kept.New(db, alloc.VirtualOwner("dhcp"), o))
+	err := k.Keep(ctx, netip.MustParseAddr("10.1.0.120"), "printer")
+	if err = errors.Join(err, limits.New(db, o).Set(ctx, limits.Prefixes("net-a", 4, prefixes.Options{}))); err != nil {
+		t.Fatal(err)
+	}
 }

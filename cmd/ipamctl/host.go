@@ -87,7 +87,7 @@ func (a *app) showHost(ctx context.Context, e *ipset.Engine, o alloc.Owner) erro
 }
 
 // texts writes prefixes.
-func texts(ps []netip.Prefix) []string {
+func texts[T fmt.Stringer](ps []T) []string {
 	out := make([]string, len(ps))
 	for i, p := range ps {
 		out[i] = p.String()

@@ -38,6 +38,7 @@ type inventory struct {
 	seen    []*block.Block // of calico, that have been brought or were there
 	// poolFields are the settings of a pool that the format has, nil for all; columns the columns of a file of CSV, nil for all.
 	poolFields, columns []string
+	others              map[string]map[string]string // by kind: what the packages beside ipset keep, nil for a file
 	// lacks says what the format has no place for.
 	lacks
 }

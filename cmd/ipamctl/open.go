@@ -283,7 +283,12 @@ func (a *app) engine(db store.Store) (*ipset.Engine, error) {
 }
 
 // read runs f on an engine that only reads.
-func (a *app) read(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) (err error) {
+func (a *app) read(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) error {
+	return a.readStore(ctx, func(ctx context.Context, e *ipset.Engine, _ *source) error { return f(ctx, e) })
+}
+
+// readStore runs f on a store that it only reads, and on its engine.
+func (a *app) readStore(ctx context.Context, f func(ctx context.Context, e *ipset.Engine, db *source) error) (err error) {
 	ctx, cancel := a.limit(ctx)
 	defer cancel()
 	db, err := a.open(ctx, reading)
@@ -295,7 +300,7 @@ func (a *app) read(ctx context.Context, f func(ctx context.Context, e *ipset.Eng
 	if err != nil {
 		return err
 	}
-	return f(ctx, e)
+	return f(ctx, e, db)
 }
 
 // limit applies --timeout.

@@ -37,18 +37,9 @@ func (a *app) reserveCommand() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
 		Short: "List the reservations, with the reasons that are known",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := a.limit(cmd.Context())
-			defer cancel()
-			db, err := a.open(ctx, reading)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			e, err := a.engine(db)
-			if err != nil {
-				return err
-			}
-			return a.printReservations(ctx, e, db, nil)
+			return a.readStore(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db *source) error {
+				return a.printReservations(ctx, e, db, nil)
+			})
 		},
 	}, add, a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, db store.Store, ranges []netipx.IPRange) error {
 		if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: ranges}); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
 	"github.com/ipalloc/ipalloc/cmd/internal/version"
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -21,7 +22,7 @@ import (
 // begin with other capital letters.
 var kindsOfRecords = []struct{ begin, name string }{
 	{"a", "addresses"}, {"b", "blocks"}, {"c", "settings and pools"}, {"mq", "request keys"}, {"ml", "sticky handles"}, {"t", "ages of request keys and sticky handles"},
-	{"L", "attachments (hostlocal)"}, {"X", "prefixes"}, {"", "indexes"},
+	{"L", "attachments (hostlocal)"}, {"X", "prefixes"}, {"Q", "limits"}, {"", "indexes"},
 }
 
 // statusView is a store in JSON.
@@ -52,14 +53,7 @@ func (a *app) storeStatusCommand() *cobra.Command {
 		Long: "status counts the records of the store, or with --space of a space, and the bytes of their keys and values, by kind. Of a bbolt\n" +
 			"file it also prints the size, its free pages, and the process that has it. It reads every record.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := a.limit(cmd.Context())
-			defer cancel()
-			db, err := a.open(ctx, reading)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			return a.printStatus(ctx, db)
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error { return a.printStatus(ctx, db) })
 		},
 	}
 }

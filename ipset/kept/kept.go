@@ -142,6 +142,9 @@ func (k *Keeper) All(ctx context.Context) iter.Seq2[Kept, error] {
 				yield(Kept{}, err)
 				return
 			}
+			if al.Cooling { // it was dropped
+				continue
+			}
 			for h := range al.Holders() {
 				if keep.Is(h.Handle) && !yield(keptOf(h), nil) {
 					return

@@ -318,3 +318,15 @@ func TestKeepCooling(t *testing.T) {
 		t.Errorf("after the cooldown: %v", err)
 	}
 }
+
+// TestDroppedCools: an address that was dropped and cools is not listed as kept.
+func TestDroppedCools(t *testing.T) {
+	p := pool
+	p.Cooldown = time.Hour
+	f := newFixture(t, p, alloc.Config{})
+	f.is("keep", f.k.Keep(bg, netip.MustParseAddr("192.168.1.100"), "mac"), nil)
+	f.is("drop", second(f.k.Drop(bg, "mac")), nil)
+	for k, err := range f.k.All(bg) {
+		t.Errorf("kept: %v, %v", k, err)
+	}
+}

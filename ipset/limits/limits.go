@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -50,7 +51,7 @@ func Attribute(key, value string, most int) Limit {
 
 // Prefixes limits the prefixes of package prefixes that an owner holds.
 func Prefixes(owner string, most int, o prefixes.Options) Limit {
-	return Limit{name: "prefixes/" + owner, most: most, count: func(ctx context.Context, tx store.Store, _ *ipset.Engine) (int, error) {
+	return Limit{name: prefixesName + owner, most: most, count: func(ctx context.Context, tx store.Store, _ *ipset.Engine) (int, error) {
 		plan, err := prefixes.New(tx, o)
 		if err != nil {
 			return 0, err
@@ -59,6 +60,65 @@ func Prefixes(owner string, most int, o prefixes.Options) Limit {
 		return len(held), err
 	}}
 }
+
+// Remembered is a limit that a call has set or used.
+type Remembered struct {
+	Name       string // KEY=VALUE of [Attribute], prefixes/OWNER of [Prefixes]
+	Most, Used int
+}
+
+// All yields the limits that are remembered, by name, with what counts under each. An error is the last thing that it yields.
+func (l *Limits) All(ctx context.Context) iter.Seq2[Remembered, error] {
+	return func(yield func(Remembered, error) bool) {
+		e, err := ipset.New(l.db, l.o)
+		var recs []store.Record
+		if err == nil {
+			recs, _, err = l.db.List(ctx, store.Range{From: limitKey, To: limitKey + "\xff"})
+		}
+		if err != nil {
+			yield(Remembered{}, err)
+			return
+		}
+		for _, r := range recs {
+			limit := Limit{name: r.Key[len(limitKey):]}
+			if owner, is := strings.CutPrefix(limit.name, prefixesName); is {
+				limit = Prefixes(owner, 0, prefixes.Options{Now: l.o.Now})
+			} else if key, value, is := strings.Cut(limit.name, "="); is {
+				limit = Attribute(key, value, 0)
+			}
+			m := Remembered{Name: limit.name}
+			if m.Most, err = strconv.Atoi(r.Value); err != nil || limit.count == nil {
+				err = &ipalloc.Error{Package: "limits", Op: "list", Name: limit.name, Reason: fmt.Sprintf("the record %q has the value %q", r.Key, r.Value), Err: ipalloc.ErrCorrupt}
+			} else {
+				m.Used, err = limit.count(ctx, l.db, e)
+			}
+			if !yield(m, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Forget ends the limit of that name, which [Limits.All] lists; what counts under it stays held. It returns [ipalloc.ErrNotFound] if no
+// such limit is remembered.
+func (l *Limits) Forget(ctx context.Context, name string) error {
+	return store.Together(ctx, l.db, func(tx store.Store) error {
+		recs, err := tx.Get(ctx, nil, limitKey+name)
+		if err == nil && recs[0].Rev == 0 {
+			err = &ipalloc.Error{Package: "limits", Op: "forget", Name: name, Err: ipalloc.ErrNotFound}
+		}
+		if err == nil {
+			_, err = tx.Commit(ctx, []store.Op{{Kind: store.Delete, Key: limitKey + name, Expect: recs[0].Rev}})
+		}
+		return err
+	})
+}
+
+// limitKey begins the key of a limit that is remembered, prefixesName the name of a limit that Prefixes made.
+const (
+	limitKey     = "Qlimit/"
+	prefixesName = "prefixes/"
+)
 
 // turn commits what f does, and a record with the value that f returns. Calls that write the same record take turns.
 func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e *ipset.Engine, was string) (string, error)) (err error) {
@@ -91,7 +151,7 @@ func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e 
 // Errors, nothing done: [ipalloc.ErrLimit] with the name of the limit, its value and its use; [ipalloc.ErrMismatch] if another value
 // is remembered; the error of f; those of [store.Together].
 func (l *Limits) Under(ctx context.Context, limit Limit, f func(tx store.Store, e *ipset.Engine) error) error {
-	return l.turn(ctx, "Qlimit/"+limit.name, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
+	return l.turn(ctx, limitKey+limit.name, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
 		refuse := func(err error, format string, args ...any) (string, error) {
 			return "", &ipalloc.Error{Package: "limits", Op: "assign", Name: limit.name, Reason: fmt.Sprintf(format, args...), Err: err}
 		}
@@ -137,7 +197,7 @@ func (l *Limits) AutoAssign(ctx context.Context, limit Limit, a alloc.AssignArgs
 
 // Set changes the value of a limit, and indexes what the pools hold already. What is held above the new value stays.
 func (l *Limits) Set(ctx context.Context, limit Limit) error {
-	return l.turn(ctx, "Qlimit/"+limit.name, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
+	return l.turn(ctx, limitKey+limit.name, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
 		pools, err := e.Pools(ctx)
 		for _, p := range pools {
 			if err == nil && len(p.Index) > 0 {

@@ -227,3 +227,44 @@ func TestUnknownOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// TestRemembered: each limit is listed with its use until it is forgotten.
+func TestRemembered(t *testing.T) {
+	db, _, o, _ := newEngine(t)
+	l := limits.New(db, o)
+	for i := range 2 {
+		must(l.AutoAssign(bg, limits.Attribute("tenant", "a=b", 5), of("h", fmt.Sprint("vm", i), "a=b", 0)))
+	}
+	if err := l.Set(bg, limits.Prefixes("acme", 3, prefixes.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	all := func() (all []limits.Remembered) {
+		for m, err := range l.All(bg) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, m)
+		}
+		return all
+	}
+	if got := fmt.Sprint(all()); got != "[{prefixes/acme 3 0} {tenant=a=b 5 2}]" {
+		t.Errorf("%s", got)
+	}
+	is(t, "forget", l.Forget(bg, "prefixes/acme"), nil)
+	is(t, "forget again", l.Forget(bg, "prefixes/acme"), ipalloc.ErrNotFound)
+	if got := fmt.Sprint(all()); got != "[{tenant=a=b 5 2}]" {
+		t.Errorf("%s", got)
+	}
+	must(db.Commit(bg, []store.Op{{Kind: store.Put, Key: "Qlimit/x", Value: "many"}}))
+	var failed error
+	for _, err := range l.All(bg) {
+		failed = err
+	}
+	is(t, "a damaged record", failed, ipalloc.ErrCorrupt)
+	f := faults.NewFaulty(db)
+	f.Script(faults.From(1, faults.Fail(faults.ErrInjected)))
+	for _, err := range limits.New(f, o).All(bg) {
+		failed = err
+	}
+	is(t, "a store that fails", failed, faults.ErrInjected)
+}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
+	"github.com/ipalloc/ipalloc/ipset/hostlocal"
+	"github.com/ipalloc/ipalloc/ipset/kept"
+	"github.com/ipalloc/ipalloc/ipset/limits"
+	"github.com/ipalloc/ipalloc/ipset/store"
+)
+
+// attachmentView is an attachment of package hostlocal in JSON.
+type attachmentView struct {
+	Network    string   `json:"network"`
+	Attachment string   `json:"attachment"`
+	Scope      string   `json:"scope,omitempty"`
+	Added      string   `json:"added,omitempty"`
+	Key        string   `json:"key,omitempty"`
+	Addresses  []string `json:"addresses"`
+}
+
+func viewAttachment(network string, h hostlocal.Holding) attachmentView {
+	v := attachmentView{Network: network, Attachment: h.Attachment.String(), Scope: h.Scope, Added: timeText(h.Added), Addresses: texts(h.Addresses)}
+	if h.Sequence > 0 {
+		v.Key, v.Attachment = strings.TrimPrefix(h.Attachment.Container, "key/"), ""
+		if h.User != (hostlocal.Attachment{}) {
+			v.Attachment = h.User.String()
+		}
+	}
+	return v
+}
+
+func (a *app) attachmentCommand() *cobra.Command {
+	c := &cobra.Command{Use: "attachment", Short: "Show and release what package hostlocal keeps, such as the attachments of cni-ipam-etcd"}
+	c.AddCommand(&cobra.Command{
+		Use: "list [NETWORK...]", Aliases: []string{"ls"}, Short: "List the attachments of networks, all by default",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
+				return a.printAttachments(ctx, db, args, func(attachmentView) bool { return true })
+			})
+		},
+	}, &cobra.Command{
+		Use: "show ADDRESS|CONTAINER|KEY", Args: cobra.ExactArgs(1), Short: "Show who holds an address, or what a container or a key holds",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
+				return a.printAttachments(ctx, db, nil, func(v attachmentView) bool {
+					container, _, _ := strings.Cut(v.Attachment, "/")
+					return slices.Contains(append(v.Addresses, container, v.Attachment, v.Key), args[0])
+				})
+			})
+		},
+	}, a.attachmentReleaseCommand(), a.attachmentRemoveCommand())
+	return c
+}
+
+// network returns the engine of a network, which may have keys.
+func network(db store.Store, name, scope string) (*hostlocal.Engine, error) {
+	return hostlocal.New(db, hostlocal.Config{Network: name, Scope: scope, Keys: true})
+}
+
+// eachNetwork calls f for each network in a store, or for those that are named, each of which must be there.
+func eachNetwork(ctx context.Context, db store.Store, names []string, f func(name string, e *hostlocal.Engine) error) error {
+	missing := slices.Clone(names)
+	for name, err := range hostlocal.Networks(ctx, db) {
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		missing = slices.DeleteFunc(missing, func(n string) bool { return n == name })
+		e, err := network(db, name, "")
+		if err == nil {
+			err = f(name, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		return fail(exitNotFound, "there is no network %q; attachment list lists them", missing[0])
+	}
+	return nil
+}
+
+func (a *app) printAttachments(ctx context.Context, db store.Store, names []string, want func(attachmentView) bool) error {
+	l := &listing{columns: []string{"NETWORK", "ATTACHMENT", "KEY", "SCOPE", "ADDED", "ADDRESSES"}, empty: "no attachment holds an address"}
+	err := eachNetwork(ctx, db, names, func(name string, e *hostlocal.Engine) error {
+		state, err := e.Export(ctx)
+		for _, h := range state.Holdings {
+			if v := viewAttachment(name, h); want(v) {
+				l.add(v.Attachment, v, v.Network, v.Attachment, v.Key, v.Scope, v.Added, strings.Join(v.Addresses, " "))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.print(l)
+}
+
+func (a *app) attachmentReleaseCommand() *cobra.Command {
+	var key string
+	c := &cobra.Command{
+		Use: "release NETWORK [CONTAINER/INTERFACE]", Args: cobra.RangeArgs(1, 2),
+		Short: "Release what an attachment or a key holds",
+		Long:  "release is for an attachment whose container is gone. A runtime releases those of its containers itself, by the plugin.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 2) == (key != "") {
+				return fail(exitUsage, "release needs an attachment or --key")
+			}
+			what := key + strings.Join(args[1:], "")
+			if err := a.confirm(cmd.Context(), "release "+what, what); err != nil {
+				return err
+			}
+			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
+				return a.endAttachment(ctx, db, args[0], what, key)
+			})
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "release what this `KEY` keeps")
+	return a.destructiveFlags(c)
+}
+
+// endAttachment releases an attachment in its scope, or a key.
+func (a *app) endAttachment(ctx context.Context, db store.Store, name, what, key string) error {
+	l := &listing{columns: []string{"ATTACHMENT", "RELEASED"}, empty: "nothing was held"}
+	add := func(addresses []string) {
+		for _, at := range addresses {
+			l.add(at, map[string]string{"attachment": what, "address": at}, what, at)
+		}
+	}
+	err := eachNetwork(ctx, db, []string{name}, func(_ string, e *hostlocal.Engine) error {
+		if key != "" {
+			all, err := e.EndKey(ctx, key)
+			for _, h := range all {
+				add(texts(h.Addresses))
+			}
+			return err
+		}
+		state, err := e.Export(ctx)
+		if err != nil {
+			return err
+		}
+		for _, h := range state.Holdings {
+			who := h.Attachment
+			if h.User != (hostlocal.Attachment{}) {
+				who = h.User
+			}
+			if who.String() != what {
+				continue
+			}
+			in, err := network(db, name, h.Scope)
+			if err != nil {
+				return err
+			}
+			freed, err := in.Del(ctx, who)
+			if add(texts(freed)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return a.printThen(l, err)
+}
+
+func (a *app) attachmentRemoveCommand() *cobra.Command {
+	return a.destructiveFlags(&cobra.Command{
+		Use: "remove NETWORK", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1),
+		Short: "Remove the records of a network in which nothing is held",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.confirm(cmd.Context(), "remove network "+args[0], args[0]); err != nil {
+				return err
+			}
+			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
+				return eachNetwork(ctx, db, args, func(_ string, e *hostlocal.Engine) error { return e.Remove(ctx) })
+			})
+		},
+	})
+}
+
+// checkAttachments adds what is wrong with the networks of a space to its report.
+func checkAttachments(ctx context.Context, db store.Store, r *spaceReport) error {
+	return eachNetwork(ctx, db, nil, func(name string, e *hostlocal.Engine) error {
+		state, err := e.Export(ctx)
+		if r.attachments += len(state.Holdings); err == nil {
+			err = e.Check(ctx)
+		}
+		if statusOf(err) == exitDamaged {
+			r.Problems = append(r.Problems, audit.Problem{Kind: audit.Damaged, Key: name, Detail: err.Error()})
+			err = nil
+		}
+		return err
+	})
+}
+
+// otherKinds are the kinds of what the packages beside ipset keep, apart from what has the form of addresses.
+var otherKinds = []string{"prefix pool", "prefix", "attachment", "limit"}
+
+// takeAll is take with everything else that a space has.
+func (a *app) takeAll(ctx context.Context, e *ipset.Engine, db store.Store) (*inventory, error) {
+	inv, err := take(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	inv.others = map[string]map[string]string{}
+	for _, kind := range otherKinds {
+		inv.others[kind] = map[string]string{}
+	}
+	of, err := a.prefixes(db)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := of.Pools(ctx)
+	for _, p := range pools {
+		inv.others["prefix pool"][p.Prefix.String()] = fmt.Sprintf("/%d to /%d", p.Sizes.Shortest, p.Sizes.Longest)
+	}
+	for h, herr := range of.All(ctx, netip.Prefix{}) {
+		if err = errors.Join(err, herr); err == nil {
+			inv.others["prefix"][h.Prefix.String()] = fmt.Sprintf("%s of %v until %q, children /%d to /%d %q", h.Owner, h.Pool, timeText(h.Until), h.Children.Shortest, h.Children.Longest, h.Attributes)
+		}
+	}
+	for is, lerr := range limits.New(db, a.numberOptions()).All(ctx) {
+		if err = errors.Join(err, lerr); err == nil {
+			inv.others["limit"][is.Name] = fmt.Sprint(is.Most)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inv, eachNetwork(ctx, db, nil, func(name string, in *hostlocal.Engine) error {
+		state, err := in.Export(ctx)
+		for _, h := range state.Holdings {
+			v := viewAttachment(name, h)
+			inv.others["attachment"][name+" "+h.Attachment.String()] = strings.Join(append(v.Addresses, v.Attachment, v.Scope, v.Added), " ")
+		}
+		return err
+	})
+}
+
+func (a *app) keptCommand() *cobra.Command {
+	c := &cobra.Command{Use: "kept", Short: "Show and end what package kept keeps for handles"}
+	keeper := func(db store.Store) (*kept.Keeper, error) {
+		return kept.New(db, alloc.VirtualOwner("ipamctl"), a.numberOptions())
+	}
+	c.AddCommand(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the addresses that are kept",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
+				k, err := keeper(db)
+				if err != nil {
+					return err
+				}
+				l := &listing{columns: []string{"ADDRESS", "KEPT FOR", "NOT BEFORE"}, empty: "no address is kept"}
+				for is, err := range k.All(ctx) {
+					if err != nil {
+						return err
+					}
+					at, not := is.Address.String(), timeText(is.NotBefore)
+					l.add(at, map[string]string{"address": at, "handle": is.Handle, "notBefore": not}, at, is.Handle, not)
+				}
+				return a.print(l)
+			})
+		},
+	}, a.destructiveFlags(&cobra.Command{
+		Use: "drop HANDLE", Args: cobra.ExactArgs(1), Short: "Keep no address for a handle any more; what it holds stays held",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.confirm(cmd.Context(), "drop what is kept for "+args[0], args[0]); err != nil {
+				return err
+			}
+			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
+				k, err := keeper(db)
+				if err != nil {
+					return err
+				}
+				dropped, err := k.Drop(ctx, args[0])
+				l := &listing{columns: []string{"DROPPED"}, empty: "nothing was kept"}
+				for _, at := range texts(dropped) {
+					l.add(at, map[string]string{"address": at}, at)
+				}
+				return a.printThen(l, err)
+			})
+		},
+	}))
+	return c
+}
+
+func (a *app) limitCommand() *cobra.Command {
+	c := &cobra.Command{Use: "limit", Short: "Show and end the limits of package limits"}
+	c.AddCommand(&cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the limits, with what counts under each",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
+				l := &listing{columns: []string{"LIMIT", "MOST", "USED"}, empty: "no limit is remembered"}
+				for is, err := range limits.New(db, a.numberOptions()).All(ctx) {
+					if err != nil {
+						return err
+					}
+					l.add(is.Name, map[string]any{"limit": is.Name, "most": is.Most, "used": is.Used}, is.Name, fmt.Sprint(is.Most), fmt.Sprint(is.Used))
+				}
+				return a.print(l)
+			})
+		},
+	}, a.destructiveFlags(&cobra.Command{
+		Use: "forget NAME", Args: cobra.ExactArgs(1), Short: "End a limit; what counts under it stays held",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.confirm(cmd.Context(), "forget the limit "+args[0], args[0]); err != nil {
+				return err
+			}
+			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
+				return limits.New(db, a.numberOptions()).Forget(ctx, args[0])
+			})
+		},
+	}))
+	return c
+}
