@@ -51,7 +51,7 @@ var ownContexts = map[string]string{
 	"ipset/sqlstore/watch.go enter 1":                     "ends with the last of several watches",
 	"ipset/store/remote/remote.go Open 1":                 "ends with Close",
 	"ipset/store/remote/serve.go Serve 1":                 "the shutdown after the end",
-	"metrics/others.go scrape 1":                            "a scrape has no context",
+	"metrics/others.go scrape 1":                          "a scrape has no context",
 }
 
 // A context that does not end with the caller's has a reason.
