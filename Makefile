@@ -119,7 +119,7 @@ e2e: ## run the node IPAM controller against a real kube-apiserver and beside ku
 
 .PHONY: torture
 torture: ## kill, tear, fill and cut off the stores at length (some 30 minutes)
-	@cd bench/torture && GOWORK=off go run ./stores -duration 5m
+	@cd bench/torture && GOWORK=off go run ./stores -duration 5m -commits 20000
 
 .PHONY: bench
 bench: ## run our benchmarks that match BENCH (default all), COUNT times

@@ -53,23 +53,11 @@ func setBack(ctx context.Context, name string, c config, say func(string, ...any
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	var on []*remote
-	var engines []*ipset.Engine
-	for range f.processes {
-		r, err := newRemote(f.opener, f.place)
-		if err != nil {
-			return err
-		}
+	on, engines, err := f.start(ctx)
+	for _, r := range on {
 		defer r.close()
-		e, err := ipset.New(r, ipset.Options{Retry: ipset.Retry{Attempts: 50}})
-		if err != nil {
-			return err
-		}
-		on, engines = append(on, r), append(engines, e)
 	}
-	if err := patient(func() error {
-		return engines[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28})
-	}); err != nil && !errors.Is(err, ipalloc.ErrExists) {
+	if err != nil {
 		return err
 	}
 	end := load(ctx, on, engines, c)
@@ -121,6 +109,29 @@ func setBack(ctx context.Context, name string, c config, say func(string, ...any
 	}
 	say("%-16s %d processes ended with ErrReplaced, %d died", name, len(on)-died, died)
 	return errors.Join(append(wrong, sound(ctx, f, say))...)
+}
+
+// start starts the processes, with an engine on each.
+func (f *former) start(ctx context.Context) (on []*remote, engines []*ipset.Engine, err error) {
+	for range f.processes {
+		r, err := newRemote(f.opener, f.place)
+		if err != nil {
+			return on, nil, err
+		}
+		on = append(on, r)
+		e, err := ipset.New(r, ipset.Options{Retry: ipset.Retry{Attempts: 50}})
+		if err != nil {
+			return on, nil, err
+		}
+		engines = append(engines, e)
+	}
+	err = patient(func() error {
+		return engines[0].AddPool(ctx, alloc.Pool{Name: "p", Prefix: pool, BlockBits: 28})
+	})
+	if errors.Is(err, ipalloc.ErrExists) {
+		err = nil
+	}
+	return on, engines, err
 }
 
 // cmpError returns an error in place of none.
