@@ -24,7 +24,7 @@ func manyPools(t testing.TB, n int) *pool.Catalog {
 	for i := range n {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 		c.Pools = append(c.Pools, pool.Pool{Pool: alloc.Pool{Name: fmt.Sprintf("p%05d", i), Prefix: p, BlockBits: 26}})
-		c.Reserved = append(c.Reserved, netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next()))
+		c.Reserved = append(c.Reserved, alloc.Reservation{Range: netipx.IPRangeFrom(p.Addr().Next(), p.Addr().Next())})
 	}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)

@@ -371,7 +371,7 @@ func TestReservationsAreListedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := faults.NewFaulty(w.store)
-	live, err := w.engine(s).Operator().SetReservations(bg, set)
+	live, err := w.engine(s).Operator().SetReservations(bg, reservations(set))
 	want := 0
 	for _, al := range held {
 		if set.Contains(al.Address) {

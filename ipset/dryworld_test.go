@@ -288,7 +288,7 @@ func (w *dryWorld) config() dryCall {
 		}}
 	case 6:
 		return dryCall{"SetReservations", func(ctx context.Context, e *ipset.Engine) string {
-			live, err := e.Operator().SetReservations(ctx, reserved)
+			live, err := e.Operator().SetReservations(ctx, alloc.Reservations(reserved.Ranges()...))
 			return answer(err, live)
 		}}
 	case 7:

@@ -136,7 +136,7 @@ type Options struct {
 // etcd with values of 500 KB, that takes some 165,000 stretches. Use smaller blocks for
 // that many addresses.
 //
-// The pools are one record. 10,000 pools with as many reserved ranges take some 260 KB,
+// The pools are one record. 10,000 pools with as many reserved ranges take some 320 KB,
 // which a change of a pool rewrites and an engine reads again, in 5 ms. Other calls do
 // not depend on the number of pools.
 //

@@ -278,6 +278,15 @@ func lastBytes(als []alloc.Allocation) string {
 	return strings.Join(s, " ")
 }
 
+// rangeOf returns the prefix of a reservation as text.
+func rangeOf(r alloc.Reservation) string {
+	p, _ := r.Range.Prefix()
+	return p.String()
+}
+
+// reservations returns the reservations of a set, without notes.
+func reservations(set *netipx.IPSet) []alloc.Reservation { return alloc.Reservations(set.Ranges()...) }
+
 func ranges(prefixes ...string) *netipx.IPSet {
 	var sb netipx.IPSetBuilder
 	for _, p := range prefixes {

@@ -28,7 +28,7 @@ func TestExactly(t *testing.T) {
 	var reserved netipx.IPSetBuilder
 	reserved.AddPrefix(netip.MustParsePrefix("10.0.0.8/30"))
 	set, _ := reserved.IPSet()
-	if _, err := w.Operator().SetReservations(bg, set); err != nil {
+	if _, err := w.Operator().SetReservations(bg, reservations(set)); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(address, handle string) (alloc.Allocation, error) {

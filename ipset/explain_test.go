@@ -41,7 +41,7 @@ func scarce(t *testing.T) *world {
 	var b netipx.IPSetBuilder
 	b.AddPrefix(pools[3].Prefix)
 	set, _ := b.IPSet()
-	if _, err := w.Operator().SetReservations(bg, set); err != nil {
+	if _, err := w.Operator().SetReservations(bg, reservations(set)); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -196,7 +196,7 @@ func TestExplainWish(t *testing.T) {
 // Blocks that are reserved as a whole are reserved for addresses in a row too, and not fragmented.
 func TestReservedIsNotFragmented(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
-	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.15")}}); err != nil {
+	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: alloc.Reservations(netipx.MustParseIPRange("10.0.0.0-10.0.0.15"))}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 2, Choose: alloc.Contiguous()})

@@ -85,7 +85,7 @@ func (l *ledger) apply(c alloc.Change) error {
 			delete(l.pools, c.FormerPool.Name)
 		}
 	case k == alloc.ReservationsChanged:
-		l.reserved = fmt.Sprint(c.Reserved.Ranges())
+		l.reserved = fmt.Sprint(c.Reserved)
 	default:
 		l.config = *c.Config
 	}
@@ -118,11 +118,11 @@ func state(t testing.TB, e *ipset.Engine) *ledger {
 	for _, p := range pools {
 		l.pools[p.Name] = p
 	}
-	set, err := e.Operator().Reservations(ctx)
+	reserved, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.reserved = fmt.Sprint(set.Ranges())
+	l.reserved = fmt.Sprint(reserved)
 	if l.config, err = e.Operator().Config(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func TestFromUnderStrictAffinitySaysWhatIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.reserved != "" {
-			if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(c.reserved))}}); err != nil {
+			if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: alloc.Reservations(netipx.RangeOfPrefix(netip.MustParsePrefix(c.reserved)))}); err != nil {
 				t.Fatal(err)
 			}
 		}

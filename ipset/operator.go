@@ -5,8 +5,6 @@ import (
 	"iter"
 	"net/netip"
 
-	"go4.org/netipx"
-
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	core "github.com/ipalloc/ipalloc/ipset/internal/block"
@@ -39,18 +37,21 @@ func (o Operator) SetConfig(ctx context.Context, cfg alloc.Config) error {
 	return cause.Op("set config", o.e.admin.SetConfig(ctx, cfg))
 }
 
-// Reservations returns the addresses that automatic assignment never takes.
-func (o Operator) Reservations(ctx context.Context) (*netipx.IPSet, error) {
-	set, err := o.e.admin.Reservations(ctx)
-	return set, cause.Op("reservations", err)
+// Reservations returns the ranges that automatic assignment never takes, in address order. [alloc.ReservedSet] makes one set of them.
+func (o Operator) Reservations(ctx context.Context) ([]alloc.Reservation, error) {
+	rs, err := o.e.admin.Reservations(ctx)
+	return rs, cause.Op("reservations", err)
 }
 
-// SetReservations replaces the addresses that automatic assignment never takes, in one
+// SetReservations replaces the ranges that automatic assignment never takes, in one
 // commit; [Operator.ChangePools] adds and removes single ones. Addresses in use stay in
 // use; SetReservations returns them, in address order. To find them it reads every block
 // at most once. After an error that follows the commit, the reservations are in force.
-func (o Operator) SetReservations(ctx context.Context, set *netipx.IPSet) (live []alloc.Allocation, err error) {
-	live, err = o.e.admin.SetReservations(ctx, set)
+//
+// It returns [ipalloc.ErrInvalid] for a range that cannot be reserved, and for a note or
+// a time that an [alloc.Reservation] cannot have.
+func (o Operator) SetReservations(ctx context.Context, rs []alloc.Reservation) (live []alloc.Allocation, err error) {
+	live, err = o.e.admin.SetReservations(ctx, rs)
 	return live, cause.Op("set reservations", err)
 }
 

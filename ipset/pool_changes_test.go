@@ -38,9 +38,10 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30), poolOf("b", "10.1.0.0/28", 30), poolOf("c", "10.2.0.0/28", 30))
 	e := w.Engine
 	changes := alloc.PoolChanges{
-		Set:     []alloc.Pool{poolOf("a", "10.0.0.0/28", 30), {Name: "c", Prefix: netip.MustParsePrefix("10.2.0.0/27"), BlockBits: 30, Cooldown: time.Hour}, poolOf("d", "10.1.0.0/28", 30)},
-		Remove:  []string{"b", "none"},
-		Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.0-10.0.0.3")}, Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.3-10.0.0.9")},
+		Set:       []alloc.Pool{poolOf("a", "10.0.0.0/28", 30), {Name: "c", Prefix: netip.MustParsePrefix("10.2.0.0/27"), BlockBits: 30, Cooldown: time.Hour}, poolOf("d", "10.1.0.0/28", 30)},
+		Remove:    []string{"b", "none"},
+		Reserve:   []alloc.Reservation{{Range: netipx.MustParseIPRange("10.0.0.0-10.0.0.3"), Note: "printers", By: "ann"}, {Range: netipx.MustParseIPRange("10.0.0.0-10.0.0.3"), By: "import"}},
+		Unreserve: alloc.Reservations(netipx.MustParseIPRange("10.0.0.3-10.0.0.9")),
 	}
 	for want := uint64(1); want <= 1; want-- { // the second call finds everything done
 		before := w.rev()
@@ -49,8 +50,8 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 		}
 	}
 	reserved, err := e.Operator().Reservations(bg)
-	if got := names(t, e); err != nil || !slices.Equal(got, []string{"a 10.0.0.0/28", "c 10.2.0.0/27", "d 10.1.0.0/28"}) || len(reserved.Ranges()) != 1 || reserved.Ranges()[0].String() != "10.0.0.0-10.0.0.2" {
-		t.Errorf("%v, %v, %v", got, reserved.Ranges(), err)
+	if got := names(t, e); err != nil || !slices.Equal(got, []string{"a 10.0.0.0/28", "c 10.2.0.0/27", "d 10.1.0.0/28"}) || len(reserved) != 2 || reserved[0].Range.String() != "10.0.0.0-10.0.0.3" || reserved[0].Note != "printers" || !reserved[1].Since.Equal(w.clock.now().Truncate(time.Second)) {
+		t.Errorf("%v, %v, %v", got, reserved, err)
 	}
 	// A pool that is made anew may be elsewhere.
 	if err := e.Operator().ChangePools(bg, alloc.PoolChanges{Set: []alloc.Pool{poolOf("a", "10.9.0.0/28", 30)}, Remove: []string{"a"}}); err != nil {
@@ -60,7 +61,7 @@ func TestChangePoolsInOneCommit(t *testing.T) {
 	for text, wrong := range map[string]alloc.PoolChanges{
 		"can grow and not shrink":      {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("a", "10.6.0.0/28", 30)}},
 		"another pool has that prefix": {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30), poolOf("f", "10.9.0.0/28", 30)}},
-		"zero IPRange":                 {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: []netipx.IPRange{{}}},
+		"zero IPRange":                 {Set: []alloc.Pool{poolOf("e", "10.5.0.0/28", 30)}, Reserve: make([]alloc.Reservation, 1)},
 	} {
 		if err := e.Operator().ChangePools(bg, wrong); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)

@@ -3,6 +3,7 @@ package ipset
 import (
 	"context"
 	"errors"
+	"go4.org/netipx"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -24,13 +25,13 @@ func fullCatalog(t *testing.T) *pool.Catalog {
 		return selector.Selector{{Labels: []selector.Requirement{{Key: "zone", Op: selector.In, Values: []string{z}}}}}
 	}
 	full := pool.Pool{Pool: alloc.Pool{
-		Name: "π", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: alloc.LoadBalancer,
+		Name: "π", Note: "why", Prefix: netip.MustParsePrefix("fd00::/16"), BlockBits: 120, Nodes: sel("a"), Namespaces: sel("b"), Uses: alloc.LoadBalancer,
 		Disabled: true, Manual: true, Order: alloc.Random, Priority: -7, Ranges: ranges("fd00::/64", "fd00:1::/64").Ranges(), MaxBlocksPerHost: 3,
 		Subnet: true, Cooldown: time.Hour, Draining: []int{64, 112, 128},
 	}}
 	c := &pool.Catalog{
 		Generation: 77, Config: alloc.Config{Strict: true, NoAutoBlocks: true, MaxBlocksPerHost: 9},
-		Pools: []pool.Pool{full, pool.Pool{Pool: poolOf("plain", "10.0.0.0/24", 26)}, pool.Pool{Pool: poolOf("nested", "10.0.0.64/26", 28)}}, Reserved: ranges("10.0.0.0/30", "fd00::/127").Ranges(),
+		Pools: []pool.Pool{full, pool.Pool{Pool: poolOf("plain", "10.0.0.0/24", 26)}, pool.Pool{Pool: poolOf("nested", "10.0.0.64/26", 28)}}, Reserved: []alloc.Reservation{{Range: netipx.MustParseIPRange("10.0.0.0-10.0.0.3"), Note: "why", By: "ann", Since: t0.UTC()}, {Range: netipx.MustParseIPRange("fd00::-fd00::1")}},
 	}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)

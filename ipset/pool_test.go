@@ -67,7 +67,7 @@ func TestAddPoolAgain(t *testing.T) {
 		"Order": func(p *alloc.Pool) { p.Order = alloc.Lowest }, "Index": func(p *alloc.Pool) { p.Index = nil }, "Priority": func(p *alloc.Pool) { p.Priority = 0 },
 		"Ranges": func(p *alloc.Pool) { p.Ranges = nil }, "MaxBlocksPerHost": func(p *alloc.Pool) { p.MaxBlocksPerHost = 1 },
 		"Subnet": func(p *alloc.Pool) { p.Subnet = true }, "Cooldown": func(p *alloc.Pool) { p.Cooldown = 0 },
-		"Seed": func(p *alloc.Pool) { p.Seed = 7 },
+		"Seed": func(p *alloc.Pool) { p.Seed = 7 }, "Note": func(p *alloc.Pool) { p.Note = "another" },
 	} {
 		q := p
 		change(&q)
@@ -76,8 +76,8 @@ func TestAddPoolAgain(t *testing.T) {
 			t.Errorf("another %s: %v", field, err)
 		}
 	}
-	if n := reflect.TypeFor[alloc.Pool]().NumField(); n != 18 {
-		t.Errorf("Pool has %d fields, 15 of which, without Name, Draining and Closed, are compared here", n)
+	if n := reflect.TypeFor[alloc.Pool]().NumField(); n != 19 {
+		t.Errorf("Pool has %d fields, 16 of which, without Name, Draining and Closed, are compared here", n)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestEveryReason(t *testing.T) {
 			set := &netipx.IPSetBuilder{}
 			set.AddPrefix(plain.Prefix)
 			all, _ := set.IPSet()
-			if _, err := w.Operator().SetReservations(bg, all); err != nil {
+			if _, err := w.Operator().SetReservations(bg, reservations(all)); err != nil {
 				w.t.Fatal(err)
 			}
 		}, one, ipalloc.ErrReserved, 0},

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go4.org/netipx"
-
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/refusal"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -63,7 +61,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.Offer", "a request key", invalid, "Request", second(e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Request: "r", Handle: "x", TTL: 1})))
 	add("Engine.AddPool", "no name in Index", invalid, "Index", e.AddPool(bg, alloc.Pool{Name: "x", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Index: []string{""}}))
 	add("Engine.Update", "no host", invalid, "Host", e.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.9"), Host: &zero}))
-	add("Operator.ChangePools", "no range", invalid, "Reserve", o.ChangePools(bg, alloc.PoolChanges{Reserve: make([]netipx.IPRange, 1)}))
+	add("Operator.ChangePools", "no range", invalid, "Reserve", o.ChangePools(bg, alloc.PoolChanges{Reserve: make([]alloc.Reservation, 1)}))
 	add("Engine.AssignIP", "no address", invalid, "Address", second(e.AssignIP(bg, alloc.AssignIPArgs{Owner: host})))
 	add("Engine.AutoAssign", "no host", invalid, "Owner", second(e.AutoAssign(bg, alloc.AssignArgs{Num4: 1})))
 	add("Engine.AutoAssign", "fewer than none", invalid, "Num4", second(e.AutoAssign(bg, alloc.AssignArgs{Owner: host, Num4: -1})))
@@ -147,6 +145,6 @@ func refuseDamage(t *testing.T, add addRow) {
 	add("Operator.Config", "damage", corrupt, "", second(o.Config(bg)))
 	add("Operator.Repair", "nothing to do", nil, "", second(o.Repair(bg, nil)))
 	add("Operator.Reservations", "damage", corrupt, "", second(o.Reservations(bg)))
-	add("Operator.SetReservations", "damage", corrupt, "", second(o.SetReservations(bg, &netipx.IPSet{})))
+	add("Operator.SetReservations", "damage", corrupt, "", second(o.SetReservations(bg, nil)))
 	add("Collector.Collect", "damage", corrupt, "", second(o.NewCollector(time.Hour).Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Gone })))
 }

@@ -68,7 +68,7 @@ func TestShortageOutsideOfRanges(t *testing.T) {
 			var sb netipx.IPSetBuilder
 			sb.AddRange(netipx.MustParseIPRange(reserved))
 			set, _ := sb.IPSet()
-			if _, err := w.Operator().SetReservations(bg, set); err != nil {
+			if _, err := w.Operator().SetReservations(bg, reservations(set)); err != nil {
 				t.Fatal(err)
 			}
 		}

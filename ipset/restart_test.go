@@ -71,7 +71,7 @@ func TestReservationsAreNotWalkedThrough(t *testing.T) {
 		{"two holes", []string{"10.0.0.0/10", "10.65.0.0/16", "10.128.0.0/9"}, 8, 1},
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/8", 26))
-		if _, err := w.Operator().SetReservations(bg, ranges(tt.reserved...)); err != nil {
+		if _, err := w.Operator().SetReservations(bg, reservations(ranges(tt.reserved...))); err != nil {
 			t.Fatal(err)
 		}
 		c := faults.NewFaulty(w.store)
@@ -97,7 +97,7 @@ func TestReservedRoomIsNotWalkedThrough(t *testing.T) {
 		if n := len(w.blocksOf("old0")); n != 20 {
 			t.Fatal(n)
 		}
-		if _, err := w.Operator().SetReservations(bg, ranges("10.0.0.0/16")); err != nil {
+		if _, err := w.Operator().SetReservations(bg, reservations(ranges("10.0.0.0/16"))); err != nil {
 			t.Fatal(err)
 		}
 		c := faults.NewFaulty(w.store)

@@ -109,7 +109,7 @@ func TestRowOfANewHostIsFragmented(t *testing.T) {
 		p := poolOf("a", "10.0.0.0/26", 28)
 		p.Subnet = c.subnet
 		w := newWorld(t, c.cfg, p)
-		if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: c.reserve}); err != nil {
+		if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: alloc.Reservations(c.reserve...)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Owner: alloc.HostOwner("one"), Address: netip.MustParseAddr("10.0.0.17")}); err != nil {

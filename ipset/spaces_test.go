@@ -64,7 +64,7 @@ func TestSpacesNothingCrosses(t *testing.T) {
 		if err := e.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 2 + n, Strict: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Operator().SetReservations(bg, ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))); err != nil {
+		if _, err := e.Operator().SetReservations(bg, reservations(ranges(fmt.Sprintf("10.0.0.%d/32", 16*n)))); err != nil {
 			t.Fatal(err)
 		}
 		a := want("h", 2+n, "pod")
@@ -112,8 +112,8 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 	if cfg, err := e.Operator().Config(bg); err != nil || cfg.MaxBlocksPerHost != 2+n {
 		t.Errorf("space %d: %+v, %v", n, cfg, err)
 	}
-	if set, err := e.Operator().Reservations(bg); err != nil || !set.Equal(ranges(fmt.Sprintf("10.0.0.%d/32", 16*n))) {
-		t.Errorf("space %d: %v, %v", n, set, err)
+	if rs, err := e.Operator().Reservations(bg); err != nil || len(rs) != 1 || rangeOf(rs[0]) != fmt.Sprintf("10.0.0.%d/32", 16*n) {
+		t.Errorf("space %d: %v, %v", n, rs, err)
 	}
 	if als, err := e.IPsByHandle(bg, "pod"); err != nil || len(als) != 2+n {
 		t.Errorf("space %d: %v, %v", n, als, err)

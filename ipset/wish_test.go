@@ -18,7 +18,7 @@ func TestWish(t *testing.T) {
 	pool := alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/26"), BlockBits: 29, MaxBlocksPerHost: 3, Cooldown: time.Hour,
 		Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.2-10.0.0.47")}}
 	w := newWorld(t, alloc.Config{}, pool, alloc.Pool{Name: "m", Prefix: netip.MustParsePrefix("10.1.0.0/28"), Manual: true})
-	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.20-10.0.0.21")}}); err != nil {
+	if err := w.Operator().ChangePools(bg, alloc.PoolChanges{Reserve: alloc.Reservations(netipx.MustParseIPRange("10.0.0.20-10.0.0.21"))}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(host, handle, wish string, n int) []alloc.Allocation {

@@ -194,7 +194,11 @@ func (v *view) settings(ctx context.Context, e *ipset.Engine) error {
 	if err != nil {
 		return err
 	}
-	reserved, err := e.Operator().Reservations(ctx)
+	list, err := e.Operator().Reservations(ctx)
+	if err != nil {
+		return err
+	}
+	reserved, err := alloc.ReservedSet(list)
 	if err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func lookup(ctx context.Context, e *ipset.Engine, all []alloc.Pool, ip netip.Add
 		}
 		v.BlockSince = timeText(b.Claimed())
 	}
-	reserved, err := e.Operator().Reservations(ctx)
+	reserved, err := reserved(ctx, e)
 	if err == nil && (reserved.Contains(ip) || avoids(all, v.Pool, ip)) {
 		v.State = stateReserved
 	}

@@ -286,8 +286,8 @@ func (i *importing) settings(ctx context.Context) error {
 		return err
 	}
 	change := alloc.PoolChanges{Set: i.final}
-	for _, r := range i.refused {
-		change.Reserve = append(change.Reserve, r.ranges...)
+	if err := i.reserve(ctx, &change); err != nil {
+		return err
 	}
 	i.done.Reserved = len(i.refused)
 	for _, p := range i.pools {
@@ -319,9 +319,9 @@ func (i *importing) config(ctx context.Context) error {
 
 // reservations adds those of the file.
 func (i *importing) reservations(ctx context.Context) error {
-	var add []netipx.IPRange
-	for _, text := range i.inv.Reservations {
-		r, err := parseRange(text)
+	var add []alloc.Reservation
+	for _, entry := range i.inv.Reservations {
+		r, err := entry.reservation()
 		if err != nil {
 			return fmt.Errorf("reservation: %w", err)
 		}

@@ -80,7 +80,7 @@ func TestMapInChromium(t *testing.T) {
 	name := newBolt(t, func(e *ipset.Engine) {
 		cluster(t)(e)
 		ctx := t.Context()
-		if _, err := e.Operator().SetReservations(ctx, reserving(t, "10.1.0.64/28")); err != nil {
+		if _, err := e.Operator().SetReservations(ctx, reserving("10.1.0.64/28")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("b")}); err != nil {

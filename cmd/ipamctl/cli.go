@@ -43,7 +43,6 @@ type app struct {
 	adopting     bool // the store is opened to be taken over
 	following    bool // the store is opened to be watched
 	labels       hostLabels
-	planned      *[]reason // what a dry run would leave as the reasons of reservations
 
 	wrote  atomic.Bool // a commit was made
 	copies []string    // of files, each with the name of the file

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
 )
 
@@ -116,7 +116,8 @@ func differences(mine, other *inventory) (all []difference) {
 		all = append(all, comparePools(mine, other, l)...)
 	}
 	if !l.noDetails && !l.noPools {
-		x, y := settingsOf(mine), settingsOf(other)
+		notes := other.poolFields == nil // the format has a place for them
+		x, y := settingsOf(mine, notes), settingsOf(other, notes)
 		if other.poolFields != nil && other.Config == nil { // the file has none
 			delete(x, "configuration")
 		}
@@ -207,15 +208,17 @@ func (e poolEntry) settings(names []string) string {
 }
 
 // settingsOf returns the reservations and the configuration.
-func settingsOf(inv *inventory) map[string]string {
-	m := map[string]string{"reservations": ""}
-	var all netipx.IPSetBuilder
-	for _, text := range inv.Reservations {
-		if r, err := parseRange(text); err == nil {
-			all.AddRange(r)
+func settingsOf(inv *inventory, notes bool) map[string]string {
+	m := map[string]string{}
+	var all []alloc.Reservation
+	for _, entry := range inv.Reservations {
+		if r, err := entry.reservation(); err == nil {
+			if all = append(all, r); notes {
+				m[strings.TrimSpace("reservation "+rangeText(r.Range)+" "+r.By)] = strings.TrimSpace(timeText(r.Since) + " " + r.Note)
+			}
 		}
 	}
-	if set, err := all.IPSet(); err == nil {
+	if set, err := alloc.ReservedSet(all); err == nil && !notes {
 		var parts []string
 		for _, r := range set.Ranges() {
 			parts = append(parts, rangeText(r))

@@ -181,8 +181,8 @@ func (a *app) explainAddress(ctx context.Context, e *ipset.Engine, ip netip.Addr
 			why, by = fmt.Sprintf("%q had it, and it cools until %s", v.Handle, v.Until), "waiting; pool set "+v.Pool+" --cooldown for later ones"
 		case stateReserved:
 			why, by = "it is at an end of its block or subnet, or outside of the ranges of its pool", "pool set "+v.Pool+" --range or --subnet=false; assign ADDRESS takes it all the same"
-			if reserved.Contains(ip) {
-				why, by = "a reservation has it", "reserve remove "+v.Address
+			if k := slices.IndexFunc(reserved, func(r alloc.Reservation) bool { return r.Range.Contains(ip) }); k >= 0 {
+				why, by = "a reservation has it"+reasonText(reserved[k]), "reserve remove "+v.Address
 			}
 		case stateFree:
 			why = "it is free in a block of " + v.BlockOwner

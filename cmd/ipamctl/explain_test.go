@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 		if err := e.Operator().SetConfig(t.Context(), alloc.Config{Strict: true}); err != nil {
 			t.Fatal(err)
 		}
-		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.43.0.0/24", "10.1.0.16/28")))
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.43.0.0/24", "10.1.0.16/28")))
 		for pool, n := range map[string]int{"limited": 8, "ranged": 1} {
 			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: n, Pools: []string{pool}, Handle: pool}))
 		}
@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		{"explain z --for loadbalancer --labels " + labels, map[string]string{"pods": "for other uses", "lb": "only calls that name it"}},
 		{"explain 10.1.0.51", map[string]string{"pods": `""guest"" on host:c holds it",release 10.1.0.51 --if-handle guest`}},
 		{"explain 10.1.0.193", map[string]string{"pods": "it cools until 2026-03-01T13:00:00Z"}},
-		{"explain 10.1.0.17", map[string]string{"pods": "a reservation has it,reserve remove 10.1.0.17"}},
+		{"explain 10.1.0.17", map[string]string{"pods": "\"a reservation has it, since 2026-03-01T12:00:00Z\",reserve remove 10.1.0.17"}},
 		{"explain 10.45.0.10", map[string]string{"ranged": "outside of the ranges"}},
 		{"explain 10.1.0.60", map[string]string{"pods": "it is free in a block of host:a"}},
 		{"explain 10.1.0.5", map[string]string{"pods": "it is in no block yet"}},

@@ -258,7 +258,7 @@ func writeCalico(ctx context.Context, e *ipset.Engine, w io.Writer) error {
 			return err
 		}
 	}
-	reserved, err := e.Operator().Reservations(ctx)
+	reserved, err := reserved(ctx, e)
 	if err != nil {
 		return err
 	}

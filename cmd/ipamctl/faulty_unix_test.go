@@ -48,7 +48,7 @@ func TestEveryCallFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	for file, text := range map[string]string{"import.json": `{"pools":[{"name":"n","prefix":"10.66.0.0/24"}],"reservations":["10.1.0.248/30"],"blocks":[{"block":"10.66.0.0/26","owner":"host:a"}],"addresses":[{"address":"10.66.0.9","handle":"x","host":"host:a"}]}`,
+	for file, text := range map[string]string{"import.json": `{"pools":[{"name":"n","prefix":"10.66.0.0/24"}],"reservations":[{"range":"10.1.0.248/30"}],"blocks":[{"block":"10.66.0.0/26","owner":"host:a"}],"addresses":[{"address":"10.66.0.9","handle":"x","host":"host:a"}]}`,
 		"numbers.csv": "number,owner\n101,tenant-c\n", "prefixes.csv": "prefix,pool,owner\n10.96.1.0/24,10.96.0.0/16,x\n", "list": "# taken 2026-03-01T12:00:00Z\n10.1.0.0 web-0\n# end\n", "labels": "a zone=x\n# end\n"} {
 		if err := os.WriteFile(dir+"/"+file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 		for _, db := range []store.Store{memory, must[store.Store](t)(store.Space(memory, "blue"))} {
 			e := newEngine(t, db)
 			cluster(t)(e)
-			must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.1.0.248/30")))
+			must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.1.0.248/30")))
 			for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25", "shut": "10.7.0.0/25"} {
 				if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), Closed: name == "shut"}); err != nil {
 					t.Fatal(err)

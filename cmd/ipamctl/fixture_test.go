@@ -109,14 +109,12 @@ func cluster(t testing.TB) func(e *ipset.Engine) {
 	}
 }
 
-// reserving returns the set of some prefixes.
-func reserving(t testing.TB, prefixes ...string) *netipx.IPSet {
-	t.Helper()
-	var b netipx.IPSetBuilder
+// reserving returns the reservations of some prefixes.
+func reserving(prefixes ...string) (rs []alloc.Reservation) {
 	for _, p := range prefixes {
-		b.AddPrefix(netip.MustParsePrefix(p))
+		rs = append(rs, alloc.Reservations(netipx.RangeOfPrefix(netip.MustParsePrefix(p)))...)
 	}
-	return must[*netipx.IPSet](t)(b.IPSet())
+	return rs
 }
 
 // others fills a store with what the packages beside ipset keep: prefixes, numbers, attachments, kept addresses and limits.

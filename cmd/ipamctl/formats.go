@@ -149,7 +149,9 @@ func readCalico(text []byte) (*inventory, error) {
 		case "IPReservation":
 			var r struct{ ReservedCIDRs []string }
 			if err = calicoReservationFields.decode(inv, o.kind, o.name, o.spec, &r); err == nil {
-				inv.Reservations = append(inv.Reservations, r.ReservedCIDRs...)
+				for _, cidr := range r.ReservedCIDRs {
+					inv.Reservations = append(inv.Reservations, reservation{Range: cidr, Note: "IPReservation " + o.name})
+				}
 			}
 		default:
 			c := struct {

@@ -22,7 +22,7 @@ import (
 // last are not in it.
 type inventory struct {
 	Config       *configView    `json:"config,omitempty"`
-	Reservations []string       `json:"reservations,omitempty"`
+	Reservations []reservation  `json:"reservations,omitempty"`
 	Pools        []poolEntry    `json:"pools"`
 	Addresses    []addressEntry `json:"addresses"`
 	Blocks       []blockEntry   `json:"blocks,omitempty"`
@@ -50,6 +50,7 @@ type lacks struct{ noHosts, noBlocks, noDetails, noPools bool }
 type poolEntry struct {
 	Name       string   `json:"name"`
 	Prefix     string   `json:"prefix"`
+	Note       string   `json:"note,omitempty"`
 	BlockBits  int      `json:"blockBits,omitempty"`
 	Uses       []string `json:"uses,omitempty"`
 	Disabled   bool     `json:"disabled,omitempty"`
@@ -142,8 +143,8 @@ func takeSettings(ctx context.Context, e *ipset.Engine) (*inventory, error) {
 		return nil, err
 	}
 	inv := &inventory{Config: (*configView)(&cfg), Pools: []poolEntry{}, Addresses: []addressEntry{}}
-	for _, r := range reserved.Ranges() {
-		inv.Reservations = append(inv.Reservations, r.String())
+	for _, r := range reserved {
+		inv.Reservations = append(inv.Reservations, reservationOf(r))
 	}
 	for _, p := range all {
 		inv.Pools = append(inv.Pools, entryOf(p))
@@ -187,14 +188,14 @@ func (inv *inventory) keep(in netip.Prefix) {
 	inv.Pools = slices.DeleteFunc(inv.Pools, func(p poolEntry) bool { return outside(in, p.Prefix) })
 	inv.Blocks = slices.DeleteFunc(inv.Blocks, func(b blockEntry) bool { return outside(in, b.Block) })
 	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return outside(in, e.Address) })
-	inv.Reservations = slices.DeleteFunc(inv.Reservations, func(text string) bool {
-		r, err := parseRange(text)
+	inv.Reservations = slices.DeleteFunc(inv.Reservations, func(entry reservation) bool {
+		r, err := parseRange(entry.Range)
 		return err == nil && !r.Overlaps(netipx.RangeOfPrefix(in))
 	})
 }
 
 func entryOf(p alloc.Pool) poolEntry {
-	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Closed: p.Closed, Manual: p.Manual,
+	e := poolEntry{Name: p.Name, Prefix: p.Prefix.String(), Note: p.Note, BlockBits: p.BlockBits, Uses: usesOf(p.Uses), Disabled: p.Disabled, Closed: p.Closed, Manual: p.Manual,
 		Priority: p.Priority, Nodes: selectorText(p.Nodes), Namespaces: selectorText(p.Namespaces), MaxBlocks: p.MaxBlocksPerHost, Subnet: p.Subnet, Order: p.Order, Seed: p.Seed, Index: p.Index, Draining: p.Draining}
 	for _, r := range p.Ranges {
 		e.Ranges = append(e.Ranges, r.String())
@@ -207,7 +208,7 @@ func entryOf(p alloc.Pool) poolEntry {
 
 // pool returns the pool that an entry says.
 func (e poolEntry) pool() (p alloc.Pool, err error) {
-	p = alloc.Pool{Name: e.Name, BlockBits: e.BlockBits, Disabled: e.Disabled, Closed: e.Closed, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
+	p = alloc.Pool{Name: e.Name, Note: e.Note, BlockBits: e.BlockBits, Disabled: e.Disabled, Closed: e.Closed, Manual: e.Manual, Priority: e.Priority, MaxBlocksPerHost: e.MaxBlocks, Subnet: e.Subnet, Order: e.Order, Seed: e.Seed, Index: e.Index}
 	if p.Prefix, err = parsePrefix(e.Prefix); err != nil {
 		return p, err
 	}

@@ -152,7 +152,7 @@ func (a *app) compareWith(ctx context.Context, other string, s *surveyor, spaces
 	}
 	for i, after := range spaces {
 		p := alloc.Pool{Name: after.Name, Prefix: after.Pool, BlockBits: after.Pool.Addr().BitLen()}
-		if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
+		if s.reserved, err = reserved(ctx, e); err != nil {
 			return err
 		}
 		before, err := s.space(ctx, e, p)

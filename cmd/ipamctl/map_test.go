@@ -60,7 +60,7 @@ func TestFreeSpaceHasOneTruth(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.2.0.0/25", "10.2.0.192/26", "10.5.0.8/30", "10.5.0.40/30")))
 		for _, pool := range []string{"outer", "inner", "claimed"} {
 			must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 113, Partial: true, Pools: []string{pool}, Handle: "h"}))
 		}

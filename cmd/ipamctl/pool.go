@@ -78,7 +78,7 @@ func pools(ctx context.Context, e *ipset.Engine) ([]poolUse, error) {
 		return nil, err
 	}
 	s := surveyor{pools: all}
-	if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
+	if s.reserved, err = reserved(ctx, e); err != nil {
 		return nil, err
 	}
 	out := make([]poolUse, 0, len(all))
@@ -291,9 +291,9 @@ func (p *poolUse) listing() *listing {
 	if p.Order != alloc.FIFO {
 		order = p.Order.String()
 	}
-	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "STATE", "BLOCK SIZE", "DRAINING", "ORDER", "USES", "PRIORITY", "NODES", "NAMESPACES",
+	l := &listing{single: true, columns: []string{"NAME", "PREFIX", "NOTE", "STATE", "BLOCK SIZE", "DRAINING", "ORDER", "USES", "PRIORITY", "NODES", "NAMESPACES",
 		"RANGES", "BLOCKS PER HOST", "SUBNET", "COOLDOWN", "CAPACITY", "USED", "COOLING", "RESERVED", "AVAILABLE", "USE", "BLOCKS", "LARGEST FREE"}}
-	l.add(p.Name, v, p.Name, v.Prefix, v.State, fmt.Sprintf("/%d", p.BlockBits), strings.TrimSpace(draining), order, strings.Join(v.Uses, ", "),
+	l.add(p.Name, v, p.Name, v.Prefix, p.Note, v.State, fmt.Sprintf("/%d", p.BlockBits), strings.TrimSpace(draining), order, strings.Join(v.Uses, ", "),
 		fmt.Sprint(p.Priority), v.Nodes, v.Namespaces, strings.Join(v.Ranges, ", "), limit, subnet, v.Cooldown, count{u.Capacity}.String(),
 		count{u.Used}.String(), count{u.Cooling}.String(), count{u.Reserved}.String(), count{u.Available}.String(),
 		percent(u.Capacity.Sub(u.Available), u.Capacity), fmt.Sprint(len(u.Blocks)), cmp.Or(v.LargestFree, "none"))

@@ -25,6 +25,7 @@ type poolFlags struct {
 	cooldown                       time.Duration
 	order                          string
 	seed                           uint64
+	note                           string
 }
 
 func (f *poolFlags) register(flags *pflag.FlagSet) {
@@ -40,6 +41,7 @@ func (f *poolFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.subnet, "subnet", false, "the pool is one subnet: spare its network and broadcast addresses")
 	flags.StringVar(&f.order, "order", "fifo", "hand out the address released first, the lowest or a random one: `ORDER` fifo, lowest or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "the `NUMBER` that decides a random order; 0 draws one when the pool is made")
+	flags.StringVar(&f.note, "note", "", "what the pool is for, and whose it is: a `TEXT`")
 	flags.DurationVar(&f.cooldown, "cooldown", 0, "keep a released address from others for this long")
 }
 
@@ -85,6 +87,7 @@ func (f *poolFlags) apply(flags *pflag.FlagSet, p *alloc.Pool) (err error) {
 	set(flags, "max-blocks-per-host", &p.MaxBlocksPerHost, f.maxBlocks)
 	set(flags, "seed", &p.Seed, f.seed)
 	set(flags, "subnet", &p.Subnet, f.subnet)
+	set(flags, "note", &p.Note, f.note)
 	set(flags, "cooldown", &p.Cooldown, f.cooldown)
 	return nil
 }

@@ -2,119 +2,80 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// reasonsKey is the key of the record in which ipamctl keeps why and since when ranges are reserved. The engine keeps the ranges alone.
-const reasonsKey = "Ipamctl/reserved"
-
-// reason is why a range is reserved.
-type reason struct {
-	Range  string `json:"range"`
-	Note   string `json:"note"`
-	Since  string `json:"since"`
-	Source string `json:"source,omitempty"` // of the import that reserved it
+// reservation is a reservation in JSON.
+type reservation struct {
+	Range string `json:"range"`
+	Note  string `json:"note,omitempty"`
+	By    string `json:"by,omitempty"`
+	Since string `json:"since,omitempty"`
 }
 
-// reasons reads why ranges are reserved, in a dry run as its changes have left it.
-func (a *app) reasons(ctx context.Context, db store.Store) (all []reason, rev uint64, err error) {
-	if a.planned != nil {
-		return *a.planned, 0, nil
-	}
-	recs, err := db.Get(ctx, nil, reasonsKey)
-	if err != nil || recs[0].Rev == 0 {
-		return nil, 0, err
-	}
-	if err := json.Unmarshal([]byte(recs[0].Value), &all); err != nil {
-		return nil, 0, fail(exitDamaged, "the record %q: %v", reasonsKey, err)
-	}
-	return all, recs[0].Rev, nil
+func reservationOf(r alloc.Reservation) reservation {
+	return reservation{rangeText(r.Range), r.Note, r.By, timeText(r.Since)}
 }
 
-// editReasons changes the record of reasons. One without reasons is deleted.
-func (a *app) editReasons(ctx context.Context, db store.Store, edit func(all []reason) []reason) error {
-	for {
-		all, rev, err := a.reasons(ctx, db)
-		if err != nil {
-			return err
-		}
-		next := edit(slices.Clone(all))
-		if slices.Equal(next, all) {
-			return nil
-		}
-		if a.dryRun {
-			a.planned = &next
-			return nil
-		}
-		op := store.Op{Kind: store.Delete, Key: reasonsKey, Expect: rev}
-		if len(next) > 0 {
-			text, err := json.Marshal(next)
-			if err != nil {
-				return err
-			}
-			op.Kind, op.Value = store.Put, string(text)
-		}
-		if _, err = db.Commit(ctx, []store.Op{op}); !errors.Is(err, ipalloc.ErrConflict) {
-			return err
+// reservation returns the reservation that an entry says.
+func (r reservation) reservation() (is alloc.Reservation, err error) {
+	is = alloc.Reservation{Note: r.Note, By: r.By}
+	if is.Range, err = parseRange(r.Range); err == nil && r.Since != "" {
+		if is.Since, err = time.Parse(time.RFC3339Nano, r.Since); err != nil {
+			err = fail(exitUsage, "since %q: %v", r.Since, err)
 		}
 	}
+	return is, err
 }
 
-// within reports whether a range lies in one of others.
-func (r reason) within(others []netipx.IPRange) bool {
-	is, err := parseRange(r.Range)
-	return err == nil && slices.ContainsFunc(others, func(o netipx.IPRange) bool { return o.Contains(is.From()) && o.Contains(is.To()) })
-}
-
-// keep notes why an import has reserved ranges, and ends the reservations of an earlier one from the same source whose reason is gone.
-func (i *importing) keep(ctx context.Context, db store.Store) error {
-	var now []reason
-	for _, r := range i.refused {
-		for _, where := range r.ranges {
-			now = append(now, reason{rangeText(where), fmt.Sprintf("%s: %v", r.what, r.why), timeText(i.now()), i.source})
-		}
+// reserved returns the addresses that automatic assignment never takes.
+func reserved(ctx context.Context, e *ipset.Engine) (*netipx.IPSet, error) {
+	rs, err := e.Operator().Reservations(ctx)
+	if err != nil {
+		return nil, err
 	}
-	var gone []netipx.IPRange
-	err := i.editReasons(ctx, db, func(all []reason) []reason {
-		gone = nil
-		var kept []reason
-		for _, r := range all {
-			k := slices.IndexFunc(now, func(n reason) bool { return n.Range == r.Range && n.Source == r.Source })
-			where, err := parseRange(r.Range)
-			switch {
-			case r.Source != i.source || err != nil:
-				kept = append(kept, r)
-			case k < 0:
-				gone = append(gone, where)
-			case now[k].Note == r.Note:
-				now[k].Since = r.Since
-			}
-		}
-		return append(kept, now...)
-	})
-	if err != nil || len(gone) == 0 {
+	return alloc.ReservedSet(rs)
+}
+
+// by names an import as the one that reserves what it could not take.
+func (i *importing) by() string { return "import " + i.source }
+
+// reserve adds the reservations of what this import could not take, and ends those of an earlier one from the same source whose reason is
+// gone. An item that is refused again is reserved since then.
+func (i *importing) reserve(ctx context.Context, change *alloc.PoolChanges) error {
+	is, err := i.e.Operator().Reservations(ctx)
+	if err != nil {
 		return err
 	}
-	change := alloc.PoolChanges{Unreserve: gone}
-	for _, r := range i.refused {
-		change.Reserve = append(change.Reserve, r.ranges...)
+	for _, r := range is {
+		if r.By == i.by() {
+			change.Unreserve = append(change.Unreserve, r)
+		}
 	}
-	// What is reserved for another reason as well stays: both are applied, and a range of both would end.
-	change.Unreserve = slices.DeleteFunc(change.Unreserve, func(r netipx.IPRange) bool {
-		return slices.ContainsFunc(change.Reserve, r.Overlaps)
-	})
-	return i.e.Operator().ChangePools(ctx, change)
+	notes := map[netipx.IPRange]string{}
+	for _, r := range i.refused {
+		for _, where := range r.ranges {
+			note := fmt.Sprintf("%s: %v", r.what, r.why)
+			if also, there := notes[where]; there {
+				note = also + "; " + note
+			}
+			notes[where] = note
+		}
+	}
+	for where, note := range notes {
+		const most = 1024
+		change.Reserve = append(change.Reserve, alloc.Reservation{Range: where, Note: strings.ToValidUTF8(note[:min(len(note), most)], ""), By: i.by()})
+	}
+	return nil
 }
 
 func (a *app) poolOpenCommand() *cobra.Command {
@@ -124,7 +85,7 @@ func (a *app) poolOpenCommand() *cobra.Command {
 		Long: "open prints what is reserved in the pool, with the reasons, asks for confirmation and opens the pool. Until then it serves no call,\n" +
 			"and an import can be repeated. Stop the old system, import once more and compare with diff before you open it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeOn(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
 				all, err := e.Pools(ctx)
 				if err != nil {
 					return err
@@ -134,7 +95,7 @@ func (a *app) poolOpenCommand() *cobra.Command {
 					return noPool(all, args[0])
 				}
 				within := netipx.RangeOfPrefix(all[at].Prefix)
-				if err := a.printReservations(ctx, e, db, func(r netipx.IPRange) bool { return r.Overlaps(within) }); err != nil {
+				if err := a.printReservations(ctx, e, func(r netipx.IPRange) bool { return r.Overlaps(within) }); err != nil {
 					return err
 				}
 				if !all[at].Closed {

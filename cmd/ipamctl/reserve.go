@@ -2,52 +2,39 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func (a *app) reserveCommand() *cobra.Command {
 	c := &cobra.Command{Use: "reserve", Short: "Show and change what is never assigned automatically"}
-	var note string
+	var note, by string
 	add := a.reserveChange("add PREFIX...", "Reserve prefixes, addresses or ranges FIRST-LAST; addresses in use stay in use and are listed",
-		func(ctx context.Context, e *ipset.Engine, db store.Store, ranges []netipx.IPRange) error {
-			if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Reserve: ranges}); err != nil {
+		func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+			rs := alloc.Reservations(ranges...)
+			for i := range rs {
+				rs[i].Note, rs[i].By = note, by
+			}
+			if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Reserve: rs}); err != nil {
 				return err
 			}
-			err := a.editReasons(ctx, db, func(all []reason) []reason {
-				for _, r := range ranges {
-					all = slices.DeleteFunc(all, func(is reason) bool { return is.Range == rangeText(r) })
-					all = append(all, reason{rangeText(r), note, timeText(a.now()), ""})
-				}
-				return all
-			})
-			return errors.Join(err, a.noteInUse(ctx, e, ranges))
+			return a.noteInUse(ctx, e, ranges)
 		})
 	add.Flags().StringVar(&note, "note", "", "why, as reserve list shows it: a `TEXT`")
+	add.Flags().StringVar(&by, "by", "", "who reserves it: a `NAME`; reservations of several names are kept apart")
 	c.AddCommand(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs,
-		Short: "List the reservations, with the reasons that are known",
+		Short: "List the reservations: since when, by whom and why",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db *source) error {
-				return a.printReservations(ctx, e, db, nil)
-			})
+			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.printReservations(ctx, e, nil) })
 		},
-	}, add, a.reserveChange("remove PREFIX...", "End reservations", func(ctx context.Context, e *ipset.Engine, db store.Store, ranges []netipx.IPRange) error {
-		if err := e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: ranges}); err != nil {
-			return err
-		}
-		return a.editReasons(ctx, db, func(all []reason) []reason {
-			return slices.DeleteFunc(all, func(r reason) bool { return r.within(ranges) })
-		})
+	}, add, a.reserveChange("remove PREFIX...", "End reservations, whoever made them", func(ctx context.Context, e *ipset.Engine, ranges []netipx.IPRange) error {
+		return e.Operator().ChangePools(ctx, alloc.PoolChanges{Unreserve: alloc.Reservations(ranges...)})
 	}))
 	return c
 }
@@ -60,57 +47,33 @@ func rangeText(r netipx.IPRange) string {
 	return r.String()
 }
 
-// printReservations prints the reservations for which want holds, nil for all: each range with its reason, and what has none.
-func (a *app) printReservations(ctx context.Context, e *ipset.Engine, db store.Store, want func(netipx.IPRange) bool) error {
-	set, err := e.Operator().Reservations(ctx)
-	if err != nil {
-		return err
+// reasonText says why a range is reserved, by whom and since when, "" if nothing of it is known.
+func reasonText(r alloc.Reservation) (text string) {
+	if r.Note != "" {
+		text = ": " + r.Note
 	}
-	known, _, err := a.reasons(ctx, db)
-	if err != nil {
-		return err
+	if r.By != "" {
+		text += ", by " + r.By
 	}
-	l := &listing{columns: []string{"RESERVED", "SINCE", "NOTE"}, empty: "nothing is reserved"}
-	add := func(r reason) {
-		item := map[string]string{"reserved": r.Range}
-		for key, value := range map[string]string{"since": r.Since, "note": r.Note, "source": r.Source} {
-			if value != "" {
-				item[key] = value
-			}
-		}
-		l.add(r.Range, item, r.Range, r.Since, r.Note)
+	if !r.Since.IsZero() {
+		text += ", since " + timeText(r.Since)
 	}
-	var rest netipx.IPSetBuilder
-	rest.AddSet(set)
-	for _, r := range known {
-		is, err := parseRange(r.Range)
-		if err != nil || !set.ContainsRange(is) || want != nil && !want(is) {
-			continue
-		}
-		add(r)
-		rest.RemoveRange(is)
-	}
-	left, err := rest.IPSet()
-	if err != nil {
-		return err
-	}
-	for _, r := range left.Ranges() {
-		if want == nil || want(r) {
-			add(reason{Range: rangeText(r)})
-		}
-	}
-	slices.SortStableFunc(l.rows, func(x, y row) int { return compareRanges(x.name, y.name) })
-	return a.print(l)
+	return text
 }
 
-// compareRanges orders ranges by their first address.
-func compareRanges(x, y string) int {
-	r, rerr := parseRange(x)
-	s, serr := parseRange(y)
-	if rerr != nil || serr != nil {
-		return strings.Compare(x, y)
+// printReservations prints the reservations for which want holds, nil for all.
+func (a *app) printReservations(ctx context.Context, e *ipset.Engine, want func(netipx.IPRange) bool) error {
+	all, err := e.Operator().Reservations(ctx)
+	if err != nil {
+		return err
 	}
-	return r.From().Compare(s.From())
+	l := &listing{columns: []string{"RESERVED", "SINCE", "BY", "NOTE"}, empty: "nothing is reserved"}
+	for _, is := range all {
+		if r := reservationOf(is); want == nil || want(is.Range) {
+			l.add(r.Range, r, r.Range, r.Since, r.By, r.Note)
+		}
+	}
+	return a.print(l)
 }
 
 // parseRange reads a prefix, an address, or FIRST-LAST.
@@ -125,7 +88,7 @@ func parseRange(s string) (netipx.IPRange, error) {
 	return netipx.RangeOfPrefix(p), nil
 }
 
-func (a *app) reserveChange(use, short string, change func(context.Context, *ipset.Engine, store.Store, []netipx.IPRange) error) *cobra.Command {
+func (a *app) reserveChange(use, short string, change func(context.Context, *ipset.Engine, []netipx.IPRange) error) *cobra.Command {
 	return a.dryRunFlag(&cobra.Command{
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -136,11 +99,11 @@ func (a *app) reserveChange(use, short string, change func(context.Context, *ips
 					return err
 				}
 			}
-			return a.changeOn(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
-				if err := change(ctx, e, db, ranges); err != nil {
+			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
+				if err := change(ctx, e, ranges); err != nil {
 					return err
 				}
-				return a.printReservations(ctx, e, db, nil)
+				return a.printReservations(ctx, e, nil)
 			})
 		},
 	})

@@ -65,7 +65,7 @@ func typed(t *testing.T, line string) (status int, stderr string) {
 	for _, in := range []store.Store{db, must[store.Store](t)(store.Space(db, "blue"))} {
 		e := newEngine(t, in)
 		cluster(t)(e)
-		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving(t, "10.1.0.240/30")))
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.1.0.240/30")))
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)

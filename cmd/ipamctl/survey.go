@@ -36,7 +36,7 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 			return nil, fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
-	if s.reserved, err = e.Operator().Reservations(ctx); err != nil {
+	if s.reserved, err = reserved(ctx, e); err != nil {
 		return nil, err
 	}
 	s.pools = all

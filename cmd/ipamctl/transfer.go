@@ -47,10 +47,10 @@ func (a *app) importCommand() *cobra.Command {
 			}
 			now := a.now() // for the whole import, so that leases and cooldowns end when they do in the source
 			a.now = func() time.Time { return now }
-			return a.changeOn(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine, db store.Store) error {
+			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
 				i := a.newImport(e, inv, format, owner)
 				i.intoOpen, i.prune = intoOpen, prune
-				return i.print(ctx, db)
+				return i.print(ctx)
 			})
 		},
 	}
@@ -62,12 +62,9 @@ func (a *app) importCommand() *cobra.Command {
 }
 
 // print carries out an import and prints what it did.
-func (i *importing) print(ctx context.Context, db store.Store) error {
+func (i *importing) print(ctx context.Context) error {
 	stop := i.progress("importing")
 	err := i.bring(ctx)
-	if err == nil {
-		err = i.keep(ctx, db)
-	}
 	stop()
 	more := func(n int) string { return map[bool]string{true: fmt.Sprint(n)}[n > 0] }
 	d := &i.done

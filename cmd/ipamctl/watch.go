@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go4.org/netipx"
 
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -137,10 +136,10 @@ func changeOf(rev uint64, c alloc.Change) changeView {
 		v.What = p.Prefix.String()
 		return entryOf(*p).settings(names)
 	}
-	ranges := func(s *netipx.IPSet) string {
+	ranges := func(rs []alloc.Reservation) string {
 		var all []string
-		for _, r := range s.Ranges() {
-			all = append(all, r.String())
+		for _, r := range rs {
+			all = append(all, strings.TrimSpace(rangeText(r.Range)+" "+r.By+" "+r.Note))
 		}
 		return strings.Join(all, ", ")
 	}

@@ -2,8 +2,6 @@ package alloc
 
 import (
 	"net/netip"
-
-	"go4.org/netipx"
 )
 
 // Change is one thing that a commit changed. The fields that its Kind does not name are zero.
@@ -17,7 +15,7 @@ type Change struct {
 	Owner, Former Owner
 
 	Pool, FormerPool         *Pool
-	Reserved, FormerReserved *netipx.IPSet
+	Reserved, FormerReserved []Reservation
 	Config, FormerConfig     *Config
 
 	// Unknown is set if the state before the commit is not known, which happens only to the first change of a record after a

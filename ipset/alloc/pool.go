@@ -20,6 +20,9 @@ import (
 type Pool struct {
 	Name   string       `json:"name"` // UTF-8
 	Prefix netip.Prefix `json:"prefix"`
+	// Note is for people: what the pool is for, and whose it is. UTF-8 of at most 1,024 bytes. If it is empty, a call that changes the pool
+	// keeps the present note.
+	Note string `json:"note,omitempty"`
 	// BlockBits is the prefix length of a block: by default 26 or 122, or the length of Prefix if that is longer. A block may hold
 	// up to 2^64 addresses. If it is 0, a call that changes the pool keeps the present size. If it changes, the blocks that exist
 	// keep their size and are used like all others. New blocks have the new size, in places that have no block in use.
@@ -126,6 +129,7 @@ type PoolChanges struct {
 	// disables the pools, a later one removes them. An interrupted call leaves them disabled and can be repeated. IfEmpty
 	// is refused in [store.Together], because others would not see that the pools are disabled.
 	IfEmpty bool
-	// Reserve and Unreserve add to the reservations and take from them. Addresses in use stay in use.
-	Reserve, Unreserve []netipx.IPRange
+	// Unreserve takes ranges out of the reservations: out of those of its By, or out of all if it names none; the rest of a reservation
+	// stays. Then Reserve adds reservations. Addresses in use stay in use.
+	Reserve, Unreserve []Reservation
 }

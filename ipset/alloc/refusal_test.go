@@ -62,6 +62,8 @@ func TestRefusals(t *testing.T) {
 	add("Pool.MarshalJSON", "", "", nil, "", err)
 	add("Pool.UnmarshalJSON", "no object", "read", invalid, "Pool", p.UnmarshalJSON([]byte("7")))
 	add("Pool.UnmarshalJSON", "no time", "read", invalid, "Pool", p.UnmarshalJSON([]byte(`{"cooldown":"soon"}`)))
+	_, err = ReservedSet(make([]Reservation, 1))
+	add("ReservedSet", "no range", "check", invalid, "Range", err)
 	refusal.Check(t, "ipset", rows)
 	if !errors.Is(al.UnmarshalJSON([]byte(`{"address":"","share":"AgAH"}`)), invalid) {
 		t.Error("half a holder is taken")

@@ -117,10 +117,7 @@ func release(handle string) step {
 func history() []step {
 	reserve := func(s string) step {
 		return step{"reserve " + s, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			var sb netipx.IPSetBuilder
-			sb.AddPrefix(netip.MustParsePrefix(s))
-			set, _ := sb.IPSet() // of a valid prefix
-			_, err := e.Operator().SetReservations(ctx, set)
+			_, err := e.Operator().SetReservations(ctx, alloc.Reservations(netipx.RangeOfPrefix(netip.MustParsePrefix(s))))
 			return err
 		}}
 	}

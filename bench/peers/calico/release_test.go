@@ -345,6 +345,6 @@ func (w *world) ensureBlock(tr *model.Trace) {
 
 // wholly reports whether the first of the blocks is wholly reserved.
 func (w *world) wholly(blocks []netip.Prefix) bool {
-	set := must(w.engine.Operator().Reservations(bg))
+	set := must(alloc.ReservedSet(must(w.engine.Operator().Reservations(bg))))
 	return len(blocks) > 0 && set.ContainsPrefix(blocks[0])
 }

@@ -229,7 +229,7 @@ func (w *world) reserve(tr *model.Trace) {
 		w.calico.reserved = append(w.calico.reserved, p.String())
 	}
 	w.step("reserve %v", w.calico.reserved)
-	must(w.engine.Operator().SetReservations(bg, must(sb.IPSet())))
+	must(w.engine.Operator().SetReservations(bg, alloc.Reservations(must(sb.IPSet()).Ranges()...)))
 }
 
 func (w *world) configure(tr *model.Trace) {

@@ -220,7 +220,7 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 		b.calico.reserved = []string{"10.1.0.0/28"}
 		var sb netipx.IPSetBuilder
 		sb.AddPrefix(netip.MustParsePrefix("10.1.0.0/28"))
-		must(b.engine.Operator().SetReservations(bg, must(sb.IPSet())))
+		must(b.engine.Operator().SetReservations(bg, alloc.Reservations(must(sb.IPSet()).Ranges()...)))
 		v4, _, err := b.calico.EnsureBlock(bg, ipam.BlockArgs{Hostname: "x", HostReservedAttrIPv4s: windowsEnds})
 		o, oerr := b.engine.EnsureBlock(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
 		return err == nil && v4.String() == "10.1.0.16/28", oerr == nil && len(o) == 1 && o[0].String() == "10.1.0.0/28"

@@ -245,11 +245,8 @@ func orOwn(may func(string) bool) func(string) bool {
 
 func administering() []Call {
 	spare := alloc.Pool{Name: "spare", Prefix: prefix("10.32.0.0/24"), BlockBits: 28}
-	reserved := func() *netipx.IPSet {
-		var b netipx.IPSetBuilder
-		b.AddPrefix(prefix("10.0.3.192/26"))
-		set, _ := b.IPSet()
-		return set
+	reserved := func() []alloc.Reservation {
+		return []alloc.Reservation{{Range: netipx.RangeOfPrefix(prefix("10.0.3.192/26")), Note: "another", By: "operator"}}
 	}
 	admin := func(method string, may func(string) bool, do func(ctx ctx, e engine) error) Call {
 		return Call{Method: method, May: may, Do: func(ctx ctx, e engine) (string, error) { return answer(do(ctx, e)) }}
@@ -264,7 +261,8 @@ func administering() []Call {
 			lowest := pools()[6]
 			lowest.Disabled = true
 			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Set: []alloc.Pool{spare, lowest, pools()[1]}, Remove: []string{"orphans", "none"},
-				Unreserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.2")}, Reserve: []netipx.IPRange{netipx.MustParseIPRange("10.0.3.250-10.0.3.255")}})
+				Unreserve: alloc.Reservations(netipx.MustParseIPRange("10.0.0.1-10.0.0.2")),
+				Reserve:   []alloc.Reservation{{Range: netipx.MustParseIPRange("10.0.3.250-10.0.3.255"), Note: "a note"}}})
 		}),
 		admin("ChangePools", of("pool random"), func(ctx ctx, e engine) error {
 			return e.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{"random"}})
@@ -337,10 +335,7 @@ func Queries() []Call {
 		query("Config", func(ctx ctx, e engine) (string, error) { c, err := e.Operator().Config(ctx); return answer(err, c) }),
 		query("Reservations", func(ctx ctx, e engine) (string, error) {
 			r, err := e.Operator().Reservations(ctx)
-			if err != nil {
-				return "", err
-			}
-			return answer(nil, r.Ranges())
+			return answer(err, r)
 		}),
 		query("Utilization", func(ctx ctx, e engine) (string, error) { u, err := e.Utilization(ctx); return answer(err, u) }),
 		query("Check", func(ctx ctx, e engine) (string, error) {

@@ -40,7 +40,7 @@ func (r replica) apply(c alloc.Change) {
 			r.set("pool "+c.Pool.Name, *c.Pool, true)
 		}
 	case k == alloc.ReservationsChanged:
-		r.set("reservations", c.Reserved.Ranges(), true)
+		r.set("reservations", c.Reserved, true)
 	default:
 		r.set("config", *c.Config, true)
 	}
@@ -79,11 +79,11 @@ func state(t *testing.T, e *ipset.Engine) replica {
 	for _, p := range pools {
 		r.set("pool "+p.Name, p, true)
 	}
-	set, err := e.Operator().Reservations(ctx)
+	reserved, err := e.Operator().Reservations(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.set("reservations", set.Ranges(), true)
+	r.set("reservations", reserved, true)
 	cfg, err := e.Operator().Config(ctx)
 	if err != nil {
 		t.Fatal(err)

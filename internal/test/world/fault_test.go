@@ -125,9 +125,9 @@ func TestCallsPassWhileOthersChangePools(t *testing.T) {
 			db.Script(func(ctx context.Context, call faults.Call) faults.Outcome {
 				if call.N <= most {
 					r := netipx.IPRangeFrom(at("203.0.113.1"), at("203.0.113.1").Next())
-					changes := alloc.PoolChanges{Reserve: []netipx.IPRange{r}}
+					changes := alloc.PoolChanges{Reserve: alloc.Reservations(r)}
 					if call.N%2 == 0 {
-						changes = alloc.PoolChanges{Unreserve: []netipx.IPRange{r}}
+						changes = alloc.PoolChanges{Unreserve: alloc.Reservations(r)}
 					}
 					if err := others.ChangePools(ctx, changes); err != nil {
 						t.Error(err)

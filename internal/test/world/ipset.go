@@ -18,7 +18,7 @@ func pools() []alloc.Pool {
 	}}
 	team := selector.Selector{{Labels: []selector.Requirement{{Key: "team", Op: selector.Exists}}}}
 	return []alloc.Pool{
-		{Name: "plain", Prefix: prefix("10.0.0.0/22"), Cooldown: time.Hour},
+		{Name: "plain", Note: "of all", Prefix: prefix("10.0.0.0/22"), Cooldown: time.Hour},
 		{Name: "inner", Prefix: prefix("10.0.1.0/26"), BlockBits: 28, Manual: true},
 		{Name: "innermost", Prefix: prefix("10.0.1.16/28"), BlockBits: 30, Manual: true, Uses: alloc.Workload | alloc.LoadBalancer},
 		{Name: "disabled", Prefix: prefix("10.1.0.0/26"), BlockBits: 28, Manual: true},
@@ -174,13 +174,12 @@ func (f *filler) memos() {
 
 // settings makes the reservations and the configuration, and disables a pool in which addresses are held.
 func (f *filler) settings() {
-	var set netipx.IPSetBuilder
-	set.AddPrefix(prefix("10.0.3.128/27"))
-	set.AddPrefix(prefix("10.0.0.0/30")) // some are held
-	set.AddRange(netipx.MustParseIPRange("fd00::ff00-fd00::ffff"))
-	reserved, err := set.IPSet()
-	f.must(err)
-	_, err = f.e.Operator().SetReservations(f.Context(), reserved)
+	_, err := f.e.Operator().SetReservations(f.Context(), []alloc.Reservation{
+		{Range: netipx.RangeOfPrefix(prefix("10.0.3.128/27")), Note: "for the router", By: "operator"},
+		{Range: netipx.RangeOfPrefix(prefix("10.0.0.0/30"))}, // some are held
+		{Range: netipx.RangeOfPrefix(prefix("10.0.0.0/29")), By: "import"},
+		{Range: netipx.MustParseIPRange("fd00::ff00-fd00::ffff"), Note: "until May"},
+	})
 	f.must(err)
 	p := pools()[3]
 	p.Disabled = true

@@ -80,7 +80,7 @@ func (v *view) settings() {
 	v.add("config", cfg)
 	reserved, err := v.e.Operator().Reservations(v.ctx)
 	v.must(err)
-	v.add("reservations", reserved.Ranges())
+	v.add("reservations", reserved)
 	use, err := v.e.Utilization(v.ctx)
 	v.must(err)
 	for _, u := range use {

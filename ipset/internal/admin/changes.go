@@ -8,8 +8,6 @@ import (
 	"iter"
 	"slices"
 
-	"go4.org/netipx"
-
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -30,20 +28,20 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 			return err
 		}
 	}
-	reserve, err := pool.SetOf(a.Reserve)
+	reserve, err := pool.CheckReservations("Reserve", a.Reserve)
 	if err != nil {
-		return cause.As("Reserve", err)
+		return err
 	}
-	unreserve, err := pool.SetOf(a.Unreserve)
+	unreserve, err := pool.CheckReservations("Unreserve", a.Unreserve)
 	if err != nil {
-		return cause.As("Unreserve", err)
+		return err
 	}
 	if a.IfEmpty && e.Limits.Deferred { // nobody else would see that the pools are disabled
 		return cause.Wrap(ipalloc.Error{Op: "change", Err: cause.Invalid("IfEmpty", "not in store.Together: it takes commits of its own")})
 	}
 	remove := slices.Clone(a.Remove) // the plan may run after the caller has left
 	seed := e.draw(set...)
-	change := func(_ *txn.Txn, c *pool.Catalog) error {
+	change := func(t *txn.Txn, c *pool.Catalog) error {
 		c.Pools = slices.DeleteFunc(c.Pools, func(p pool.Pool) bool { return slices.Contains(remove, p.Name) })
 		for _, p := range set {
 			var err error
@@ -56,15 +54,10 @@ func (e *Admin) ChangePools(ctx context.Context, a alloc.PoolChanges) error {
 				return err
 			}
 		}
-		var sb netipx.IPSetBuilder
-		for _, r := range c.Reserved {
-			sb.AddRange(r)
-		}
-		sb.AddSet(reserve)
-		sb.RemoveSet(unreserve)
-		all, err := sb.IPSet()
-		c.Reserved = all.Ranges()
-		return err
+		was := c.Reserved
+		c.Unreserve(unreserve, reserve)
+		c.Reserve(reserve, was, t.Now)
+		return nil
 	}
 	if a.IfEmpty && len(remove) > 0 {
 		return e.changeEmpty(ctx, remove, change)

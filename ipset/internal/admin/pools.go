@@ -201,6 +201,7 @@ func update(c *pool.Catalog, i int, p pool.Pool, seed uint64) error {
 	}
 	p.Seed, p.BlockBits = cmp.Or(p.Seed, c.Pools[i].Seed), cmp.Or(p.BlockBits, c.Pools[i].BlockBits)
 	next := seeded(p, seed)
+	next.Note = cmp.Or(p.Note, c.Pools[i].Note)
 	next.Closed = p.Closed || c.Pools[i].Closed
 	next.Draining = nil // adopt notes those that blocks still have
 	next.Drain(c.Pools[i].BlockBits)
@@ -349,21 +350,28 @@ func union(pools []pool.Pool) (whole []netip.Prefix, free *netipx.IPSet, err err
 }
 
 // Reservations carries out the call of that name.
-func (e *Admin) Reservations(ctx context.Context) (*netipx.IPSet, error) {
+func (e *Admin) Reservations(ctx context.Context) ([]alloc.Reservation, error) {
 	c, err := e.ReadCatalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return pool.SetOf(c.Reserved)
+	return slices.Clone(c.Reserved), nil
 }
 
 // SetReservations carries out the call of that name.
-func (e *Admin) SetReservations(ctx context.Context, set *netipx.IPSet) (live []alloc.Allocation, err error) {
-	if set == nil {
-		set = &netipx.IPSet{}
+func (e *Admin) SetReservations(ctx context.Context, rs []alloc.Reservation) (live []alloc.Allocation, err error) {
+	rs, err = pool.CheckReservations("rs", rs)
+	if err != nil {
+		return nil, err
 	}
-	err = e.Change(ctx, "reserve", func(_ *txn.Txn, c *pool.Catalog) error {
-		c.Reserved = slices.Clone(set.Ranges())
+	set, err := alloc.ReservedSet(rs)
+	if err != nil {
+		return nil, err
+	}
+	err = e.Change(ctx, "reserve", func(t *txn.Txn, c *pool.Catalog) error {
+		was := c.Reserved
+		c.Reserved = nil
+		c.Reserve(rs, was, t.Now)
 		return nil
 	})
 	if err != nil {

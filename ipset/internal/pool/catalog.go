@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"go4.org/netipx"
-
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -52,13 +50,14 @@ type Catalog struct {
 	Version    int
 	Generation uint64 // raised by changes of pools after which sequence numbers could repeat
 	Config     alloc.Config
-	Pools      []Pool // by priority, then name
-	Reserved   []netipx.IPRange
-	Import     bool // the catalog of an engine that imports, for which no pool is closed
+	Pools      []Pool              // by priority, then name
+	Reserved   []alloc.Reservation // by range, then By
+	Import     bool                // the catalog of an engine that imports, for which no pool is closed
 
-	names   []int // pools by name
-	Places  []int // pools in address order, of two that begin together the larger first
-	indexed bool  // a pool has an Index
+	names   []int      // pools by name
+	Places  []int      // pools in address order, of two that begin together the larger first
+	indexed bool       // a pool has an Index
+	back    AddrRanges // what the reservations keep back
 }
 
 const (
@@ -102,10 +101,11 @@ func (c *Catalog) Prepare() error {
 
 // derive finds what follows from pools and reservations together: which pools lie in which, and what each may not assign.
 func (c *Catalog) derive() error {
-	reserved, err := normal(c.Reserved)
+	reserved, err := keptBack(c.Reserved)
 	if err != nil {
 		return err
 	}
+	c.back = reserved
 	slices.SortFunc(c.Places, func(i, j int) int { return record.ComparePrefix(c.Pools[i].Prefix, c.Pools[j].Prefix) })
 	if err := c.nest(); err != nil {
 		return err
@@ -120,18 +120,6 @@ func (c *Catalog) derive() error {
 		}
 	}
 	return nil
-}
-
-// SetOf returns the addresses of some ranges.
-func SetOf(rs []netipx.IPRange) (*netipx.IPSet, error) {
-	var sb netipx.IPSetBuilder
-	for _, r := range rs {
-		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" {
-			return nil, cause.Invalid("reservations", "%s is not a range of plain addresses", r)
-		}
-		sb.AddRange(r)
-	}
-	return sb.IPSet()
 }
 
 // ByName returns the index of a pool, -1 if there is none.

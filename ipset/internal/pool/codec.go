@@ -17,7 +17,7 @@ import (
 
 // The catalog is two records. The root, under CatalogKey, is a few bytes: every commit that assigns an address guards it, and every
 // query reads it. The pools and what else there is are the record under poolsKey. Both are written in one commit, so the revision of
-// the root says whether the pools are those that an engine has decoded. A pool takes some 25 bytes, a reserved range 8 or 32.
+// the root says whether the pools are those that an engine has decoded. A pool takes some 25 bytes, a reservation 14 or 38, and its note.
 //
 // The coded pools are version 1 and what code says, the coded pool what codePool says.
 const CatalogVersion = 1
@@ -28,7 +28,7 @@ func (c *Catalog) code(w *wire.Coder) {
 	w.Flags(&c.Config.Strict, &c.Config.NoAutoBlocks)
 	wire.Uint(w, &c.Config.MaxBlocksPerHost)
 	wire.List(w, &c.Pools, 1, codePool)
-	wire.List(w, &c.Reserved, 1, codeAddrs)
+	wire.List(w, &c.Reserved, 1, codeReserved)
 }
 
 // codePool codes a pool: what most pools lack, by flags.
@@ -42,8 +42,8 @@ func codePool(w *wire.Coder, p *Pool) {
 	}
 	wire.Byte(w, &p.BlockBits)
 	priority, most, cooldown, ranges := p.Priority != 0, p.MaxBlocksPerHost != 0, p.Cooldown != 0, len(p.Ranges) > 0
-	draining, nodes, namespaces, index, seed := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0, p.Seed != 0
-	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index, &seed, &p.Closed)
+	draining, nodes, namespaces, index, seed, note := len(p.Draining) > 0, len(p.Nodes) > 0, len(p.Namespaces) > 0, len(p.Index) > 0, p.Seed != 0, p.Note != ""
+	w.Flags(&p.Disabled, &p.Manual, &p.Subnet, &priority, &most, &cooldown, &ranges, &draining, &nodes, &namespaces, &index, &seed, &p.Closed, &note)
 	wire.Byte(w, &p.Uses)
 	wire.Byte(w, &p.Order)
 	if priority {
@@ -72,6 +72,9 @@ func codePool(w *wire.Coder, p *Pool) {
 	}
 	if seed {
 		wire.Uint(w, &p.Seed)
+	}
+	if note {
+		wire.String(w, &p.Note)
 	}
 }
 

@@ -89,6 +89,9 @@ func (p *Pool) checkFields() error {
 	if !utf8.ValidString(p.Name) { // the catalog is JSON, which would make other names equal
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Name", Text: p.Name, Reason: "it is not UTF-8", Err: ipalloc.ErrInvalid})
 	}
+	if len(p.Note) > cause.MaxName || !utf8.ValidString(p.Note) {
+		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: cause.Invalid("Note", "it is not UTF-8 of at most %d bytes", cause.MaxName)})
+	}
 	if err := block.CheckPrefix(p.Prefix); err != nil {
 		return cause.Wrap(ipalloc.Error{Op: "check", Name: p.Name, Err: err})
 	}
@@ -129,10 +132,10 @@ func (p *Pool) checkFields() error {
 }
 
 // Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
-// what the engine notes. Nor does a seed or a block size that q has not named, or a Closed that q leaves out, which stays.
+// what the engine notes. Nor does a seed, a note or a block size that q has not named, or a Closed that q leaves out, which stays.
 func (p Pool) Differs(q Pool) string {
 	q.Seed, q.BlockBits = cmp.Or(q.Seed, p.Seed), cmp.Or(q.BlockBits, p.BlockBits)
-	q.Closed = q.Closed || p.Closed
+	q.Closed, q.Note = q.Closed || p.Closed, cmp.Or(q.Note, p.Note)
 	a, b := reflect.ValueOf(p.Pool), reflect.ValueOf(q.Pool)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)

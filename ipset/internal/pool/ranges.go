@@ -61,20 +61,6 @@ func (rs AddrRanges) within(p netip.Prefix) AddrRanges {
 	return rs[:n:n]
 }
 
-// normal returns the addresses of some ranges. Those of a record are in normal form mostly, and are returned as they are.
-func normal(rs []netipx.IPRange) (AddrRanges, error) {
-	for i, r := range rs {
-		if !r.IsValid() || r.From().Is4In6() || r.From().Zone() != "" || i > 0 && !rs[i-1].To().Next().Less(r.From()) {
-			set, err := SetOf(rs)
-			if err != nil {
-				return nil, err
-			}
-			return set.Ranges(), nil
-		}
-	}
-	return rs, nil
-}
-
 // Overlap reports whether an address of p is in the ranges.
 func (rs AddrRanges) Overlap(p netip.Prefix) bool {
 	rs = rs.From(p.Addr())
@@ -87,7 +73,7 @@ func (c *Catalog) OnlyOutside(i int) bool {
 	p := &c.Pools[i]
 	free, err := p.FreeRanges()
 	for _, r := range free {
-		if AddrRanges(c.Reserved).meet(r) {
+		if c.back.meet(r) {
 			return false
 		}
 	}

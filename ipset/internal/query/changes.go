@@ -285,15 +285,8 @@ func catalogChanges(was, is string, unknown bool) (cs []alloc.Change, err error)
 			cs = append(cs, alloc.Change{Kind: alloc.PoolAdded, Pool: &p.Pool, Unknown: unknown})
 		}
 	}
-	if unknown || !slices.Equal(before.Reserved, now.Reserved) {
-		c := alloc.Change{Kind: alloc.ReservationsChanged, Unknown: unknown}
-		if c.FormerReserved, err = pool.SetOf(before.Reserved); err != nil {
-			return nil, err
-		}
-		if c.Reserved, err = pool.SetOf(now.Reserved); err != nil {
-			return nil, err
-		}
-		cs = append(cs, c)
+	if unknown || !pool.SameReservations(before.Reserved, now.Reserved) {
+		cs = append(cs, alloc.Change{Kind: alloc.ReservationsChanged, Reserved: now.Reserved, FormerReserved: before.Reserved, Unknown: unknown})
 	}
 	if unknown || before.Config != now.Config {
 		cs = append(cs, alloc.Change{Kind: alloc.ConfigChanged, Config: &now.Config, FormerConfig: &before.Config, Unknown: unknown})

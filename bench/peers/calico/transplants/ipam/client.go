@@ -120,7 +120,7 @@ func (c ipamClient) wanted(ctx context.Context) (want alloc.PoolChanges, err err
 	reserved, err := b.IPSet()
 	b.Complement()
 	others, also := b.IPSet()
-	want.Reserve, want.Unreserve = reserved.Ranges(), others.Ranges()
+	want.Reserve, want.Unreserve = alloc.Reservations(reserved.Ranges()...), alloc.Reservations(others.Ranges()...)
 	return want, errors.Join(err, also)
 }
 
