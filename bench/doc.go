@@ -72,8 +72,8 @@
 // an absolute time:
 //
 //   - TestGuardInstructions counts the instructions of an operation with callgrind, as the
-//     difference of two runs. So it also sees code that counts no steps: a second look-up, a
-//     loop over the words of a page, a lock taken twice, a scan over all owners. A bound is 2 %
+//     difference of two runs. So it also sees code that counts no steps, such as a second
+//     look-up, a loop over the words of a page, a lock taken twice, or a scan. A bound is 2 %
 //     above the count in guard_rows_test.go. The counts are for one version of Go on amd64.
 //     With another version, or without valgrind, the test is skipped and says so.
 //   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works

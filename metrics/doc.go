@@ -39,7 +39,7 @@
 //	servicealloc   "range", "ports", "IPv4" or "IPv6", and the band: "IPv4 dynamic"
 //	ipset          the name of the pool; "(none)" for blocks outside every pool; a pool does
 //	               not count the addresses of the pools that lie in it
-//	prefixes       the prefix; the capacity counts the smallest prefixes that it hands out
+//	prefixes       the prefix; the capacity counts the smallest prefixes that it assigns
 //	hostlocal      the range set
 //
 // ipalloc_pool_count has the states used, cooling, reserved, draining and free, if the kind has

@@ -68,7 +68,7 @@ type Backups struct {
 	made, failed float64
 }
 
-// NewBackups returns a collector of the age of backups. After a restart, Resume says when the last one was made.
+// NewBackups returns a collector of the age of backups. After a restart, pass the time of the last backup to Resume.
 func NewBackups(name string) *Backups {
 	return &Backups{series: newSeries(name, "", backupLast, backupBytes, backupSeconds, backups)}
 }

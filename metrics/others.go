@@ -46,7 +46,7 @@ func scrape(timeout time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // NewPrefixes returns a collector of the pools of an allocator of prefixes in a space, "" for the one without a name. The capacity
-// of a pool is the number of the smallest prefixes that it hands out. A scrape reads the pages of all pools.
+// of a pool is the number of the smallest prefixes that it assigns. A scrape reads the pages of all pools.
 func NewPrefixes(name, space string, a *prefixes.Allocator) *Watched {
 	return newWatched(name, "prefixes", space, func(ctx context.Context) (all []watchedPool, err error) {
 		pools, err := a.Pools(ctx)
@@ -67,8 +67,8 @@ func NewPrefixes(name, space string, a *prefixes.Allocator) *Watched {
 	})
 }
 
-// NewHostLocal returns a collector of the range sets of a network of package hostlocal, which are those of its configuration. A
-// scrape reads all attachments of the network.
+// NewHostLocal returns a collector of the range sets in the configuration of a network of package hostlocal. A scrape reads all
+// attachments of the network.
 func NewHostLocal(name string, e *hostlocal.Engine, sets []hostlocal.RangeSet) *Watched {
 	return newWatched(name, "hostlocal", "", func(ctx context.Context) (all []watchedPool, err error) {
 		state, err := e.Export(ctx)

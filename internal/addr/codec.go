@@ -111,7 +111,7 @@ func (c *Codec) addr6(i uint64) netip.Addr {
 
 // Check returns nil if p is valid, masked and not 4-in-6, otherwise the reason, as the
 // function [Check] does. It accepts a 4-in-6 prefix that overlaps an IPv6 pool, because a
-// pool that contains ::ffff:0:0/96 hands out children in there and must take them back.
+// pool that contains ::ffff:0:0/96 assigns children there and must accept their release.
 func (c *Codec) Check(p netip.Prefix) error {
 	err := Check(p)
 	if err == ErrMapped && !c.v4 && c.pool.Overlaps(p) {

@@ -11,7 +11,7 @@ type Cell struct {
 	Prefix netip.Prefix
 	// State is the state of most of its taken addresses, or an urgent state if any address has one.
 	State State
-	// Level is how much is taken in eighths, rounded up: 0 to 8.
+	// Level is the taken part in eighths, rounded up: 0 to 8.
 	Level int
 	// Label is the label of most of its labelled addresses. Labels is the number of different labels. It is
 	// -1 in a [Square] of more than one cell, where they are not counted.

@@ -10,7 +10,7 @@
 // and fragmented parts. In rows an address is easily found.
 //
 // A cell shows the state of most of its taken addresses. There are two exceptions: a single leak
-// candidate, or a single held address in a block without owner, determines the cell, so neither
+// candidate, or a single held address in a block without owner, determines the cell. So neither
 // disappears in a picture of a large pool. For the other states, the mark shows the taken part of the
 // cell in eighths, rounded up; a single address in 2^64 is never drawn as free.
 //

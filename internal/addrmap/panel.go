@@ -11,8 +11,8 @@ import (
 // Panel is the part of a pool that a picture draws: cells, and the place of each.
 type Panel struct {
 	Cells []Cell
-	// Touched is set if the panel omits empty cells, because there is no room for them. The number of cells is then arbitrary, and
-	// All is the number including the empty ones.
+	// Touched is set if the panel omits empty cells for lack of room. The number of cells is then arbitrary, and All is the number
+	// including the empty ones.
 	Touched bool
 	All     addr.U128
 	// Rows is set for cells in rows, as text is read. Without it they are in Hilbert order.
@@ -105,14 +105,14 @@ func (p *Panel) Place(i int) (x, y int) {
 	return x0 + x, y
 }
 
-// Square is a part of a panel: cells that are drawn alike, as one.
+// Square is a part of a panel: cells of the same look, drawn as one.
 type Square struct {
 	Cell
 	X, Y, W, H int // in cells
 }
 
-// Squares places the cells of a panel. Aligned groups of cells that are drawn alike become one square; byLabel says that cells are
-// drawn by label, too.
+// Squares places the cells of a panel. Aligned groups of cells with the same look become one square; byLabel includes the labels
+// in the look.
 func (p *Panel) Squares(byLabel bool) []Square {
 	if p.Touched {
 		return p.join(0, len(p.Cells), 1, byLabel)

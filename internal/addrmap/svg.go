@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// SVGStyle says how an SVG picture looks.
+// SVGStyle is the style of an SVG picture.
 type SVGStyle struct {
 	// Limit is the largest size in bytes, 1,000,000 by default: the cells become larger until the picture fits.
 	Limit int

@@ -87,7 +87,7 @@ func (b Block) Prefix(v4 bool) netip.Prefix {
 // Last returns the last number of b.
 func (b Block) Last() addr.U128 { return b.Key.Or(addr.Low(128 - uint(b.Bits))) }
 
-// Contains reports whether b contains a block that begins at key and is no larger.
+// Contains reports whether b contains a block that begins at key and is not larger.
 func (b Block) Contains(key addr.U128) bool { return shared(b.Key, key) >= b.Bits }
 
 // half returns the lower (0) or upper (1) half of b.

@@ -6,7 +6,7 @@ import (
 )
 
 // Next returns the lowest block of the given size inside pool that begins at or
-// after from and overlaps no claim. The size is no shorter than the pool's length
+// after from and overlaps no claim. The size is not shorter than the pool's length,
 // and from is a multiple of it.
 //
 // O(depth of the trie): on the way to from it looks at each node once; then it
@@ -97,8 +97,9 @@ type Counts struct {
 	Capacity, Used, Reserved, Free uint64
 }
 
-// Tally returns how many blocks of the given size are inside pool, overlap a claim but
-// no reservation, overlap a reservation, and overlap nothing. O(claims in the pool).
+// Tally counts the blocks of the given size inside pool. It returns their number, and
+// how many overlap a claim but no reservation, overlap a reservation, and overlap
+// nothing. O(claims in the pool).
 func (s *Space[O]) Tally(pool Block, size uint8) (c Counts) {
 	order := uint(size - pool.Bits)
 	if c.Capacity = 1<<64 - 1; order < 64 {

@@ -15,8 +15,8 @@ func Step(n int) {
 	}
 }
 
-// Steps returns how many steps the process has counted since it started; always
-// 0 when [Enabled] is false. It is safe for concurrent use.
+// Steps returns the number of steps that the process has counted since it
+// started; always 0 when [Enabled] is false. It is safe for concurrent use.
 func Steps() uint64 { return steps.Load() }
 
 // Assert panics with the formatted message if ok is false and [Enabled] is true.

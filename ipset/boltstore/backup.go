@@ -11,7 +11,7 @@ import (
 )
 
 // Backup writes a copy of the store, as of the last commit, to w and returns its size. The copy is a file that Open and
-// [Restore] read, tables included. Commits go on meanwhile; the pages that they free are not reused until Backup returns, so
+// [Restore] read, tables included. Commits continue meanwhile; the pages that they free are not reused until Backup returns, so
 // the file grows while w is slow.
 //
 // After an error, including the error of ctx, the bytes that w received are not a store.
@@ -73,7 +73,7 @@ func Restore(ctx context.Context, r io.Reader, path string) error {
 
 // Compact writes the store, as of the last commit, into a new file without free pages, because a file never shrinks by
 // itself. To use the new file, close the store and rename the file over the old one. The file appears under its name when it
-// is whole and verified. An existing file is never overwritten: os.ErrExist. Commits go on meanwhile, as with Backup, and are
+// is whole and verified. An existing file is never overwritten: os.ErrExist. Commits continue meanwhile, as with Backup, and are
 // not in the new file.
 func (s *Store) Compact(ctx context.Context, path string) error {
 	err := makeFile(path, s.opts.Mode, func(f *os.File) error {

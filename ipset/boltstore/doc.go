@@ -43,11 +43,11 @@
 // is not acknowledged; during a read, the read returns no records.
 //
 // This comparison cannot detect an overwrite that leaves both meta pages unchanged. Two examples are older
-// bytes behind the meta pages, and a copy of the last commit written over the file between the pages and the
+// bytes behind the meta pages, and a copy of the last commit that is written over the file just before the
 // meta page of the next commit. Checksums detect most of the damage, as ipalloc.ErrCorrupt. Verification of
 // the file finds an older version of a whole page.
 //
-// Damage fails a call and not the process, with one exception: branch pages that refer back to themselves end
+// Damage fails a call and not the process, with one exception. Branch pages that refer back to themselves end
 // the process, because bbolt follows page numbers without a bound. Open finds them in a file of any size. In
 // an open file they can still end the process if they appear without a change of the meta pages. They can
 // also do so in the microseconds between the comparison and the use of the page. A commit repeats the
@@ -89,8 +89,8 @@
 // A transaction costs two syncs of the disk and writes some five pages of 4 KiB. Rates were measured on 2
 // shared cores with a disk that takes 3 ms for a sync (go test -run '^$' -bench Commit). One caller makes 160
 // commits/s, 8 make 2,300, and 64 make 10,000, with 27 commits for each sync. With NoSync one caller makes
-// 27,000. A store of 100,000 blocks opens and assigns its first address in 9 ms, or in 90 to 180 ms with full
-// verification (go test -run '^$' -bench Restart).
+// 27,000. A store of 100,000 blocks opens and assigns its first address in 9 ms, or with full verification in
+// 90 to 180 ms (go test -bench Restart).
 //
 // Concurrency: all methods are safe for concurrent use. Restart: memory holds only the commits that watches
 // may ask for. A goroutine exists only while a commit is in flight.

@@ -26,8 +26,8 @@ type Options struct {
 	// mapping is mapped again when no read is in flight. A process that ends after one commit saves a tenth of a millisecond
 	// with 1 MiB.
 	InitialMap int
-	// LockWait is how long to wait for a file that another process has. 0 does not wait; a negative value waits as long as the
-	// context allows. Open asks every 50 ms.
+	// LockWait bounds the wait for a file that another process has. 0 does not wait; a negative value waits until the context
+	// ends. Open asks every 50 ms.
 	LockWait time.Duration
 	// Verify says when opening reads the whole file and compares it with its checksums.
 	Verify Verify

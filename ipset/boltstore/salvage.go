@@ -25,8 +25,8 @@ type Salvaged struct {
 
 // Salvage writes the readable records of a damaged file into a new file. The new file is a store, but records may be missing and
 // others may be older than they were, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Addresses of
-// lost records can be handed out again; only a list of the addresses in use, from another source, shows which. Prefer a backup if
-// there is one.
+// lost records can be assigned again; only a list of the addresses in use, from another source, identifies them. Prefer a backup
+// if there is one.
 //
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum is
 // right, from every page in use. In a copy made while a process wrote to the file, the list of free pages cannot be trusted.

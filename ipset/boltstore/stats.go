@@ -13,7 +13,7 @@ type Stats struct {
 	Revision uint64
 	// Records is the number of records.
 	Records uint64
-	// Bytes is the size of the used part of the file. Free is how much of it is free pages, which the next commits reuse.
+	// Bytes is the size of the used part of the file. Free is the size of its free pages, which the next commits reuse.
 	Bytes, Free int64
 	// Transactions is the number of transactions in the file's life; concurrent commits share one. Each costs two syncs of
 	// the disk.

@@ -47,10 +47,9 @@
 //
 // Every answer names its cluster, and a revision that never falls. An answer from another cluster
 // is ipalloc.ErrMismatch. Every read, watch and commit fails with [ipalloc.ErrReplaced] in two
-// cases. The format record is not the same as when Open read it; or the past of the cluster lacks a
-// commit that this process saw, as after a restore under running clients. Removing, adopting or
-// converting a store therefore shuts out every client that had opened it. A wiped store never reads
-// as an empty one.
+// cases. The format record has changed since Open read it; or the cluster lacks a commit that this
+// process saw, as after a restore under running clients. Removing, adopting or converting a store
+// therefore shuts out every client that had opened it. A wiped store never reads as an empty one.
 //
 // The value of a record ends with the random id of its commit's lane, 8 bytes. Every transaction
 // compares the lane of the newest record that the process saw: the lane must have at least that
@@ -58,7 +57,7 @@
 // because it must succeed in a full database. If only such commits were lost, the loss is noticed
 // only while the cluster is at a lower revision. If there are more than 16,384 lanes, Open removes
 // the least recently written lanes. A process that needs a removed lane reads its old revision. If
-// that was compacted too, the process adds 2^48 to all revisions that it returns from then on:
+// that was compacted too, the process adds 2^48 to all revisions that it returns from then on. So
 // cached revisions of its callers conflict, and the callers read again.
 //
 // Servers must be of etcd 3.4.36, 3.5.18, 3.6.0 or newer. Older servers can lose events of a watch.
@@ -79,7 +78,7 @@
 // One commit holds 125 records written, as many expected, and about 500 KB of keys and
 // values, in servers with the default limits; see [Options] for others. A prefix has 2 to
 // 256 bytes. A watch of more than one prefix holds events in memory until the server confirms that
-// they are complete; a watch from far in the past holds all of them.
+// they are complete. A watch from far in the past holds all events since.
 //
 // # Complexity
 //

@@ -36,8 +36,8 @@ type Options struct {
 	Cluster uint64
 	// NoCreate refuses a prefix that holds no store. Without it, a mistyped prefix is an empty store.
 	NoCreate bool
-	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The old
-	// cluster must not hand out addresses any more. Every store opened before, on this cluster, ends with [ipalloc.ErrReplaced].
+	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The old cluster must not
+	// assign addresses any more. Every store opened before, on this cluster, ends with [ipalloc.ErrReplaced].
 	Adopt bool
 	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
 	// default (128 and 1.5 MiB).
@@ -71,14 +71,14 @@ type Store struct {
 	lanes []point // that no commit uses now
 }
 
-// Open returns the store under a prefix, which must end in "/", and makes an empty one if there is nothing. It costs two
-// round trips, one more if it makes the store, and one less with OldServers. The client's KV and Watcher fields are not used, only its
+// Open returns the store under a prefix, which must end in "/", and creates an empty one if the prefix has no keys. It costs two round
+// trips, one more if it makes the store, and one less with OldServers. The client's KV and Watcher fields are not used, only its
 // connection.
 //
 // Errors, nothing written: [ipalloc.ErrMismatch] if the prefix holds keys but no store, or is inside another store's prefix.
-// [ipalloc.ErrMismatch] also if the cluster differs from the expected cluster or from the one in the format record, or if the server
-// can lose events and OldServers is not set. [ipalloc.ErrVersion] if another release created the store. [ipalloc.ErrNotFound] if there
-// is no store and NoCreate is set. [ipalloc.ErrInvalid] for an impossible prefix or limit.
+// [ipalloc.ErrMismatch] also if the cluster differs from the expected one or from the format record, or if the server can lose events
+// and OldServers is not set. [ipalloc.ErrVersion] if another release created the store. [ipalloc.ErrNotFound] if there is no store and
+// NoCreate is set. [ipalloc.ErrInvalid] for an impossible prefix or limit.
 func Open(ctx context.Context, client *clientv3.Client, prefix string, o Options) (*Store, error) {
 	if client == nil {
 		return nil, invalid("client", "is nil")

@@ -39,18 +39,18 @@
 // object, the records in memory are current. Reads at the same time share one request.
 // A process that is further behind than the log reads the newest snapshot.
 //
-// After every slots/2 commit objects one process writes a snapshot, names it in the head,
-// and deletes the one before. No slot is overwritten before a snapshot has its commits. It
-// may take any time: commits that find the log full wait for it. A failed snapshot is continued
-// with the parts already written.
+// After every slots/2 commit objects one process writes a snapshot, names it in the head, and
+// deletes the previous one. No slot is overwritten before a snapshot has its commits. It may take
+// any time: commits that find the log full wait for it. A failed snapshot is continued with the
+// parts already written.
 //
 // # Outcomes
 //
 // A write whose answer is lost is sent again, for up to 15 seconds. It has a random id and depends
 // on a resource version, so it takes effect at most once. Either the second request succeeds, or
-// the id in the slot shows whose commit it holds. The outcome is unknown in three cases: the API
-// server does not answer for 15 seconds, the caller's context ends while the request is in flight,
-// or the whole log is overwritten before an answer arrives.
+// the id in the slot shows whose commit it holds. The outcome is unknown if the API server does not
+// answer for 15 seconds, or the caller's context ends while the request is in flight. It is also
+// unknown if the whole log is overwritten before an answer arrives.
 //
 // [store.Retryable] reports of every error whether trying again can help.
 //
@@ -60,13 +60,13 @@
 // error at once.
 //
 // Every call fails with [ipalloc.ErrReplaced] once an object of the store is found deleted, created
-// again, or older than it was. An object counts as deleted if the API server reports twice that it
-// does not exist; a removed label is written back. [ipalloc.ErrReplaced] is also the error when the
-// cluster's etcd was set back. To detect that, a process compares the random id of the newest
-// commit object that it knows, after an error and after a second without an answer, before it
-// answers or writes anything. Calls fail with [ipalloc.ErrCorrupt] if an object does not decode or
-// does not continue the log. Neither is ever taken for an empty store. Deleting the head or a slot
-// therefore stops all writers.
+// again, or older than it was. An object is considered deleted if the API server reports twice that
+// it does not exist; a removed label is written back. [ipalloc.ErrReplaced] is also the error when
+// the cluster's etcd was set back. To detect that, a process compares the random id of the newest
+// commit object that it knows. It does so after an error and after a second without an answer,
+// before its next answer or write. Calls fail with [ipalloc.ErrCorrupt] if an object does not
+// decode or does not continue the log. Neither is ever taken for an empty store. Deleting the head
+// or a slot therefore stops all writers.
 //
 // # Limits
 //

@@ -31,21 +31,21 @@
 //
 // # Outcomes
 //
-// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome. That error means that the context ended or
-// the connection broke while the commit was in flight, that the server closed the connection without an answer, or that SQLite had
-// an I/O error during COMMIT. Deadlocks, serialisation failures and refused connections are repeated for about a second. All calls,
+// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome. That error has four causes: the context
+// ended or the connection broke while the commit was in flight, the server closed the connection without an answer, or SQLite had an
+// I/O error during COMMIT. Deadlocks, serialisation failures and refused connections are repeated for about a second. All calls,
 // including Open and reads, wait for a locked SQLite file until the context ends. Contending processes get the lock about equally
 // often. A certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error
 // whether trying again can help.
 //
 // # Requirements
 //
-// Every read, watch and commit fails with [ipalloc.ErrReplaced] if the tables are not the ones that Open read, or if a SQLite file
-// was removed or replaced. It also fails so if the past of the database has changed: it was set back, or a replica that lacked the
-// last commits was promoted. A wiped store, or an emptied table of records, never reads as an empty store. A process whose last seen
-// revision is older than Options.History does not notice another past; its commits still conflict wherever a record differs. If a
-// transaction of the caller has an older view than the process, it fails with an error that is [store.Retryable], and the store
-// continues.
+// Every read, watch and commit fails with [ipalloc.ErrReplaced] if the tables differ from the tables that Open read, or if a SQLite
+// file was removed or replaced. The same error reports that the past of the database has changed: it was set back, or a replica that
+// lacked the last commits was promoted. A wiped store, or an emptied table of records, never reads as an empty store. A process
+// whose last seen revision is older than Options.History does not notice another past; its commits still conflict wherever a record
+// differs. If a transaction of the caller has an older view than the process, it fails with an error that is [store.Retryable], and
+// the store continues.
 //
 // PostgreSQL must be 12 or newer, with the right to create tables and a plpgsql function in the schema that search_path names
 // first; a hot standby is refused. Behind a pooler that shares connections between transactions, use pgx's
@@ -79,8 +79,8 @@
 //
 // A SQLite file that Open makes, and its logs, have mode 0600: a user that can read such a file can block all its writers. The
 // mode of a file that holds tables already is yours to set. For PostgreSQL over a network set sslmode=verify-full and sslrootcert.
-// pgx's default, prefer, sends the password and all records in clear text if the server, or an attacker in between, claims that it
-// has no TLS. A role without write permission on any of the tables cannot block a commit.
+// The default of pgx, prefer, sends the password and all records in clear text if the server, or an attacker in between, claims that
+// it has no TLS. A role without write permission on any of the tables cannot block a commit.
 //
 // Concurrency: all methods are safe for concurrent use, by any number of processes. Restart: a Store holds no state that
 // outlives it. A goroutine exists while there is something to commit or to watch, and at no other time.

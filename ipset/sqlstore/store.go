@@ -25,11 +25,11 @@ type Options struct {
 	// NoSync accepts connections that do not wait for the disk: SQLite's synchronous below FULL, PostgreSQL's
 	// synchronous_commit off. Acknowledged commits then survive a crash of the process but not of the machine.
 	NoSync bool
-	// History is how many commits are kept for watches; 0 is 10,000. Every 64th commit removes older ones, by the
-	// History of the store that makes it.
+	// History is the number of commits kept for watches; 0 is 10,000. Every 64th commit removes older ones, by the History of the
+	// store that makes it.
 	History int
-	// Poll is the interval between queries of a watch for commits of other processes. 0 is 100 ms in SQLite and 1 s in PostgreSQL,
-	// where a notification usually arrives first.
+	// Poll is the interval between queries of a watch for commits of other processes. The default is 100 ms in SQLite and 1 s in
+	// PostgreSQL, where a notification usually arrives first.
 	Poll time.Duration
 }
 

@@ -20,8 +20,8 @@ import (
 //	_, err = tx.ExecContext(ctx, "INSERT INTO machines ...", machine, a.Address.String())
 //	err = tx.Commit()
 //
-// An engine that lives longer must not be used inside the transaction: it would keep in its cache, and give to other callers,
-// what may be rolled back. Engines on s, here and in other processes, notice the commit as they notice each other's.
+// Do not use a long-lived engine inside the transaction: it would cache records that may be rolled back, and return them to other
+// callers. Engines on s, here and in other processes, notice the commit as they notice each other's.
 //
 // WithTx takes the lock of the store, in one round trip. Until the transaction ends, every other commit to the store waits, and
 // reads show the state before it. Waiting for such a commit inside the transaction deadlocks until its context ends. In all

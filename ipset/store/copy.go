@@ -26,9 +26,8 @@ const (
 //
 // Copy may be interrupted at any moment and called again; it then continues. Its first
 // commit puts a mark under each [RootKey] of src, and its last commits replace the marks by
-// the roots. Until then an engine on dst refuses every call, and [Complete] says why. After
-// an error dst is in that state, or some spaces already have their roots; call Copy again to
-// write the others.
+// the roots. Until then an engine on dst refuses every call, and [Complete] returns the reason. After an error dst is in that state, or
+// some spaces already have their roots; call Copy again to write the others.
 //
 // Errors: [ipalloc.ErrInvalid] for a nil store. [ipalloc.ErrExists] if dst has a record that src lacks or has with another value, or if
 // dst was written to meanwhile. [ipalloc.ErrMismatch] if src changed meanwhile: stop its users, and copy into an empty store.
@@ -67,8 +66,8 @@ func Copy(ctx context.Context, dst, src Store) (Copied, error) {
 	return c.report, c.end(ctx)
 }
 
-// CopyMark is the value of the record [RootKey] in a store while [Copy] writes into it. It is no catalog, so engines refuse the store
-// with ipalloc.ErrInUse.
+// CopyMark is the value of the record [RootKey] in a store while [Copy] writes into it. It is not a catalog, so engines refuse the
+// store with ipalloc.ErrInUse.
 const CopyMark = "being copied into"
 
 // Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, into which a [Copy] has begun and not ended. It reads one record.

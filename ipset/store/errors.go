@@ -14,7 +14,7 @@ var (
 	// ErrReadOnly means that the store was opened for reading. It matches ipalloc.ErrMismatch.
 	ErrReadOnly = fmt.Errorf("%w: opened read-only", ipalloc.ErrMismatch)
 	// ErrFailed means that an earlier commit failed and the state of the disk is unknown. It matches ipalloc.ErrClosed.
-	// Reads go on; close the store and open it again to write.
+	// Reads continue; close the store and open it again to write.
 	ErrFailed = fmt.Errorf("%w for writing: an earlier write failed, open the file again", ipalloc.ErrClosed)
 )
 
@@ -24,8 +24,7 @@ func Conflict(pkg, key string) error {
 	return &ipalloc.Error{Package: pkg, Op: "commit", Name: key, Reason: "the record is not at the expected revision", Err: ipalloc.ErrConflict}
 }
 
-// ConflictKey returns the key of the record that a conflict is about; ok is false if
-// err is no conflict.
+// ConflictKey returns the key of the record that caused a conflict; ok is false if err is not a conflict.
 func ConflictKey(err error) (key string, ok bool) {
 	var e *ipalloc.Error
 	if !errors.Is(err, ipalloc.ErrConflict) || !errors.As(err, &e) {

@@ -15,10 +15,10 @@ const history = 1024
 
 // Memory is a [Store] in memory. The zero value is not usable; [NewMemory] makes one.
 //
-// Records are packed: similar neighbours cost little more than their differing bytes. With a handle of 40 bytes for each, 10
-// million addresses of package ipset take 0.4 GB when loaded from a snapshot and 0.6 GB when written by commits. The garbage
-// collector has nothing to scan in them. Get allocates each value that it returns. List allocates one string for up to 128
-// records; all of their keys and values are parts of it. One mutex guards the table; List holds it while it copies its result.
+// Records are packed: similar neighbours cost little more than their differing bytes. With handles of 40 bytes, 10 million
+// addresses of package ipset take 0.4 GB when loaded from a snapshot and 0.6 GB when written by commits. The garbage collector
+// has nothing to scan in them. Get allocates each value that it returns. List allocates one string for up to 128 records; all of
+// their keys and values are parts of it. One mutex guards the table; List holds it while it copies its result.
 type Memory struct {
 	mu     sync.Mutex
 	table  sorted

@@ -77,7 +77,7 @@ type Limits struct {
 	Deferred bool
 }
 
-// Store keeps records. It is all that package ipset asks of a database: one table of
+// Store keeps records. Package ipset needs nothing else of a database: one table of
 // ordered keys with a revision per key. Package storetest verifies this contract.
 //
 // Every method returns an error that wraps ctx.Err() soon after ctx ends. Except as said
@@ -108,11 +108,12 @@ type Store interface {
 	Commit(ctx context.Context, ops []Op) (uint64, error)
 
 	// Watch yields every commit later than revision after that wrote a key with any of the
-	// prefixes, in commit order, until ctx ends or the caller breaks the loop. An error is
-	// the last thing it yields. [ipalloc.ErrOutOfRange] means that the store no longer has
-	// all the commits after that revision. No lock is held while the loop body runs.
+	// prefixes, in commit order. It ends with ctx or when the caller breaks the loop. An
+	// error is the last thing it yields. [ipalloc.ErrOutOfRange] means that the store no
+	// longer has all the commits after that revision. No lock is held while the loop body
+	// runs.
 	Watch(ctx context.Context, after uint64, prefixes ...string) iter.Seq2[Event, error]
 
-	// Limits returns what one commit may hold. It does not change.
+	// Limits returns the limits of one commit. It does not change.
 	Limits() Limits
 }

@@ -20,9 +20,9 @@ import (
 // togetherAttempts is how often f is called before Together gives up against others that change what it has read.
 const togetherAttempts = 16
 
-// Together calls f with a store for calls of ipset, prefixes, numbers and hostlocal, and for Commit calls of your own. It writes all that
-// they commit to that store in one commit of db, or nothing if f returns an error. Make the engines in f, on that store. A prefix that
-// becomes a pool of addresses:
+// Together calls f with a store for calls of ipset, prefixes, numbers and hostlocal, and for Commit calls of your own. It writes all
+// their commits to that store in one commit of db, or nothing if f returns an error. Create the engines in f, on that store. A prefix
+// that becomes a pool of addresses:
 //
 //	err := store.Together(ctx, db, func(tx store.Store) error {
 //		plan, engine := ... // of prefixes and of ipset, on tx

@@ -26,7 +26,7 @@ type Layout struct {
 // A Column is a contestant.
 type Column struct{ Name, Title string }
 
-// A Ratio is a column: how many times as long as B the contestant A takes.
+// A Ratio is a column: the time of contestant A divided by the time of B.
 type Ratio struct{ Title, A, B string }
 
 // A Fact is a row that is counted once, not timed.

@@ -49,18 +49,18 @@ type Job struct {
 	Run func(n int)
 	// N is the number of operations of a round. 0 stands for as many as fill a window.
 	N int
-	// Grain is what N is a multiple of, if not 0.
+	// Grain, if not 0, divides N.
 	Grain int
 	// Wall selects the wall clock and all cores: for works with more than one goroutine, and for
 	// works that wait.
 	Wall bool
 	// Window is the least time of it in a pass.
 	Window time.Duration
-	// Close frees what Open took, if not nil.
+	// Close, if not nil, frees the resources of Open.
 	Close func()
 }
 
-// Sample is what one window measured, for one operation.
+// Sample is the result of one window, for one operation.
 type Sample struct {
 	NS, Bytes, Allocs float64
 }

@@ -4,7 +4,7 @@ package thread
 
 import "time"
 
-// Time is wall time where there is no clock of a thread to read.
+// Time returns wall time on systems without a clock of the thread.
 func Time() time.Duration { return time.Since(start) }
 
 // Process is wall time, too.

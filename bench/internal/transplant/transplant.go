@@ -37,13 +37,13 @@ type Suite struct {
 	Args   []string // further arguments of go test
 	// Import replaces packages that the files import.
 	Import map[string]string
-	// Cut names the functions of Tests and With, and the containers of specs by their text, that are
-	// left out, with the reason: they concern internals of the original.
+	// Cut names the omitted functions of Tests and With, and the omitted containers of specs by their
+	// text, with the reason. They concern internals of the original.
 	Cut map[string]string
 	// Differ names the tests with an intended failure on the adapter, and the reason. A test of a
 	// group (a subtest, a spec) is named with its group.
 	Differ map[string]string
-	// Read returns the outcomes from what go test printed; nil stands for the events of -json.
+	// Read returns the outcomes in the output of go test; nil stands for the events of -json.
 	Read func(t testing.TB, output []byte) []Outcome
 }
 

@@ -8,8 +8,8 @@
 //
 // In each pass every contestant does a work once, one after the other; a figure is the median over the passes. Work of one
 // caller is timed by the CPU time of the process on one core. That includes the goroutines that a contestant starts, but
-// neither other programs nor waiting. Work of many callers, and all work on etcd, is timed by the wall clock on two cores,
-// and repeated if other programs took much of the machine meanwhile. Garbage is collected between the windows, untimed,
+// neither other programs nor waiting. Work of many callers, and all work on etcd, is timed by the wall clock on two cores.
+// It is repeated if other programs took much of the machine meanwhile. Garbage is collected between the windows, untimed,
 // which favours the contestant that makes more garbage. Work done only once is timed by the CPU time of all threads.
 //
 // The contestants:
@@ -19,7 +19,7 @@
 //     backend of Calico does and as our engine encodes its records. Its log is off. The pools and reservations are in
 //     memory and cost nothing, although Calico's product reads them from the datastore in every call.
 //
-// The tests run Calico's client and our engine through the same random traces and compare every answer and every state:
+// The tests run Calico's client and our engine through the same random traces. They compare every answer and every state:
 // blocks, their owners, the holders of addresses, the order of free addresses. Both derive the start of their search for a
 // free block from the host's name. So a host has two names, chosen to make both searches begin at the same block. The
 // table of divergences must contain every difference, and the test must show every row.

@@ -1,6 +1,6 @@
 // Package history records the calls of concurrent users of engines of package ipset, with their answers, and decides whether the
-// history is linearizable. It is if a single allocator would give the same answers in some order of the calls, where a call that
-// began after the end of another stays after it. The check uses porcupine.
+// history is linearizable. It is linearizable if a single allocator would give the same answers in some order of the calls. In
+// that order, a call that began after the end of another comes later. The check uses porcupine.
 //
 // There are two models. [Check] looks at one address at a time, which is fast and covers handles. [CheckPool] looks at a whole
 // small pool, and so also covers the answer that the pool is full. A call of unknown outcome and its repetition with the same

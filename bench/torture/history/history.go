@@ -134,7 +134,7 @@ func show(ops []porcupine.Operation) string {
 	return text
 }
 
-// Held returns what must be held in the end.
+// Held returns the addresses that must be held in the end.
 func Held(steps []Step) map[netip.Addr]string {
 	released := make(map[string]bool)
 	for _, s := range steps {

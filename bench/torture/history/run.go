@@ -25,12 +25,12 @@ type Config struct {
 	// Writers work at once, each until it has done Rounds operations or Stop is closed.
 	Writers, Rounds int
 	Stop            <-chan struct{}
-	// Name and Seed make handles and choices.
+	// Name is the prefix of handles, and Seed decides all choices.
 	Name string
 	Seed uint64
-	// Keep is how many addresses a writer holds before it releases rather than assigns; 4 if 0.
+	// Keep is the number of addresses that a writer holds before it releases rather than assigns; 4 if 0.
 	Keep int
-	// Limit is how long one attempt of a call may take; 0 is no limit.
+	// Limit bounds the time of one attempt of a call; 0 is no limit.
 	Limit time.Duration
 	// Retry reports whether to repeat a call after an error. Run calls it for every call that failed.
 	Retry func(error) bool
@@ -203,7 +203,7 @@ func (w *writer) release(ctx context.Context) error {
 	})
 }
 
-// Verify compares a store with what must be held, by addresses of an engine and by others, and has the engine check it.
+// Verify compares a store with the expected holdings, of addresses of an engine and of Holders, and lets the engine check it.
 func Verify(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string, others ...Holder) error {
 	rep, err := e.Operator().Check(ctx, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package oracle decides whether what concurrent users of a store.Store did and were told is right. It searches for nothing:
-// every commit has a revision, so the history is replayed, and each answer is compared with it.
+// Package oracle decides whether the answers of a store.Store to concurrent users are right. It searches for nothing: every
+// commit has a revision, so the history is replayed, and each answer is compared with it.
 //
 //	commit, acknowledged   made once, at its revision; its expectations held there; in real-time order
 //	commit, in conflict    not made; the record that it names could have had another revision
@@ -10,6 +10,6 @@
 //	list                   exactly the records of its revision, which is one of the interval
 //	watch                  each commit with such a key, whole, once, in order
 //
-// A call without an answer, because its process was killed, is an unknown one. Its commit is found by what others saw: every
-// commit puts a record that no other puts, under the key of [Mark].
+// A call without an answer, because its process was killed, is an unknown one. Answers to others show whether its commit was
+// made, because every commit puts a unique record under the key of [Mark].
 package oracle

@@ -1,17 +1,17 @@
 // Package storm has storms that a seed replays. Engines, store, clock and network run in one process, in a bubble of testing/synctest. Each
-// call of the store waits in the network until the driver moves it on, and the driver does one thing at a time, when every goroutine is
-// blocked: it begins a call, carries a packet to the database or back, loses it, lets it arrive late or twice, lets a caller leave,
-// ends a process, moves the time, or sets the database back. The seed decides what comes next, so the same seed gives the same history.
-// A storm of one seed has few kinds of faults and calls, because these meet more often then.
+// call of the store waits in the network until the driver moves it on. The driver does one thing at a time, when every goroutine is
+// blocked. It begins a call, or carries a packet to the database or back. It loses a packet, or lets it arrive late or twice. It lets a
+// caller leave, ends a process, moves the time, or sets the database back. The seed decides the next step, so the same seed gives the same
+// history. A storm of one seed has few kinds of faults and calls, because these meet more often then.
 //
 //	cd bench/torture && GOWORK=off go test ./storm -seeds 10000
 //	cd bench/torture && IPALLOC_SEED=17 GOWORK=off go test ./storm -run TestStorm -v
 //
-// The calls are Assign, AutoAssign (with a lease, with Existing, with a request key), AssignIP, Offer, RenewIP, ReleaseByHandle,
-// ReleaseIPs, Sweep, RemoveHost, IPsByHandle, changes of pools and reservations, Together, numbers and prefixes, by several clients of each
-// process. The clocks of the processes differ.
+// Each process has more than one client. They call Assign, AutoAssign (with a lease, with Existing, with a request key), AssignIP, Offer,
+// RenewIP, ReleaseByHandle, ReleaseIPs, Sweep, RemoveHost and IPsByHandle. They also change pools and reservations, and use Together,
+// numbers and prefixes. The clocks of the processes differ.
 //
-// A ledger beside the engines has what the callers were told. It decides:
+// A ledger beside the engines records the answers to the callers. It decides:
 //
 //	one holder        no answer gives a thing that another handle holds
 //	nothing is lost   what was acknowledged is in the store until its release, its end, or a set-back
@@ -24,5 +24,5 @@
 //	no record stays   after the release of everything and a Sweep the store has the records of its beginning
 //	indexes           Operator.Check finds no problem
 //
-// A set-back ends the promises for what was answered after the backup, and processes that saw the lost commits end.
+// A set-back ends the promises of all answers after the backup, and processes that saw the lost commits end.
 package storm

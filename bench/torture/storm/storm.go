@@ -103,7 +103,8 @@ func (w *world) wrong(format string, args ...any) {
 	w.say("WRONG: "+format, args...)
 }
 
-// Run has the storm of a seed and returns its history, and what was wrong. Call it in a bubble of testing/synctest.
+// Run runs the storm of a seed and returns its history and its faults. Call it in a bubble of
+// testing/synctest.
 func Run(seed uint64) (history string, err error) {
 	w := &world{r: rand.New(rand.NewPCG(seed, 60)), now: time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), db: newServer()}
 	w.ledger = newLedger(w)

@@ -1,4 +1,5 @@
-// Command cni-ipam-etcd is a CNI plugin that hands out addresses which nodes share in an etcd. README.md describes it.
+// Command cni-ipam-etcd is a CNI IPAM plugin whose nodes share their addresses through an etcd.
+// README.md describes it.
 package main
 
 import (

@@ -38,10 +38,10 @@ type Call struct {
 	Ops   []store.Op  // of a Commit
 }
 
-// Outcome is what becomes of a call. The zero Outcome passes it on.
+// Outcome is the outcome of a call. The zero Outcome passes it on.
 type Outcome struct {
-	// Err is returned to the caller, wrapped in an *ipalloc.Error. If the context has
-	// ended by then, its error is returned instead, as every store does.
+	// Err is returned to the caller, wrapped in an *ipalloc.Error. If the context has ended
+	// meanwhile, its error is returned instead, as by every store.
 	Err error
 	// Unknown makes a Commit match ipalloc.ErrUnknownOutcome as well.
 	Unknown bool
@@ -77,8 +77,8 @@ func Late(until <-chan struct{}) Outcome {
 	return Outcome{Err: ErrInjected, Unknown: true, Late: until}
 }
 
-// Script decides what becomes of a call. It runs in the caller's goroutine without a
-// lock held, so it may use the wrapped store, and may wait, for instance for ctx.
+// Script decides the outcome of a call. It runs in the caller's goroutine without a lock
+// held, so it may use the wrapped store, and may wait, for instance for ctx.
 type Script func(ctx context.Context, c Call) Outcome
 
 // At returns a script with one outcome for the nth call and none for all others.
@@ -146,8 +146,8 @@ func NewFaulty(s store.Store) *Faulty { return &Faulty{inner: s} }
 // NewLimited is [NewFaulty] with limits of its own, which it enforces.
 func NewLimited(s store.Store, l store.Limits) *Faulty { return &Faulty{inner: s, limits: &l} }
 
-// Script sets what becomes of the calls from now on, and resets the counts. nil passes
-// all calls on.
+// Script sets the outcomes of the next calls, and resets the counts. nil passes all calls
+// on.
 func (f *Faulty) Script(s Script) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

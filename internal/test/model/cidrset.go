@@ -329,7 +329,7 @@ func (m *CidrSet) Has(p netip.Prefix) bool {
 	return len(in) == 1 && in[0] == [2]uint64{lo, hi}
 }
 
-// HasAny reports whether some of what p overlaps is taken.
+// HasAny reports whether any child that p overlaps is taken.
 func (m *CidrSet) HasAny(p netip.Prefix) bool {
 	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) {
 		return false

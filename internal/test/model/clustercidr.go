@@ -220,7 +220,7 @@ func (m *ClusterCIDRs) Free(e *ClusterEntry, f int) (n int) {
 	return n
 }
 
-// Allocate serves a node, or says why not and which entries it tried.
+// Allocate serves a node, or returns the reason why not and the entries that it tried.
 func (m *ClusterCIDRs) Allocate(name string, labels map[string]string) (n ClusterNode, fail string, tried []string) {
 	if n, ok := m.Nodes[name]; ok {
 		return n, "", nil

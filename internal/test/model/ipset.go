@@ -28,11 +28,11 @@ type IPSet struct {
 	Strict   bool
 	Limit    int // of blocks per owner
 	Now      time.Time
-	// Choose chooses n of the addresses that a pool of random order may hand out.
+	// Choose chooses n of the addresses that a pool of random order may assign.
 	Choose func(free []netip.Addr, n int) []netip.Addr
 	// Start is where the walks of an owner through a pool begin.
 	Start func(owner string, p IPSetPool) netip.Prefix
-	// Last is what sticky handles were given last, by handle and whether it is IPv6.
+	// Last has the last addresses of sticky handles, by handle and family.
 	Last map[IPSetLast][]netip.Addr
 }
 
@@ -42,7 +42,7 @@ type IPSetLast struct {
 	V6     bool
 }
 
-// IPSetWant is what [IPSet.AutoAssign] is asked for.
+// IPSetWant is a request to [IPSet.AutoAssign].
 type IPSetWant struct {
 	Owner      string
 	N          [2]int // IPv4 and IPv6 addresses
@@ -510,7 +510,7 @@ func (m *IPSet) Move(a netip.Addr, host string) bool {
 	return ok
 }
 
-// Renew moves the end of the leases of a handle and returns how many there are.
+// Renew moves the end of the leases of a handle and returns their number.
 func (m *IPSet) Renew(handle string, ttl time.Duration) (n int) {
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {

@@ -17,7 +17,7 @@ type IPSetHold struct {
 	// Declined says that the address cools because By, the handle that had it, declined it.
 	Declined bool
 	By       string
-	// Most is how many holders there may be if the first shares the address, under Key; More are those after it.
+	// Most is the largest number of holders if the first shares the address, under Key; More are the other holders.
 	Most int
 	Key  string
 	More []IPSetHold
@@ -98,7 +98,7 @@ func (b *IPSetBlock) Leave(a netip.Addr, i int, now time.Time, cooldown time.Dur
 }
 
 // IPSetBlock is the twin of block.Block. It has a list of free addresses in the order of assignment, a list of cooling
-// addresses in the order of their ends, and a map of the holders.
+// addresses by the end of their cooldown, and a map of the holders.
 type IPSetBlock struct {
 	Prefix netip.Prefix
 	Owner  string

@@ -98,7 +98,7 @@ func (m *IPSet) moveTo(a netip.Addr, handle, host string) {
 }
 
 // Offer moves the holdings of a handle to a host and the ends of its leases that would be before ttl. It reports whether the handle holds
-// anything, and what keeps a holding from moving.
+// anything, and the obstacle to a move.
 func (m *IPSet) Offer(handle, host string, ttl time.Duration) (held bool, why string) {
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {

@@ -200,9 +200,8 @@ func (m *NodeIPAM) Occupy(name, uid string, ps []netip.Prefix) bool {
 	return true
 }
 
-// Judge returns the first fault of prefix i of an owner, in this order: "slot",
-// "family", "range" or "size", then "reserved", then the name of a rival if there is
-// one.
+// Judge returns the first fault of prefix i of an owner. The order is "slot",
+// "family", "range" or "size", then "reserved", then the name of a rival.
 func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
 	if w := m.fits(i, p); w != "" {
 		words = append(words, w)
@@ -281,8 +280,8 @@ func (m *NodeIPAM) Overlaps(p netip.Prefix, but *NodePool) bool {
 	return false
 }
 
-// Count returns how many children of a pool are reserved, used by owners alone, and
-// free.
+// Count returns the numbers of children of a pool that are reserved, used only by
+// owners, and free.
 func (m *NodeIPAM) Count(s *NodeSlot, p *NodePool) (reserved, used, free uint64) {
 	for i := range s.children(p) {
 		c := s.child(p, i)

@@ -15,7 +15,7 @@ type Prefixes struct {
 	Held  map[netip.Prefix]PrefixHolding
 }
 
-// PrefixPool is a root pool of [Prefixes] with the lengths that it hands out.
+// PrefixPool is a root pool of [Prefixes] with the lengths that it assigns.
 type PrefixPool struct {
 	Prefix            netip.Prefix
 	Shortest, Longest int
@@ -156,7 +156,7 @@ func (m *Prefixes) Fits(pool netip.Prefix, bits int) (at netip.Prefix, why strin
 	return netip.PrefixFrom(best.Addr(), bits), ""
 }
 
-// Allocate returns the prefix, or what Fits says, or "invalid".
+// Allocate returns the prefix, or the answer of Fits, or "invalid".
 func (m *Prefixes) Allocate(bits int, h PrefixHolding) (at netip.Prefix, why string) {
 	if why := m.open(h, bits); why != "" {
 		return at, why
@@ -182,7 +182,7 @@ func (m *Prefixes) Assign(bits int, h PrefixHolding) (netip.Prefix, string) {
 	return m.Allocate(bits, h)
 }
 
-// Sorted returns all that is held in address order, IPv4 first, larger ones first.
+// Sorted returns all held prefixes in address order, IPv4 first, larger ones first.
 func (m *Prefixes) Sorted() (all []netip.Prefix) {
 	for at := range m.Held {
 		all = append(all, at)

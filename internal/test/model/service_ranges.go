@@ -122,8 +122,8 @@ func (m *ServiceRanges) band(p netip.Prefix, ip netip.Addr) int {
 	return m.bands[p][ip]
 }
 
-// Band returns the band of ip: closed if it is reserved, static if it is static in any
-// range that does not drain, else dynamic if it is dynamic in any.
+// Band returns the band of ip. It is closed if ip is reserved, static if ip is static
+// in any range that does not drain, else dynamic if it is dynamic in any.
 func (m *ServiceRanges) Band(ip netip.Addr) int {
 	best := ServiceClosed
 	for _, e := range m.Entries {

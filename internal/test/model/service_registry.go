@@ -77,7 +77,7 @@ func (m *ServiceRegistry) enter(owner string, g ServiceGrant) {
 	m.settle(owner)
 }
 
-// Begin is Allocate that leaves what owner has until Commit.
+// Begin is Allocate that keeps the owner's present grant until Commit.
 func (m *ServiceRegistry) Begin(owner string, addrs []netip.Addr, ports []ServicePort) (ServiceGrant, string) {
 	g, fail := m.begin(owner, m.Owners[owner].Generation, addrs, ports)
 	if fail == "" {
@@ -232,7 +232,7 @@ func (m *ServiceRegistry) Release(owner string, generation uint64) string {
 	return ""
 }
 
-// Restart makes each open transaction what its owner has, the old and the new.
+// Restart gives each owner of an open transaction both its old and its new grant.
 func (m *ServiceRegistry) Restart() {
 	for owner, n := range m.Open {
 		g := m.Owners[owner]

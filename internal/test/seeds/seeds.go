@@ -1,4 +1,4 @@
-// Package seeds hands out the seeds of random tests.
+// Package seeds provides the seeds of random tests.
 //
 // A test loops over [Each] and makes one round of each seed. Its rounds are the same each
 // time, so a change that breaks one breaks it everywhere. IPALLOC_SEED=N runs the round of

@@ -16,7 +16,7 @@ import (
 
 // EtcdOptions says what to run. The zero value is one member.
 type EtcdOptions struct {
-	// Members is how many there are, 1 by default.
+	// Members is the number of members, 1 by default.
 	Members int
 	// Flags are for all members and override the flags of this package.
 	Flags []string
@@ -192,7 +192,7 @@ func (m *Member) MetricsURL() string { return m.metrics }
 // DataDir returns the data directory.
 func (m *Member) DataDir() string { return m.dir }
 
-// Start starts the member on the data it left. It does not wait until the member serves, which takes a quorum: WaitHealthy does.
+// Start starts the member on its former data. It does not wait until the member serves, which takes a quorum: WaitHealthy does.
 func (m *Member) Start() error {
 	args := m.args
 	if m.joins {

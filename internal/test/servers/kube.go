@@ -109,7 +109,7 @@ func (s *Kube) Close() error {
 }
 
 // Request sends a request of an administrator and returns the answer. A body is YAML, or a merge patch in JSON with PATCH. A status
-// that is no success is an error.
+// other than success is an error.
 func (s *Kube) Request(ctx context.Context, method, path, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader(body))
 	if err != nil {

@@ -17,7 +17,8 @@ type TB interface {
 	Skip(args ...any)
 }
 
-// StartLimit is how long a test may wait for a server, including the build of its program on a busy machine.
+// StartLimit bounds the time that a test waits for a server, including the build of its program on
+// a busy machine.
 const StartLimit = 40 * time.Minute
 
 type server interface {

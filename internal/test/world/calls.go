@@ -87,7 +87,7 @@ type (
 	engine = *ipset.Engine
 )
 
-// Calls are calls that change something, at least one of each such method.
+// Calls are calls that change something. Each such method has at least one call.
 func Calls() []Call {
 	return append(append(assigning(), releasing()...), administering()...)
 }
@@ -305,7 +305,7 @@ func administering() []Call {
 	}
 }
 
-// Queries are calls that only read, at least one of each such method.
+// Queries are calls that only read. Each such method has at least one call.
 func Queries() []Call {
 	query := func(method string, do func(ctx ctx, e engine) (string, error)) Call {
 		return Call{Method: method, Do: do}

@@ -18,7 +18,7 @@ import (
 )
 
 // Picture is the decoded whole of a store. A key names one thing by space, kind and name, such as "blue/address
-// 10.0.0.7 pod-1". The value is all that the calls of the packages say of it.
+// 10.0.0.7 pod-1". The value is the full answer of the packages' calls about it.
 type Picture map[string]string
 
 // Look returns the picture of a store, or of some of its spaces, as engines without a cache show it. It changes nothing.

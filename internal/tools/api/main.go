@@ -1,6 +1,6 @@
-// Command api lists what each package that others import exports, one declaration on a line, in the file api.txt beside the
-// package. A change of the API therefore shows in review as a change of that file; apidiff compares with a release instead,
-// and has no such list.
+// Command api lists the exported declarations of each package that others import, one on a line, in the file api.txt beside
+// the package. A change of the API therefore shows in review as a change of that file; apidiff compares with a release
+// instead, and has no such list.
 //
 //	cd internal/tools && GOWORK=off go run ./api     what make api does; the step api fails if git sees a difference
 package main

@@ -1,3 +1,3 @@
-// Package manifests renders what operators install beside a program, with the packages of
-// Helm and kustomize, and its tests hold the one against the other.
+// Package manifests renders the objects that operators install for a program, with the
+// packages of Helm and kustomize. Its tests compare the two.
 package manifests

@@ -6,8 +6,8 @@
 // A change is a mutant. It negates a comparison or moves it by one, swaps && and ||, drops an operand, or makes a condition never hold. It
 // leaves out a statement or a field, swaps two statements, changes a constant by one, or changes an arithmetic operator. It returns nil for
 // an error, or an error unwrapped. It makes a context never end, a channel of a select never ready, or a loop end after its first round. The
-// program draws N mutants at random from the packages of -pkg and compiles all into one copy of the code, an overlay of the go command in a
-// temporary directory; the working tree stays as it is. The environment variable MUTANT switches a mutant on. Each test of the packages of
+// program draws N mutants at random from the packages of -pkg. It compiles all into one copy of the code, an overlay of the go command in a
+// temporary directory; the working tree does not change. The environment variable MUTANT switches a mutant on. Each test of the packages of
 // -tests with mutated code runs once to record the mutants that it reaches. Then each mutant runs against the tests that reach it, in short
 // form, until one fails. A process whose mutant loops is stopped.
 //

@@ -15,9 +15,9 @@
 //
 // Limits: a name has 1 to 1,000 bytes. One process at a time can have the file, and a journal is open once. A
 // snapshot replaces the log after 4,096 batches, or when the log is larger than 64 KiB and twice the last snapshot.
-// If the file has no room for a snapshot, the log grows on. If it has none for the log either, the log is merged into
-// the snapshot in small steps, in room that the journal reserves (128 kB and more). Until that room can be reserved
-// again, allocations fail and releases succeed. The room can be too small if other writers of the store fill the file
+// If the file has no room for a snapshot, the log keeps growing. If it has none for the log either, the log is merged
+// into the snapshot in small steps, in room that the journal reserves (128 kB and more). Until that room can be
+// reserved again, allocations fail and releases succeed. The room can be too small if other writers fill the file
 // after it was opened, or if a batch changes most of a large snapshot. Releases then fail too. A snapshot of any size
 // is kept, in parts; one batch has at most 64 MiB.
 //

@@ -16,9 +16,9 @@ import (
 // allocator never assigns the same prefix, address or port twice. [OpenSet], [OpenRange], [OpenPorts] and [OpenRegistry] return a
 // Journal; it is usable until [Journal.Close] or the end of the store. All methods are safe for concurrent use.
 //
-// The allocator changes within [Journal.Do] alone, and what Do returns is in the file. Callers of one journal share transactions
-// with each other, and with all else that is written to the store. For a change the journal writes only that change, however
-// large the allocator is; from time to time a snapshot replaces the changes so far.
+// Only [Journal.Do] changes the allocator, and its results are in the file when it returns. Callers of one journal share transactions
+// with each other, and with all other commits to the store. For a change the journal writes only that change, however large the
+// allocator is; from time to time a snapshot replaces the changes so far.
 type Journal[A any] struct {
 	table *boltstore.Table
 	name  string
@@ -57,9 +57,9 @@ func (j *Journal[A]) fail(op string, err error) error {
 	return &ipalloc.Error{Package: "journal", Op: op, Name: j.name, Err: err}
 }
 
-// Do calls f with the allocator and returns when everything that f changed is in the file. Hand out what f returned only then.
-// Calls of one journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f changed
-// before it returned an error is kept, and is in the file when Do returns that error.
+// Do calls f with the allocator and returns when everything that f changed is in the file. Use the result of f only then. Calls of one
+// journal run one after the other. f must not wait for another Do, and must not keep the allocator. What f changed before it returned
+// an error is kept, and is in the file when Do returns that error.
 //
 // After any other error the change was not made, and the allocator has the state of the file. Such errors are boltstore.ErrNoSpace,
 // boltstore.ErrReadOnly, ipalloc.ErrClosed, and the error of ctx if ctx ended before f was called. If it matches
@@ -111,7 +111,7 @@ func (j *Journal[A]) Close() {
 	})
 }
 
-// Drop closes the journal, as Close does, and removes it from the file with all that it holds.
+// Drop closes the journal, as Close does, and removes it and its content from the file.
 //
 // Errors: ipalloc.ErrClosed if the journal is closed; the error of ctx, or of [boltstore.Store.Commit]. After an error the journal is
 // closed all the same. The function [Drop] can retry, and describes the file until then.
@@ -153,8 +153,8 @@ func (c *call[A]) execute(f func(A) error) error {
 //
 //	p, err := journal.Do(ctx, nodes, (*cidrset.Set).AllocateNext)
 //
-// If the error matches ipalloc.ErrUnknownOutcome, the result is what f handed out, so the caller can give it back in case the
-// change was made.
+// If the error matches ipalloc.ErrUnknownOutcome, the result is what f allocated, so the caller can release it in case the change was
+// made.
 func Do[A, R any](ctx context.Context, j *Journal[A], f func(A) (R, error)) (R, error) {
 	var result R
 	err := j.Do(ctx, func(a A) (err error) {

@@ -308,8 +308,8 @@ func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
 	return names, nil
 }
 
-// Drop removes a journal from the file, with all that it holds. Dropping a journal that does not exist succeeds.
-// ipalloc.ErrInUse: the journal is open; [Journal.Drop] drops an open one. Else the errors of [boltstore.Store.Commit].
+// Drop removes a journal and its content from the file. Dropping a journal that does not exist succeeds. ipalloc.ErrInUse: the journal
+// is open; [Journal.Drop] drops an open one. Else the errors of [boltstore.Store.Commit].
 //
 // Drop works in a full file too, in several commits. If it fails there, or the process ends, the journal is as it was, is refused with
 // ipalloc.ErrCorrupt, or is empty; Drop can try again.

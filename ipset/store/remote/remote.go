@@ -10,9 +10,8 @@
 // open. If a client goes away, its calls end in the service as if their contexts had ended. A service has at most 1,024
 // connections, and accepts requests of twice the largest commit at a time.
 //
-// Restart: a client goes on with a service that was started again. It ends with ipalloc.ErrReplaced if the service has another
-// store now, or if that store lacks a commit that the client saw. A watch ends with the service, with an error that
-// store.Retryable accepts.
+// Restart: a client continues with a restarted service. It ends with ipalloc.ErrReplaced if the service has another store now, or if
+// that store lacks a commit that the client saw. A watch ends with the service, with an error that store.Retryable accepts.
 package remote
 
 import (

@@ -43,9 +43,10 @@ type service struct {
 // place after Serve has returned, and refuses connections. The file path with ".lock" also stays; only one service at a time can
 // lock it. The length of path is at most some 90 bytes.
 //
-// Serve writes a record, "Remote" with the path, which says when the service started; clients do not see it. It shows a client
-// that calls a restarted service whether the store was set back to older data meanwhile. Start Serve before anything else is
-// committed after a restore, and serve a database at one path by one machine only: otherwise the record shows the wrong thing.
+// Serve writes a record, "Remote" with the path, which has the start time of the service; clients do not see it. It shows a
+// client that calls a restarted service whether the store was set back to older data meanwhile. Start Serve before anything else
+// is committed after a restore, and serve a database at one path by one machine only: otherwise the record shows the wrong
+// thing.
 //
 // It returns nil after ctx has ended. [ipalloc.ErrInUse] means that a process serves at path or may do so. [ipalloc.ErrExists]
 // means that path is not a socket. If it cannot listen, it returns the error of the system; if it cannot write the record, the

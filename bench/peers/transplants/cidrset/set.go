@@ -18,7 +18,7 @@ import (
 // ErrCIDRSetSubNetTooBig is a limit of Kubernetes, which ours does not have.
 var ErrCIDRSetSubNetTooBig = errors.New("more than 2^16 children of an IPv6 prefix")
 
-// CidrSet counts what its calls do in Kubernetes' metrics.
+// CidrSet counts its calls in Kubernetes' metrics.
 type CidrSet struct {
 	*cidrset.Set
 	maxCIDRs, allocatedCIDRs int     // their tests look at these

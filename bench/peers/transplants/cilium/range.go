@@ -1,6 +1,6 @@
 //go:build transplant
 
-// Package ipallocator puts ipset.Engine in the place of Cilium's range of service addresses.
+// Package ipallocator replaces Cilium's range of service addresses by ipset.Engine.
 package ipallocator
 
 import (
@@ -49,7 +49,7 @@ type Range struct {
 	max    int
 }
 
-// NewCIDRRange hands out the first 2^16 addresses of a larger IPv6 prefix, as theirs.
+// NewCIDRRange assigns only the first 2^16 addresses of a larger IPv6 prefix, like the original.
 func NewCIDRRange(p netip.Prefix, opts ...CIDRRangeOption) *Range {
 	p = p.Masked()
 	pool := netip.PrefixFrom(p.Addr(), max(p.Bits(), p.Addr().BitLen()-16))

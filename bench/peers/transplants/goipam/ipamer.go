@@ -1,8 +1,8 @@
 //go:build transplant
 
 // Package ipam puts prefixes.Allocator and ipset.Engine under go-ipam's Ipamer: the first gives
-// its prefixes, the second their addresses. What chooses and what stores is replaced; the value
-// types, and the calls that only combine those, are go-ipam's.
+// its prefixes, the second their addresses. The code that chooses and stores is replaced; the
+// value types, and the calls that only combine other calls, are go-ipam's.
 package ipam
 
 import (

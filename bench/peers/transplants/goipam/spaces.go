@@ -218,7 +218,7 @@ func (st storage) CreatePrefix(ctx context.Context, p Prefix, namespace string) 
 	return st.UpdatePrefix(ctx, p, namespace)
 }
 
-// UpdatePrefix takes the addresses that a prefix has and the store does not.
+// UpdatePrefix assigns the addresses of a prefix that the store lacks.
 func (st storage) UpdatePrefix(ctx context.Context, p Prefix, namespace string) (Prefix, error) {
 	have, err := st.find(ctx, p.Cidr, namespace)
 	for ip := range p.ips {

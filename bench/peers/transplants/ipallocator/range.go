@@ -18,7 +18,7 @@ import (
 	"github.com/ipalloc/ipalloc/servicealloc/rangealloc"
 )
 
-// Range counts what its calls do in Kubernetes' metrics.
+// Range counts its calls in Kubernetes' metrics.
 type Range struct {
 	*servicealloc.Range
 	cidr      *net.IPNet

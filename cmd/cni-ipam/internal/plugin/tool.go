@@ -246,7 +246,7 @@ func (w *word) check(names []string) error {
 	})
 }
 
-// String says which plugin has the network.
+// String names the plugin that has the network.
 func (v view) String() string {
 	files := fmt.Sprintf("%d attachments in %d files of host-local", len(v.files.Holdings), len(v.files.files))
 	switch {

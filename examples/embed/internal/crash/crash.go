@@ -52,9 +52,9 @@ func Main(m *testing.M, work Work) {
 }
 
 // Test starts the work, kills it in the midst of a deed, and starts it again, three times in all. Each time audit opens the file
-// and returns what every key holds. That must equal the last report of the work, except for the key of the interrupted deed. This
-// key has its former holdings, or all holdings that the deed would have given. To check the latter, whole reports whether words
-// are a complete set of holdings of a key. No word may have more than one holder.
+// and returns the holdings of every key. That must equal the last report of the work, except for the key of the interrupted deed.
+// This key has its former holdings, or all holdings that the deed would have given. To check the latter, whole reports whether
+// words are a complete set of holdings of a key. No word may have more than one holder.
 func Test(t *testing.T, whole func(key string, holds []string) bool, audit func(t *testing.T, file string) map[string][]string) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	said := make(map[string]string)
@@ -90,7 +90,7 @@ func Test(t *testing.T, whole func(key string, holds []string) bool, audit func(
 	}
 }
 
-// Held returns what each handle of an engine holds, having checked that the records agree with each other.
+// Held checks that the records of an engine are consistent, and returns the holdings of each handle.
 func Held(t *testing.T, e *ipset.Engine) map[string][]string {
 	t.Helper()
 	have := make(map[string][]string)

@@ -1,4 +1,4 @@
-// The command render prints what Helm or kustomize make of a directory:
+// The command render prints the output of Helm or kustomize for a directory:
 //
 //	render kustomization DIR
 //	render chart DIR NAMESPACE [VALUES.yaml]

@@ -1,5 +1,5 @@
-// Package driver defines what package sqlstore needs of a PostgreSQL driver beyond database/sql. Package sqlstore/pgx provides it
-// in its init function, so a program that does not import pgx does not link PostgreSQL.
+// Package driver defines the functions of a PostgreSQL driver that package sqlstore needs beyond database/sql. Package
+// sqlstore/pgx provides it in its init function, so a program that does not import pgx does not link PostgreSQL.
 package driver
 
 import "context"

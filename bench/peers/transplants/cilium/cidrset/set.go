@@ -19,7 +19,7 @@ var (
 	ErrCIDRSetSubNetTooBig = errors.New("more than 2^16 children of an IPv6 prefix")
 )
 
-// CidrSet has no other state than the set, but for what their tests look at.
+// CidrSet has no state but the set and the fields that the original tests read.
 type CidrSet struct {
 	*cidrset.Set
 	used big.Int
@@ -52,8 +52,8 @@ func (s *CidrSet) IsAllocated(p netip.Prefix) (bool, error) {
 	return s.Has(s.within(p)), nil
 }
 
-// Release takes a prefix larger than the pool for all of it, as theirs. Ours refuses a prefix smaller than a child; theirs
-// releases the child.
+// Release treats a prefix larger than the pool as the whole pool, like the original. Ours refuses a prefix smaller than a
+// child; theirs releases the child.
 func (s *CidrSet) Release(p netip.Prefix) error {
 	_, err := s.Set.Release(s.within(p))
 	return err
