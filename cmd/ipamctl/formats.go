@@ -176,16 +176,18 @@ func (inv *inventory) calicoPool(o object) error {
 	if err := calicoPoolFields.decode(inv, o.kind, o.name, o.spec, &p); err != nil {
 		return err
 	}
-	for _, s := range []struct{ field, text, flag string }{{"node selector", p.NodeSelector, "--nodes"}, {"namespace selector", p.NamespaceSelector, "--namespaces"}} {
+	for _, s := range []struct{ key, field, text, flag string }{
+		{"nodeSelector", "node selector", p.NodeSelector, "--nodes"}, {"namespaceSelector", "namespace selector", p.NamespaceSelector, "--namespaces"},
+	} {
 		if s.text != "" && s.text != "all()" {
-			return fail(exitUsage, "IPPool %s: the %s %q has to be rewritten: add the pool with pool add %s --closed first, and leave it out here", o.name, s.field, s.text, s.flag)
+			return inv.placed(o.spec, s.key, fail(exitUsage, "IPPool %s: the %s %q has to be rewritten: add the pool with pool add %s --closed first, and leave it out here", o.name, s.field, s.text, s.flag))
 		}
 	}
 	if p.AssignmentMode != "" && p.AssignmentMode != "Automatic" && p.AssignmentMode != "Manual" {
-		return fail(exitUsage, "IPPool %s: the assignmentMode %q is not known", o.name, p.AssignmentMode)
+		return inv.placed(o.spec, "assignmentMode", fail(exitUsage, "IPPool %s: the assignmentMode %q is not known", o.name, p.AssignmentMode))
 	}
 	if _, err := parsePrefix(p.CIDR); err != nil {
-		return fail(exitUsage, "IPPool %s: %v", o.name, err)
+		return inv.placed(o.spec, "cidr", fail(exitUsage, "IPPool %s: %v", o.name, err))
 	}
 	inv.Pools = append(inv.Pools, poolEntry{Name: o.name, Prefix: p.CIDR, BlockBits: p.BlockSize, Disabled: p.Disabled || o.deleting, Manual: p.AssignmentMode == "Manual", Uses: p.AllowedUses})
 	return nil
@@ -199,7 +201,7 @@ func (inv *inventory) calicoBlock(o object) error {
 	}
 	p, err := parsePrefix(b.CIDR)
 	if err != nil {
-		return fail(exitUsage, "IPAMBlock %s: %v", o.name, err)
+		return inv.placed(o.spec, "cidr", fail(exitUsage, "IPAMBlock %s: %v", o.name, err))
 	}
 	if _, err := calico.Import(o.spec, 0); err != nil {
 		inv.refuse("block "+p.String(), netipx.RangeOfPrefix(p), err)
@@ -235,7 +237,7 @@ func readNodes(text []byte) (*inventory, error) {
 		for _, text := range n.PodCIDRs {
 			p, err := parsePrefix(text)
 			if err != nil {
-				return nil, fail(exitUsage, "node %s: %v", o.name, err)
+				return nil, inv.placed(o.spec, text, fail(exitUsage, "node %s: %v", o.name, err))
 			}
 			if other, taken := of[p]; taken && other != o.name {
 				inv.refuse("block "+p.String(), netipx.RangeOfPrefix(p), fail(exitConflict, "the nodes %s and %s have it", other, o.name))

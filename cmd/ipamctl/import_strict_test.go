@@ -85,6 +85,31 @@ func TestIncompleteFilesAreRefused(t *testing.T) {
 	}
 }
 
+// A refusal of a file of JSON names the line.
+func TestRefusalsNameTheLine(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ format, text, says string }{
+		"a field":    {"nodes", "{\"kind\":\"NodeList\",\"items\":[\n" + node("a", `"podCIDR":"10.244.0.0/24"`) + ",\n" + strings.Replace(node("b", `"podCIDR":"10.244.1.0/24","podRanges":[]`), `"spec"`, "\n\"spec\"", 1) + "]}", "line 4: Node b: the field podRanges"},
+		"a prefix":   {"nodes", "{\"kind\":\"NodeList\",\"items\":[\n" + node("a", `"podCIDR":"10.244.0/24"`) + "]}", "line 2: node a"},
+		"a page":     {"nodes", "{\"kind\":\"NodeList\",\n\"metadata\":{\"continue\":\"x\"},\"items\":[]}", "line 2: a page"},
+		"a kind":     {"nodes", "{\"kind\":\"List\",\"items\":[\n\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}]}", "line 3: an object of kind \"Pod\""},
+		"a selector": {"calico", "{\"kind\":\"List\",\"items\":[\n" + strings.Replace(ipPool("\n\"nodeSelector\":\"a == 'b'\""), ",\n", ",\n\n", 1) + "]}", "line 4: IPPool p: the node selector"},
+		"our field":  {"json", "{\"pools\":[],\n\"addresses\":[],\n\"vrf\":1}", "line 3: json: unknown field"},
+		"our type":   {"json", "{\"pools\":[],\n\"addresses\":[{\"address\":7}]}", "line 2: json: cannot unmarshal"},
+		"our key":    {"json", "{\"pools\":[],\n\"pools\":[]}", "line 2: key \"pools\" already set"},
+		"a list":     {"nodes", "{\"kind\":\"NodeList\",\"items\":[]}\n{\"kind\":\"NodeList\",\"items\":[]}", "line 2: a second document"},
+	} {
+		file := dir + "/file"
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, _, stderr := call(t, map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/db"}, "import", file, "--format", c.format)
+		if status != exitUsage || !strings.Contains(stderr, c.says) {
+			t.Errorf("%s: status %d, %s", name, status, stderr)
+		}
+	}
+}
+
 // What a file has is taken, or it is reserved, and never free: after the pool is opened, all that is left of it is assigned, and none of
 // what the file has is among it.
 func TestImportLeavesNothingFree(t *testing.T) {

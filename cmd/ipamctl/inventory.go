@@ -29,6 +29,7 @@ type inventory struct {
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
+	source []byte // the file, if it is JSON
 	// refused are the items of the file that cannot be taken, dropped the fields that are dropped on purpose, with their numbers.
 	refused []refusal
 	dropped map[string]int

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -279,7 +281,7 @@ func (a *app) prefixImportCommand() *cobra.Command {
 		Short: "Take over prefixes that another program holds",
 		Long: "import reads CSV with the columns prefix, pool and owner, and adds the pools that are missing, with children of the lengths that\n" +
 			"the file has, and then the prefixes. It may be repeated: what is there stays. A prefix that is refused is named, and the status is\n" +
-			"4: then do not let a program assign from its pool.",
+			"4: what is free of it is held by \"refused by import: OWNER\" with the reason, until an import takes it or prefix release ends that.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := a.readFile(args[0])
 			if err != nil {
@@ -366,6 +368,11 @@ func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []
 		pools++
 	}
 	for _, e := range all {
+		if _, err := of.ReleaseByOwner(ctx, refusedBy(e.owner)); err != nil { // of an earlier import
+			return err
+		}
+	}
+	for _, e := range all {
 		_, err := of.Occupy(ctx, e.prefix, prefixes.Request{Owner: e.owner, Pool: e.pool, Children: children[e.prefix]})
 		switch {
 		case err != nil && final(err):
@@ -373,6 +380,9 @@ func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []
 		case err != nil:
 			refused++
 			a.note("%v: %v", e.prefix, err)
+			if err := reservePrefix(ctx, of, e, err.Error()); err != nil {
+				return err
+			}
 		default:
 			added++
 		}
@@ -383,9 +393,51 @@ func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []
 		return err
 	}
 	if refused > 0 {
-		return fail(exitConflict, "%s refused", plural(refused, "prefix"))
+		return fail(exitConflict, "%s refused and reserved", plural(refused, "prefix"))
 	}
 	return nil
+}
+
+// refusedBy is the owner of what is reserved in place of a prefix that an import refused.
+func refusedBy(owner string) string { return "refused by import: " + owner }
+
+// reservePrefix has what is free of a refused prefix held with the reason, in pieces of the sizes that its pool hands out.
+func reservePrefix(ctx context.Context, of *prefixes.Allocator, e prefixEntry, why string) error {
+	var sizes prefixes.Sizes
+	pools, err := of.Pools(ctx)
+	for _, p := range pools {
+		if p.Prefix == e.pool {
+			sizes = p.Sizes
+		}
+	}
+	if err == nil && sizes == (prefixes.Sizes{}) {
+		var h prefixes.Holding
+		h, err = of.Get(ctx, e.pool)
+		if sizes = h.Children; errors.Is(err, ipalloc.ErrNotFound) { // the pool is refused itself
+			err = nil
+		}
+	}
+	if err != nil || sizes == (prefixes.Sizes{}) {
+		return err
+	}
+	r := prefixes.Request{Owner: refusedBy(e.owner), Pool: e.pool, Attributes: why[:min(len(why), 1024)]}
+	return reservePieces(ctx, of, r, sizes, netip.PrefixFrom(e.prefix.Addr(), min(e.prefix.Bits(), sizes.Longest)).Masked())
+}
+
+func reservePieces(ctx context.Context, of *prefixes.Allocator, r prefixes.Request, sizes prefixes.Sizes, at netip.Prefix) error {
+	if at.Bits() >= sizes.Shortest {
+		_, err := of.Occupy(ctx, at, r)
+		var in *ipalloc.Error
+		switch {
+		case !errors.Is(err, ipalloc.ErrOccupied) || !errors.As(err, &in):
+			return err
+		case in.InTheWay.Bits() <= at.Bits() || at.Bits() == sizes.Longest: // all of it is held
+			return nil
+		}
+	}
+	half := netip.PrefixFrom(at.Addr(), at.Bits()+1)
+	other := netip.PrefixFrom(netipx.PrefixLastIP(at), at.Bits()+1).Masked()
+	return errors.Join(reservePieces(ctx, of, r, sizes, half), reservePieces(ctx, of, r, sizes, other))
 }
 
 // checkPrefixes adds what is wrong with the prefixes of a space to its report.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -47,7 +48,7 @@ func droppedText(dropped map[string]int) string {
 
 var secondDocument = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
-// oneDocument returns a file of YAML or JSON as JSON. It refuses an empty file, a second document and a key that an object has twice.
+// oneDocument returns a file of YAML or JSON as JSON, which is the file itself if it is JSON, for the lines of refusals. It refuses an empty file, a second document and a key that an object has twice.
 func oneDocument(text []byte) ([]byte, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -57,7 +58,7 @@ func oneDocument(text []byte) ([]byte, error) {
 		d := json.NewDecoder(bytes.NewReader(text))
 		var first json.RawMessage
 		if err := d.Decode(&first); err == nil && d.More() {
-			return nil, fail(exitUsage, "line %d: a second document; make one list, as kubectl get A,B -o json does", lineAt(text, int(d.InputOffset()))+1)
+			return nil, fail(exitUsage, "line %d: a second document; make one list, as kubectl get A,B -o json does", lineAt(text, len(text)-len(bytes.TrimLeft(text[d.InputOffset():], " \t\r\n"))))
 		}
 	}
 	begun := false // what comes before a first "---" is comments
@@ -73,7 +74,23 @@ func oneDocument(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fail(exitUsage, "%s", strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 	}
+	if json.Valid(text) {
+		return text, nil
+	}
 	return out, nil
+}
+
+// placed puts the line before the text of an error about a part of a file of JSON, or about a key of that part. A file of YAML is read
+// by way of JSON, whose lines are others.
+func (inv *inventory) placed(part json.RawMessage, key string, err error) error {
+	at := bytes.Index(inv.source, part)
+	if err == nil || at < 0 || len(part) == 0 || !bytes.Contains(inv.source, []byte("\n")) {
+		return err
+	}
+	if name, merr := json.Marshal(key); merr == nil && key != "" {
+		at += max(0, bytes.Index(part, name))
+	}
+	return fail(exitUsage, "line %d: %v", lineAt(inv.source, at), err)
 }
 
 // withoutComments returns what is left of a text without lines of comments and space.
@@ -97,8 +114,22 @@ func strict(text []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.DisallowUnknownFields()
-	return d.Decode(v)
+	err = d.Decode(v)
+	if err == nil || !bytes.Equal(doc, bytes.TrimPrefix(text, []byte("\ufeff"))) {
+		return err
+	}
+	of := &inventory{source: doc}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return of.placed(doc[max(0, wrong.Offset-1):], "", err)
+	}
+	if name := unknownField.FindStringSubmatch(err.Error()); name != nil {
+		return of.placed(doc, name[1], err)
+	}
+	return err
 }
+
+var unknownField = regexp.MustCompile(`unknown field "(.*)"`)
 
 // fields are those of an object: what is taken and what is dropped on purpose.
 type fields struct{ taken, dropped []string }
@@ -110,13 +141,13 @@ func (f fields) decode(inv *inventory, kind, name string, text json.RawMessage, 
 		text = json.RawMessage("{}")
 	}
 	if err := json.Unmarshal(text, &all); err != nil {
-		return fail(exitUsage, "%s %s: %v", kind, name, err)
+		return inv.placed(text, "", fail(exitUsage, "%s %s: %v", kind, name, err))
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		switch value := string(all[key]); {
 		case slices.Contains(f.taken, key):
 		case !slices.Contains(f.dropped, key):
-			return fail(exitUsage, "%s %s: the field %s is not known, and what it says would be lost", kind, name, key)
+			return inv.placed(text, key, fail(exitUsage, "%s %s: the field %s is not known, and what it says would be lost", kind, name, key))
 		case !slices.Contains([]string{"null", `""`, "{}", "[]", "false", "0"}, value):
 			inv.drop(kind + "." + key)
 		}
@@ -125,7 +156,7 @@ func (f fields) decode(inv *inventory, kind, name string, text json.RawMessage, 
 		return nil
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fail(exitUsage, "%s %s: %v", kind, name, err)
+		return inv.placed(text, "", fail(exitUsage, "%s %s: %v", kind, name, err))
 	}
 	return nil
 }
@@ -150,6 +181,9 @@ func (inv *inventory) objects(text []byte, group string, want ...string) (all []
 	doc, err := oneDocument(text)
 	if err != nil {
 		return nil, err
+	}
+	if json.Valid(text) {
+		inv.source = doc
 	}
 	return all, inv.addObject(&all, doc, "", group, want)
 }
@@ -176,7 +210,7 @@ func (inv *inventory) addObject(all *[]object, doc json.RawMessage, kind, group 
 			return err
 		}
 		if meta.Continue != "" || meta.RemainingItemCount > 0 {
-			return fail(exitUsage, "a page of a list that goes on; make the whole list, as kubectl get does")
+			return inv.placed(o.Metadata, "", fail(exitUsage, "a page of a list that goes on; make the whole list, as kubectl get does"))
 		}
 		for _, item := range o.Items {
 			if err := inv.addObject(all, item, of, group, want); err != nil {
@@ -187,7 +221,7 @@ func (inv *inventory) addObject(all *[]object, doc json.RawMessage, kind, group 
 	}
 	of, _, grouped := strings.Cut(o.APIVersion, "/")
 	if !slices.Contains(want, o.Kind) || grouped && (group == "" || !strings.HasSuffix(of, group)) {
-		return fail(exitUsage, "an object of kind %q of %q; %s is expected", o.Kind, o.APIVersion, strings.Join(want, " or "))
+		return inv.placed(doc, "", fail(exitUsage, "an object of kind %q of %q; %s is expected", o.Kind, o.APIVersion, strings.Join(want, " or ")))
 	}
 	var meta struct {
 		Name              string
