@@ -71,7 +71,7 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
-	got, err := e.assign.AutoAssign(ctx, a)
+	got, err := e.assign.AutoAssign(ctx, &a)
 	return got, cause.Of("auto assign", a.Handle, err)
 }
 
@@ -85,7 +85,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 //
 // It fails as AssignIP and AutoAssign do.
 func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...netip.Addr) (alloc.Assigned, error) {
-	got, err := e.assign.AssignIPs(ctx, a, named)
+	got, err := e.assign.AssignIPs(ctx, &a, named)
 	return got, cause.Of("assign IPs", a.Handle, err)
 }
 
@@ -128,7 +128,7 @@ func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allo
 // It fails as AutoAssign does, and with [ipalloc.ErrInvalid] without TTL or handle, or
 // with a Request.
 func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
-	got, err := e.assign.Offer(ctx, a)
+	got, err := e.assign.Offer(ctx, &a)
 	return got, cause.Of("offer", a.Handle, err)
 }
 

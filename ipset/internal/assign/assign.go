@@ -31,11 +31,11 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 	if handle == "" {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
 	}
-	got, err := e.AutoAssign(ctx, a)
+	got, err := e.AutoAssign(ctx, &a)
 	if none := err; errors.Is(none, cause.NoPool) {
 		why := got.Short
 		a.Num4, a.Num6 = 0, 1
-		got, err = e.AutoAssign(ctx, a)
+		got, err = e.AutoAssign(ctx, &a)
 		// Where neither family has a pool, the error is the one that says more than that the pools have the other family.
 		if errors.Is(err, cause.NoPool) && slices.ContainsFunc(why, func(s alloc.Shortage) bool { return s.Reason != alloc.ReasonOtherFamily }) {
 			err = none
@@ -48,16 +48,15 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 }
 
 // AutoAssign carries out the call of that name. With the error of a shortage it returns Short.
-func (e *Assigner) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
-	a.Use = cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, argsOf(a), plain)
+func (e *Assigner) AutoAssign(ctx context.Context, a *alloc.AssignArgs) (alloc.Assigned, error) {
+	return e.assign(ctx, e.plan(a), plain)
 }
 
 // AssignIPs carries out the call of that name.
-func (e *Assigner) AssignIPs(ctx context.Context, a alloc.AssignArgs, named []netip.Addr) (alloc.Assigned, error) {
-	args := argsOf(a)
-	args.Named, args.Use = named, cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, args, plain)
+func (e *Assigner) AssignIPs(ctx context.Context, a *alloc.AssignArgs, named []netip.Addr) (alloc.Assigned, error) {
+	p := e.plan(a)
+	p.Named = named
+	return e.assign(ctx, p, plain)
 }
 
 // mode is what an assignment does beside the common things.
@@ -69,30 +68,39 @@ const (
 	exactly      // the Wish, or an error
 )
 
-// assign carries out an assignment. An offer moves the end of a lease that would end before TTL.
-func (e *Assigner) assign(ctx context.Context, a args, how mode) (alloc.Assigned, error) {
+// plan returns the plan of a call, for [Assigner.assign] alone.
+func (e *Assigner) plan(a *alloc.AssignArgs) *AssignPlan {
 	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(AssignPlan)
 	}
-	p.args, p.mode, p.also.Ops = a, how, a.Also
+	p.AssignArgs = *a
+	p.Use = cmp.Or(p.Use, alloc.Workload)
+	p.choose()
+	return p
+}
+
+// assign carries out an assignment. An offer moves the end of a lease that would end before TTL.
+func (e *Assigner) assign(ctx context.Context, p *AssignPlan, how mode) (alloc.Assigned, error) {
+	p.mode, p.also.Ops = how, p.Also
 	err := p.check()
 	if err == nil && !e.Import {
-		err = cmp.Or(keep.Check(ctx, "Handle", a.Handle), keep.Check(ctx, "Share.Key", a.Share.Key))
+		err = cmp.Or(keep.Check(ctx, "Handle", p.Handle), keep.Check(ctx, "Share.Key", p.Share.Key))
 	}
 	if err == nil {
-		err = e.CheckAlso(a.Also)
+		err = e.CheckAlso(p.Also)
 	}
 	if err != nil {
-		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: err})
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: p.Owner.String(), Err: err})
 	}
-	labels, ok := e.Labels(a.Owner)
+	owner := p.Owner
+	labels, ok := e.Labels(owner)
 	if !ok {
-		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: cause.UnknownOwner})
+		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: owner.String(), Err: cause.UnknownOwner})
 	}
 	p.node = labels
 	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
-		fault := ipalloc.Error{Op: "assign", Owner: a.Owner.String(), Err: occ.Conflict("ipset", err)}
+		fault := ipalloc.Error{Op: "assign", Owner: owner.String(), Err: occ.Conflict("ipset", err)}
 		return alloc.Assigned{Short: describe(err, &fault)}, cause.Wrap(fault)
 	}
 	result := p.result
@@ -155,20 +163,18 @@ type args struct {
 	Contiguous, Aligned bool
 }
 
-// argsOf returns the arguments of a call without named addresses.
-func argsOf(a alloc.AssignArgs) args {
-	out := args{AssignArgs: a}
+// choose sets what Choose says.
+func (a *args) choose() {
 	switch c := choose.Choice(a.Choose); c.Kind() {
 	case choose.Prefer:
-		out.Wish = c.At()
+		a.Wish = c.At()
 	case choose.From:
-		out.From = c.At()
+		a.From = c.At()
 	case choose.Contiguous:
-		out.Contiguous = true
+		a.Contiguous = true
 	case choose.Aligned:
-		out.Contiguous, out.Aligned = true, true
+		a.Contiguous, a.Aligned = true, true
 	}
-	return out
 }
 
 // asClaim returns what the holder of each address is made of.
@@ -451,10 +457,11 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 // changes its block, an assignment that looks beyond its owner's blocks, or Sweep writes it.
 
 // Offer carries out the call of that name.
-func (e *Assigner) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
+func (e *Assigner) Offer(ctx context.Context, a *alloc.AssignArgs) (alloc.Assigned, error) {
 	if a.TTL <= 0 {
 		return alloc.Assigned{}, cause.Wrap(ipalloc.Error{Op: "offer", Owner: a.Owner.String(), Err: cause.Invalid("TTL", "%v is not above 0", a.TTL)})
 	}
-	a.Existing, a.Sticky, a.Use = true, true, cmp.Or(a.Use, alloc.Workload)
-	return e.assign(ctx, argsOf(a), offered)
+	p := e.plan(a)
+	p.Existing, p.Sticky = true, true
+	return e.assign(ctx, p, offered)
 }

@@ -25,7 +25,8 @@ func (e *Assigner) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks 
 	a.Request, a.Sticky, a.Choose, a.Also = "", false, alloc.Choice{}, nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
 	a.Num4, a.Num6 = min(a.Num4, 1), min(a.Num6, 1)
-	all := argsOf(a)
+	all := args{AssignArgs: a}
+	all.choose()
 	if err := all.check(); err != nil {
 		return fail(err)
 	}

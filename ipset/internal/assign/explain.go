@@ -21,7 +21,8 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 	}
 	a.Existing, a.Sticky, a.Partial, a.Request, a.Also = false, false, false, "", nil
 	a.Use = cmp.Or(a.Use, alloc.Workload)
-	all := argsOf(a)
+	all := args{AssignArgs: a}
+	all.choose()
 	if err := all.check(); err != nil {
 		return fail(err)
 	}
@@ -51,7 +52,7 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 		}
 		if in := cat.Obstacle(i, &q); in != pool.None {
 			x.Reason = alloc.ReasonCommitFull + alloc.Reason(in)
-		} else if got, err := dry().AutoAssign(ctx, one); len(got.Short) > 0 {
+		} else if got, err := dry().AutoAssign(ctx, &one); len(got.Short) > 0 {
 			x.Shortage = got.Short[0]
 		} else if errors.Is(err, ipalloc.ErrLimit) {
 			x.Reason = alloc.ReasonCommitFull

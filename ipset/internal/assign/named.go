@@ -23,27 +23,29 @@ import (
 
 // AssignIP carries out the call of that name: an assignment of one named address and no automatic one.
 func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
-	args := args{Named: []netip.Addr{a.Address}, Since: a.Since, AssignArgs: alloc.AssignArgs{
-		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Use: a.Use, Namespace: a.Namespace,
-		Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
-	}}
 	refuse := func(err error) (alloc.Allocation, error) {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Addr: a.Address, Owner: a.Owner.String(), Err: err})
 	}
 	if addr.CheckAddr(a.Address) != nil {
 		return refuse(cause.BadAddress)
 	}
-	how := plain
-	if a.WithinRules {
-		if a.Share != (alloc.Share{}) {
-			return refuse(cause.Invalid("WithinRules", "it goes without Share"))
-		}
-		how, args.Named, args.Wish, args.Use = exactly, nil, a.Address, cmp.Or(a.Use, alloc.Workload)
-		if args.Num4 = 1; !a.Address.Is4() {
-			args.Num4, args.Num6 = 0, 1
-		}
+	if a.WithinRules && a.Share != (alloc.Share{}) {
+		return refuse(cause.Invalid("WithinRules", "it goes without Share"))
 	}
-	got, err := e.assign(ctx, args, how)
+	p, how := e.plan(&alloc.AssignArgs{
+		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Namespace: a.Namespace,
+		Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
+	}), plain
+	p.Since = a.Since
+	switch {
+	case !a.WithinRules:
+		p.Named, p.Use = []netip.Addr{a.Address}, a.Use // without a use any will do
+	case a.Address.Is4():
+		how, p.Wish, p.Num4, p.Use = exactly, a.Address, 1, cmp.Or(a.Use, p.Use)
+	default:
+		how, p.Wish, p.Num6, p.Use = exactly, a.Address, 1, cmp.Or(a.Use, p.Use)
+	}
+	got, err := e.assign(ctx, p, how)
 	if err != nil {
 		return refuse(err)
 	}

@@ -44,7 +44,7 @@ func (e *Reader) named(ctx context.Context, what, name, prefix string, keep func
 
 // indexed returns the holders that keep accepts, of the addresses that the index records of a range name.
 func (e *Reader) indexed(ctx context.Context, r store.Range, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
-	ids, err := e.IDs(ctx, r)
+	ids, err := e.IDs(ctx, nil, r)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,11 @@ func (e *Reader) indexed(ctx context.Context, r store.Range, keep func(alloc.All
 	return e.ReadAddresses(ctx, keys, keep)
 }
 
-// IDs returns the addresses that the index records of a range name, each with the prefix length of its block.
-func (e *Reader) IDs(ctx context.Context, r store.Range) ([]netip.Prefix, error) {
+// IDs appends the addresses that the index records of a range name, each with the prefix length of its block, to ids, which is empty.
+func (e *Reader) IDs(ctx context.Context, ids []netip.Prefix, r store.Range) ([]netip.Prefix, error) {
 	recs, _, err := e.Store.List(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return record.IdsIn(recs, len(r.From))
+	return record.IdsIn(ids, recs, len(r.From))
 }

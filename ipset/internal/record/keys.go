@@ -160,7 +160,8 @@ func AppendNameKey(dst []byte, kind, name string, at netip.Prefix) []byte {
 
 // HandleRange returns the keys of all addresses that a handle holds.
 func HandleRange(handle string) store.Range {
-	return store.Range{From: KindHandle + handle, To: KindHandle + handle + "\x01"}
+	to := KindHandle + handle + "\x01"
+	return store.Range{From: to[:len(to)-1], To: to}
 }
 
 // CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that are or were
@@ -225,9 +226,9 @@ func Family(p netip.Prefix) int {
 }
 
 // IdsIn returns the blocks, or the addresses with the prefix lengths of their blocks, that index records name from a place in
-// their keys on.
-func IdsIn(recs []store.Record, at int) ([]netip.Prefix, error) {
-	ids := make([]netip.Prefix, 0, len(recs))
+// their keys on. It appends them to ids, which is empty.
+func IdsIn(ids []netip.Prefix, recs []store.Record, at int) ([]netip.Prefix, error) {
+	ids = slices.Grow(ids, len(recs))
 	first := false
 	for _, rec := range recs {
 		id := rec.Key[at:]

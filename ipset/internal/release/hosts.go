@@ -25,7 +25,7 @@ func (e *Releaser) hostPlaces(ctx context.Context, o alloc.Owner) (blocks, borro
 	if err != nil {
 		return nil, nil, err
 	}
-	borrowed, err = e.IDs(ctx, record.CodeRange(record.KindHost, o))
+	borrowed, err = e.IDs(ctx, nil, record.CodeRange(record.KindHost, o))
 	blocks = append(own, had...)
 	slices.SortFunc(blocks, record.ComparePrefix)
 	return blocks, borrowed, err

@@ -28,7 +28,7 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 	if err != nil {
 		return nil, cause.Of("renew", handle, err)
 	}
-	ids, err := e.IDs(ctx, record.HandleRange(handle))
+	ids, err := e.IDs(ctx, nil, record.HandleRange(handle))
 	if err != nil {
 		return nil, cause.Of("renew", handle, err)
 	}

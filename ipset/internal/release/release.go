@@ -67,20 +67,20 @@ func (e *Releaser) ReleaseByHandle(ctx context.Context, handle string, of []allo
 	if err != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "release", Err: err})
 	}
-	ids, err := e.IDs(ctx, record.HandleRange(handle))
-	if err != nil || len(ids) != 1 {
-		var released []netip.Addr
-		if err == nil {
-			released, err = e.releaseAt(ctx, ids, releasePlan{handle: handle, of: of})
-		}
-		return released, cause.Of("release", handle, err)
-	}
-	p := e.used.Swap(nil) // most handles hold one address, and the release of one fits
+	p := e.used.Swap(nil)
 	if p == nil {
 		p = new(releasePlan)
 	}
-	p.handle, p.places, p.of = handle, append(p.places[:0], ids...), append(p.of[:0], of...)
-	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
+	p.places, err = e.IDs(ctx, p.places[:0], record.HandleRange(handle))
+	if err != nil || len(p.places) != 1 {
+		var released []netip.Addr
+		if err == nil {
+			released, err = e.releaseAt(ctx, p.places, releasePlan{handle: handle, of: of})
+		}
+		return released, cause.Of("release", handle, err)
+	}
+	p.handle, p.of = handle, append(p.of[:0], of...) // most handles hold one address, and the release of one fits
+	if err := e.Do(ctx, p); err != nil {             // a batch may still be at it
 		return nil, cause.Of("release", handle, err)
 	}
 	released := slices.Clone(p.released)

@@ -87,7 +87,7 @@ type Place struct {
 	From alloc.Owner // the former host, if the holding moves in this commit
 }
 
-// HeldBy returns the addresses that a handle holds, in address order. The transaction rests on the blocks.
+// HeldBy returns the addresses that a handle holds, in address order, until the next call. The transaction rests on the blocks.
 func (t *Txn) HeldBy(cat *CatalogEntry, handle string) ([]Place, error) {
 	r := record.HandleRange(handle)
 	recs, err := t.ListStored(r)
@@ -101,24 +101,23 @@ func (t *Txn) HeldBy(cat *CatalogEntry, handle string) ([]Place, error) {
 	if err := t.See(first); err != nil {
 		return nil, err
 	}
-	ids, err := record.IdsIn(recs, len(r.From))
-	if err != nil {
+	if t.ids, err = record.IdsIn(t.ids[:0], recs, len(r.From)); err != nil {
 		return nil, err
 	}
-	return t.HeldAt(cat, ids, nil, handle)
+	return t.HeldAt(cat, t.ids, nil, handle)
 }
 
 // HeldAt returns those of some addresses, each with the prefix length of its block, that a handle holds: under the sequence number
-// of each, if there are any.
+// of each, if there are any. The result lasts until the next call.
 func (t *Txn) HeldAt(cat *CatalogEntry, ids []netip.Prefix, seqs []uint64, handle string) ([]Place, error) {
-	f := Fetch{T: t}
+	f := t.fetching()
 	for _, id := range ids {
 		f.Add(id.Masked(), id.Addr())
 	}
 	if err := f.Run(); err != nil {
 		return nil, err
 	}
-	var held []Place
+	held := t.held[:0]
 	for i, id := range ids {
 		be, err := t.Block(cat, id.Masked())
 		if err != nil {
@@ -141,5 +140,11 @@ func (t *Txn) HeldAt(cat *CatalogEntry, ids []netip.Prefix, seqs []uint64, handl
 			}
 		}
 	}
+	if len(held) <= placesMost {
+		t.held = held
+	}
 	return held, nil
 }
+
+// placesMost is for how many addresses of a handle the transaction keeps room.
+const placesMost = 64

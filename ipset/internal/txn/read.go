@@ -105,7 +105,7 @@ func (t *Txn) fetchOrdinals(be *BlockEntry, xs []uint64) error {
 
 // Ready loads an address of a block if it is held or cooling, and what the release of a cooling one from the queue needs.
 func (t *Txn) Ready(be *BlockEntry, a netip.Addr) error {
-	f := Fetch{T: t}
+	f := t.fetching()
 	f.Add(be.At, a)
 	if err := f.Run(); err != nil {
 		return err
@@ -124,6 +124,13 @@ type Fetch struct {
 	Addrs  []netip.Addr
 	Others []netip.Prefix // blocks whose addresses are known, read again with them to see whether they have changed
 	few    [4]netip.Prefix
+}
+
+// fetching returns an empty Fetch, which lasts until the next call.
+func (t *Txn) fetching() *Fetch {
+	f := &t.fetch
+	*f = Fetch{T: t, Keys: f.Keys[:0], Places: f.Places[:0], Addrs: f.Addrs[:0], Others: f.Others[:0]}
+	return f
 }
 
 // Add asks for an address that may be in a block. It costs nothing if all is known of it.

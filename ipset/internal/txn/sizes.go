@@ -129,7 +129,7 @@ func (t *Txn) MakeRoom(cat *CatalogEntry, i int, place netip.Prefix, may func(*B
 		if err != nil {
 			return nil, err
 		}
-		if blocks, err = record.IdsIn(recs, 1); err != nil {
+		if blocks, err = record.IdsIn(nil, recs, 1); err != nil {
 			return nil, err
 		}
 	}

@@ -32,6 +32,10 @@ type Txn struct {
 	// aged are the blocks met whose cached state has ended leases or cooldowns that are not written yet.
 	aged []netip.Prefix
 	by   *pool.Catalog // of the last plan
+	// Room for what a plan looks up.
+	fetch Fetch
+	ids   []netip.Prefix
+	held  []Place
 }
 
 // Start makes the transaction of an engine on its store, and what carries out its plans.
