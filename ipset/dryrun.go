@@ -37,17 +37,19 @@ import (
 // Safe for concurrent use, also while e is used. You need not close a dry engine; it
 // takes the memory of an engine and of the changes of its calls.
 func (e *Engine) DryRun() *Engine {
-	return e.onto(store.NewOverlay(e.spaces.db), e.core.Import)
+	return e.onto(store.NewOverlay(e.spaces.db), true, e.core.Import)
 }
 
-// onto returns an engine on db, which has the records of e's store. With imports, it is
-// an importer.
-func (e *Engine) onto(db store.Store, imports bool) *Engine {
+// onto returns an engine on db, which has the records of e's store. With dry, it writes nothing
+// below db. With imports, it is an importer.
+func (e *Engine) onto(db store.Store, dry, imports bool) *Engine {
 	d, err := New(db, e.spaces.options)
 	if err != nil {
 		panic(err) // the options made e
 	}
-	d.spaces.of, d.spaces.imports, d.core.Import = e.spaces, imports, imports
+	dry = dry || e.core.Dry
+	d.spaces.of, d.spaces.dry, d.spaces.imports = e.spaces, dry, imports
+	d.core.Dry, d.core.Import = dry, imports
 	d.standFor(e.spaces.root)
 	if e.space == "" {
 		return d

@@ -227,6 +227,7 @@ type spaces struct {
 	options Options
 	root    *Engine // of the space without a name
 	of      *spaces // for dry and importing engines, those that they stand for
+	dry     bool    // its engines write nothing
 	imports bool    // closed pools serve its engines
 	mu      sync.Mutex
 	engines map[string]*Engine

@@ -74,7 +74,7 @@ func (o Operator) OpenPool(ctx context.Context, name string) error {
 // whose releases do not cool. Use it only to import the addresses that another system
 // holds. In all else, including its spaces and dry runs, it is like the engine itself. It
 // has a cache of its own.
-func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, true) }
+func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, false, true) }
 
 // SplitPool replaces a pool by 2^bits pools of equal size with the same settings. Their
 // names are its name and their number: a-0, a-1 and so on. Blocks stay where they are;

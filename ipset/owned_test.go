@@ -411,3 +411,37 @@ func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
 	}
 	w.check()
 }
+
+// Whether a limit of a pool is reached does not depend on a block of another size that an engine has cached, in whatever state.
+func TestLimitDoesNotDependOnTheCache(t *testing.T) {
+	old, size := poolOf("old", "10.0.0.0/28", 30), poolOf("old", "10.0.0.0/28", 29)
+	old.Cooldown, size.Cooldown = 10*time.Second, 10*time.Second
+	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 1}, old, poolOf("new", "10.0.1.0/28", 30))
+	o, other := alloc.HostOwner("h0"), w.engine(w.store)
+	if _, err := w.Assign(bg, o, "p0", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.UpdatePool(bg, size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Assign(bg, alloc.HostOwner("h1"), "q0", "new"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ReleaseByHandle(bg, "p0"); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.add(time.Hour)
+	want := answered(w.engine(w.store).DryRun().Assign(bg, o, "p1", "new"))
+	for range 2 {
+		if got := answered(w.DryRun().Assign(bg, o, "p1", "new")); got != want {
+			t.Errorf("dry: %s, want %s", got, want)
+		}
+		if got := answered(w.Assign(bg, o, "p1", "new")); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.check()
+}

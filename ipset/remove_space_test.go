@@ -261,6 +261,12 @@ func TestNothingLandsLateInARemovedSpace(t *testing.T) {
 			if err != nil || bad != nil || recs[0].Rev != 0 || len(pools) > 0 {
 				t.Errorf("%s, commit %d: %v and %v after the space was removed: %v, %v", name, k, recs, pools, err, bad)
 			}
+			if err := other.Operator().RemoveSpace(bg, "red"); err != nil { // of a catalog without pools that came late
+				t.Fatal(err)
+			}
+			for name, err := range other.Operator().Spaces(bg) {
+				t.Errorf("%s, commit %d: the space %q is left: %v", name, k, name, err)
+			}
 		}
 	}
 }

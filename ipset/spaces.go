@@ -54,7 +54,7 @@ func (e *Engine) InSpace(name string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.space, in.spaces, in.core.Import = name, s, s.imports
+	in.space, in.spaces, in.core.Dry, in.core.Import = name, s, s.dry, s.imports
 	if s.of != nil {
 		real, err := s.of.root.InSpace(name)
 		if err != nil {
@@ -147,6 +147,10 @@ func (o Operator) sweepAll(ctx context.Context, a alloc.SweepArgs) (map[string]a
 // deleted last. If RemoveSpace is interrupted, or a pool is added meanwhile, the
 // remaining space is consistent: use it, or call RemoveSpace again. It makes a commit for
 // each 256 records.
+//
+// If the first call that an engine makes in a space has an unknown outcome, its commit may
+// arrive after the removal. The space then exists again, without pools and addresses; call
+// RemoveSpace again.
 func (o Operator) RemoveSpace(ctx context.Context, name string) error {
 	if err := o.e.mustOwnStore("remove space"); err != nil {
 		return err

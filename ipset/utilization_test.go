@@ -35,3 +35,27 @@ func TestUtilizationReadsDueBlocksTogether(t *testing.T) {
 		t.Errorf("%d round trips for %d blocks, half of them due", n, blocks)
 	}
 }
+
+// A block without owner in which the last lease has ended counts as no block, because the next call deletes it: the ends that were reserved
+// in it are available.
+func TestUtilizationOfABlockThatTimeEmpties(t *testing.T) {
+	w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/29", 30))
+	a := want("a", 1, "lease")
+	a.Blocks, a.TTL = alloc.BlockArgs{Head: 1, Tail: 2}, time.Minute
+	w.assign(a)
+	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.add(time.Hour)
+	use, err := w.Utilization(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := use[0]; u.Available.Lo != 8 || u.Reserved.Lo != 0 || len(u.Blocks) != 0 {
+		t.Errorf("%v available, %v reserved, blocks %v", u.Available, u.Reserved, u.Blocks)
+	}
+	if got := w.assign(want("b", 8, "x")); len(got.V4) != 8 {
+		t.Errorf("%d addresses are assigned", len(got.V4))
+	}
+	w.check()
+}

@@ -42,6 +42,10 @@ const togetherAttempts = 16
 // with that error: RemoveSpace, and an assignment that would claim a block where the former pools have blocks more than 64 times
 // smaller. A store that wraps tx hides the former pools, so changes of pools fail on it: wrap db.
 //
+// If db limits commits, leases and cooldowns that ended before f met their blocks are written to db at once, in commits of their own: time
+// has ended them whether or not f succeeds, and they may be more than one commit takes. Then f is called again. A store that wraps tx
+// hides db: they count against the one commit then.
+//
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
 // Errors: the error of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; [ipalloc.ErrLimit] for more

@@ -46,6 +46,9 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 	lost := alloc.Utilization{}
 	places := make([]place, len(pools))
 	err = e.eachHeader(ctx, cat, func(b *block.Block) {
+		if b.IsEmpty() && b.Owner().Kind == alloc.Nobody {
+			return // time has emptied it, and the next call that meets it deletes it
+		}
 		at := b.Prefix()
 		i := cat.Containing(at.Addr())
 		of := &lost

@@ -32,7 +32,7 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 		var due *ErrDue
 		switch {
 		case errors.As(err, &due):
-			_, err = e.Advance(ctx, due.Blocks)
+			err = e.writeDue(ctx, due.Blocks)
 		case errors.Is(err, errRootless):
 			err = e.Run.Do(ctx, rootPlan{})
 		}
@@ -40,6 +40,22 @@ func (e *Engine) Do(ctx context.Context, p occ.Plan[*Txn]) error {
 			return err
 		}
 	}
+}
+
+// writeDue writes what time has changed in blocks. In a [store.Together] that may be more than its one commit takes, and it is no change
+// of the caller's, so it is written to the store below first. What Together has read of these blocks has then changed, so it begins anew.
+func (e *Engine) writeDue(ctx context.Context, blocks []netip.Prefix) error {
+	if e.Others != nil && e.Limits.Ops > 0 && !e.Dry {
+		below := &Engine{
+			DB: e.Others, Limits: e.Others.Limits(), Now: e.Now, Labels: e.Labels, Skew: e.Skew, Keep: e.Keep, Tries: e.Tries, Retry: e.Retry, Import: e.Import,
+		}
+		below.Start()
+		if _, err := below.Advance(ctx, blocks); err != nil {
+			return err
+		}
+	}
+	_, err := e.Advance(ctx, blocks)
+	return err
 }
 
 // Advance writes what time has changed in blocks, in as many commits as that takes. It returns the leases that it ended, each as its

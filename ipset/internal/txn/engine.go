@@ -29,6 +29,7 @@ type Engine struct {
 	Tries  int // how often a commit that meets conflicts is made
 	Retry  occ.Retry
 	Import bool // closed pools serve this engine
+	Dry    bool // nothing is written below DB
 
 	Store   store.Store                    // DB for what reads outside of a plan
 	Decoded atomic.Pointer[DecodedCatalog] // the last one that was decoded
