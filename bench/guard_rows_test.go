@@ -60,9 +60,9 @@ var instructionRows = []counted{
 	{"nodeipam/nodes=10", 6580, 1 << 11, func() side { return nodesPair(10) }},
 	{"nodeipam/nodes=1000", 6340, 1 << 11, func() side { return nodesPair(1000) }},
 	{"nodeipam/nodes=100000", 9055, 1 << 11, func() side { return nodesPair(100000) }},
-	{"ipset/assign/release=handle", 39700, 1 << 9, ipsetPair},
+	{"ipset/assign/release=handle", 38200, 1 << 9, ipsetPair},
 	{"ipset/autoassign/release=address", 29400, 1 << 9, ipsetAutoPair},
-	{"prefixes/assign/release=owner", 37000, 1 << 9, prefixesPair},
+	{"prefixes/assign/release=owner", 36840, 1 << 9, prefixesPair},
 }
 
 // stateOf returns a snapshot of a set of 2^order children of which 1/free is free.
