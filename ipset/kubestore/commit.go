@@ -247,6 +247,9 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 		high, begin := s.high.Load(), time.Now()
 		err := s.assure(ctx)
 		if err == nil {
+			err = s.makeRoom(ctx, p.frame.seq) // assure may have found an older snapshot
+		}
+		if err == nil {
 			answer, err = s.client.update(ctx, o)
 			maybe = maybe || err != nil && !traceless(err)
 		}

@@ -81,10 +81,10 @@
 // In requests to the API server:
 //
 //	Commit    1 write; under contention 1 write and 1 read for each attempt
-//	Get       1 read of one object, 2 after a second of silence
+//	Get       1 read of one object, 3 after a second of silence
 //	List      the same
 //	Watch     1 watch for each Store and, each minute, 1 list and 1 read; every commit object is sent to it
-//	snapshot  3 reads, 1 list, 1 write of the head, 1 write and 1 deletion for each part
+//	snapshot  4 reads, 3 lists, 1 write of the head, 1 write and 1 deletion for each part
 //	Open      2 reads, 1 list for each 64 slots, 1 read for each part
 //
 // Concurrency: a [Store] is safe for concurrent use. Restart: it holds nothing that must be closed;

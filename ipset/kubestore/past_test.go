@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -164,6 +163,26 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 	}
 }
 
+// hold has the next request of a method to something else than the log wait, and then gives it a fault. held is sent to when it waits.
+func (f *faults) hold(method string, then fault) (held, pass chan struct{}) {
+	held, pass = make(chan struct{}), make(chan struct{})
+	met := false
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = func(_ int, r *http.Request) fault {
+		if met || r.Method != method || strings.Contains(r.URL.Path, ".log.") {
+			return none
+		}
+		met = true
+		f.mu.Unlock() // others, also repetitions of this one, go on
+		held <- struct{}{}
+		<-pass
+		f.mu.Lock()
+		return then
+	}
+	return held, pass
+}
+
 // The cluster's etcd is set back while a process writes a snapshot, and the request that names or deletes parts is lost. It is not
 // sent again: the head would name parts that are lost, or one that it names would be deleted.
 func TestSetBackUnderASnapshot(t *testing.T) {
@@ -176,7 +195,7 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 		faults
 		want map[string]string
 	}
-	held, pass := make(chan struct{}), make(chan struct{})
+	var passes []chan struct{}
 	all := map[string]*process{http.MethodPut: {}, http.MethodDelete: {}} // by the method of the request
 	for method, p := range all {
 		config := configOf(server)
@@ -191,21 +210,8 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy")
 	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
 	for method, p := range all { // this is what will be lost
-		var once sync.Once
-		p.faults.mu.Lock()
-		p.faults.fail = func(_ int, r *http.Request) (what fault) {
-			if r.Method == method && !strings.Contains(r.URL.Path, ".log.") {
-				once.Do(func() {
-					p.faults.mu.Unlock()
-					held <- struct{}{}
-					<-pass
-					p.faults.mu.Lock()
-					what = unsent
-				})
-			}
-			return what
-		}
-		p.faults.mu.Unlock()
+		held, pass := p.faults.hold(method, unsent)
+		passes = append(passes, pass)
 		for range minSlots / 2 {
 			if _, err := p.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)}); err != nil {
 				t.Fatal(err)
@@ -216,7 +222,9 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	setBack(t, server, func(data string) error {
 		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied)))
 	})
-	close(pass)
+	for _, pass := range passes {
+		close(pass)
+	}
 	for method, p := range all {
 		p.settleSnapshot()
 		if _, err := p.Get(limited(t), nil, "chain"); !errors.Is(err, ipalloc.ErrReplaced) {
@@ -228,6 +236,73 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 			t.Errorf("%s: %v, want %v", method, got, p.want)
 		}
 	}
+}
+
+// The cluster's etcd is set back to a moment after the last commit: it loses a part of a snapshot that the head is about to name, or
+// a finished snapshot with its name in the head. No process ends, and no record is lost when the log goes round.
+func TestSetBackLosesASnapshotAlone(t *testing.T) {
+	server := servers.NewKube(t, servers.KubeOptions{})
+	if err := define(limited(t), server); err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	var f faults
+	config := configOf(server)
+	f.use(config)
+	p, err := Open(limited(t), config, "default", "p", Options{Slots: minSlots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, pass := f.hold(http.MethodPost, none)
+	want := work(t, p, minSlots/2) // the last commit begins a snapshot, which has one part
+	<-held
+	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	named, name := f.hold(http.MethodPut, none)
+	close(pass)
+	for waiting := true; waiting; { // the request may have been given up meanwhile, and the snapshot with it
+		select {
+		case <-named:
+			waiting = false
+		case <-time.After(10 * time.Millisecond):
+			p.mu.Lock()
+			p.compact()
+			p.mu.Unlock()
+		}
+	}
+	back := func(data string) error { return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied))) }
+	check := func(when string) {
+		t.Helper()
+		if _, err := p.Get(limited(t), nil, "chain"); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if s, err := Open(limited(t), configOf(server), "default", "p", Options{}); err != nil {
+			t.Errorf("%s: %v", when, err)
+		} else if got := contents(t, s); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	setBack(t, server, back)
+	close(name)
+	for err := errLost; err != nil; {
+		p.mu.Lock()
+		c := p.compact()
+		p.mu.Unlock()
+		<-c.done
+		err = c.err
+	}
+	check("a part was lost before the head named it")
+	setBack(t, server, back)
+	for i := range minSlots { // over all that the log still has
+		if err := again(func() error {
+			_, err := p.Commit(limited(t), []store.Op{put("later", fmt.Sprint(i), store.AnyRevision)})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want["later"] = fmt.Sprint(minSlots - 1)
+	p.settleSnapshot()
+	check("a snapshot was lost")
 }
 
 // A replica that is read anew continues one in memory only if both have the same records at the revisions that both know.

@@ -10,10 +10,10 @@ import (
 // partSize is how much of a snapshot one object holds.
 const partSize = 768 << 10
 
-// covered notes that a snapshot holds everything up to a commit object.
+// covered notes that the snapshot of the head holds everything up to a commit object. A head that was set back holds less than before.
 func (s *Store) covered(seq uint64) {
 	s.mu.Lock()
-	s.snapped = max(s.snapped, seq)
+	s.snapped = seq
 	s.mu.Unlock()
 }
 
@@ -63,18 +63,12 @@ func (s *Store) snapshot(ctx context.Context) error {
 		return nil
 	}
 	for ; d.done < d.ref.Parts; d.done++ {
-		o := s.object(partName(s.name, d.ref, d.done), roleSnapshot)
-		o.Spec.Seq, o.Spec.Data = d.seq, d.data[d.done*partSize:min((d.done+1)*partSize, len(d.data))]
-		err := s.retry(ctx, func() error {
-			_, err := s.client.create(ctx, o)
-			if exists(err) {
-				return nil // an earlier request did
-			}
-			return err
-		})
-		if err != nil {
+		if err := s.writePart(ctx, d, d.done); err != nil {
 			return err
 		}
+	}
+	if err := s.fillUp(ctx, d); err != nil {
+		return err
 	}
 	head.Spec.Seq, head.Spec.Snapshot = d.seq, d.ref
 	err = s.retry(ctx, func() error {
@@ -87,11 +81,54 @@ func (s *Store) snapshot(ctx context.Context) error {
 	if err != nil && !is(err, http.StatusConflict) {
 		return err
 	}
+	if err == nil {
+		if err := s.fillUp(ctx, d); err != nil {
+			return err
+		}
+	}
 	s.draft = nil
 	if head, err = s.readHead(ctx); err != nil { // in conflict, it may be ours all the same
 		return err
 	}
 	return s.sweep(ctx, head)
+}
+
+// writePart writes a part of a draft.
+func (s *Store) writePart(ctx context.Context, d *draft, i int) error {
+	o := s.object(partName(s.name, d.ref, i), roleSnapshot)
+	o.Spec.Seq, o.Spec.Data = d.seq, d.data[i*partSize:min((i+1)*partSize, len(d.data))]
+	return s.retry(ctx, func() error {
+		_, err := s.client.create(ctx, o)
+		if exists(err) {
+			return nil // an earlier request did
+		}
+		return err
+	})
+}
+
+// fillUp writes the parts of a draft that are missing because the cluster was set back since they were written.
+func (s *Store) fillUp(ctx context.Context, d *draft) error {
+	have, err := s.parts(ctx)
+	for i := range d.ref.Parts {
+		if _, ok := have[partName(s.name, d.ref, i)]; !ok && err == nil {
+			err = s.writePart(ctx, d, i)
+		}
+	}
+	return err
+}
+
+// parts returns the parts of all snapshots, by their names.
+func (s *Store) parts(ctx context.Context) (have map[string]snapshot, err error) {
+	err = s.retry(ctx, func() error {
+		have = make(map[string]snapshot)
+		return s.client.list(ctx, s.name, roleSnapshot, true, func(o *object) error {
+			if p, ok := parsePart(s.name, o.Metadata.Name); ok {
+				have[o.Metadata.Name] = p
+			}
+			return nil
+		})
+	})
+	return have, err
 }
 
 // draw returns the snapshot to write, or to go on with; nil if that of the head is new enough.
@@ -136,17 +173,11 @@ func (s *Store) sweep(ctx context.Context, head *object) error {
 	if now == nil {
 		return nil
 	}
-	var names []string
-	err := s.retry(ctx, func() error {
-		names = nil
-		return s.client.list(ctx, s.name, roleSnapshot, true, func(o *object) error {
-			if p, ok := parsePart(s.name, o.Metadata.Name); ok && p.Generation <= now.Generation && p.ID != now.ID {
-				names = append(names, o.Metadata.Name)
-			}
-			return nil
-		})
-	})
-	for _, name := range names {
+	have, err := s.parts(ctx)
+	for name, p := range have {
+		if p.Generation > now.Generation || p.ID == now.ID {
+			continue
+		}
 		if err == nil {
 			err = s.retry(ctx, func() error {
 				err := s.assure(ctx) // the head of a cluster that was set back may name the part

@@ -5,6 +5,9 @@
 // history of the writers must be linearizable (package history), and nothing may be lost, held twice, or held without an owner. File
 // faults.go and the files beside it have the table of faults.
 //
+// In the end each store is set back to older data, in the ways of formers.go, while such calls are in flight. A process that saw a
+// lost commit must get no answer from then on, and the store that is left must be sound.
+//
 //	cd bench/torture && GOWORK=off go run ./stores -duration 5m
 //	cd bench/torture && GOWORK=off go run ./stores -store etcd,kube
 //
