@@ -62,7 +62,7 @@ func TestListOfMetrics(t *testing.T) {
 			found[f.GetName()] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
 		}
 	}
-	text := "# Metrics\n\nAll that `/metrics` has besides `go_*` and `process_*`. `TestListOfMetrics` keeps this list; `go test -run TestListOfMetrics -update .`\nwrites it.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
+	text := "# Metrics\n\nThese are all metrics of `/metrics` except `go_*` and `process_*`. `go test -run TestListOfMetrics -update .` writes this list.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		text += found[name]
 	}
