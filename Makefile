@@ -141,7 +141,7 @@ bench-guard: ## check what benchmarks must not lose: instructions, steps, alloca
 	@$(gotest) ./bench -run GuardSteps -tags invariants -count=1 -v
 
 .PHONY: bench-planted
-bench-planted: ## plant ten regressions and see that the guard notices each
+bench-planted: ## plant regressions and see that the guard notices each
 	go test ./bench -run Planted -planted -count=1 -v
 
 .PHONY: release
