@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,7 @@ func runDocument(t *testing.T, name string) {
 	var out strings.Builder
 	exports := "" // each command is a shell of its own
 	commands, inside := 0, false
+	m := &migration{dir: dir, live: map[netip.Addr]bool{}}
 	for _, line := range strings.SplitAfter(string(text), "\n") {
 		switch {
 		case strings.HasPrefix(line, "```"):
@@ -97,7 +99,13 @@ func runDocument(t *testing.T, name string) {
 			}
 			commands++
 			out.WriteString(answer(t, bash, dir, exports+command, commands))
+			if name == "MIGRATING.md" {
+				m.traffic(t, exports, command)
+			}
 		}
+	}
+	if name == "MIGRATING.md" && m.had == 0 {
+		t.Error("no caller got an address beside the steps of the page")
 	}
 	if *update {
 		if err := os.WriteFile(name, []byte(out.String()), 0o644); err != nil {
