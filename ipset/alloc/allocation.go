@@ -9,14 +9,15 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
-// Allocation is one address that is held or cooling. An address with several holders has an allocation for each. Queries by
-// address return the first holder's, queries by handle or host that handle's or host's.
+// Allocation is one address that is held or cooling. An address with several holders has
+// an allocation for each. Queries by address return the allocation of the first holder;
+// queries by handle or host return that handle's or host's.
 type Allocation struct {
 	Address netip.Addr
-	// Block is the prefix of the block that the address is in.
+	// Block is the prefix of the block that contains the address.
 	Block netip.Prefix
-	// Host is the host that the address is held for. If that is not the owner of the block, the address is borrowed. It is
-	// the zero Owner if an import did not name one.
+	// Host is the host that the address is held for. If the host is not the owner of the
+	// block, the address is borrowed. It is the zero Owner if an import named none.
 	Host   Owner
 	Handle string
 	// Attributes belong to the active owner, Alternate to the owner that may take over.
@@ -24,13 +25,16 @@ type Allocation struct {
 	Alternate  Attributes
 	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
 	Seq uint64
-	// Since is when the holder got the address, or when a cooling address began to cool. It is exact to the second, and zero if it is
-	// unknown, for example after an import that lacks it.
+	// Since is the time at which the holder got the address, or a cooling address began
+	// to cool. It is exact to the second. It is zero if unknown, for example after an
+	// import without it.
 	Since time.Time
-	// Until is the end of the lease, zero without one. For a cooling address it is when the address can be assigned again.
+	// Until is the time at which the lease expires, zero without one. For a cooling
+	// address it is the time from which the address can be assigned again.
 	Until   time.Time
 	Cooling bool
-	// MovedFrom is set in the answer of a call for another host than the one that had the address: the former host, which has lost it.
+	// MovedFrom is set in the answer of a call that moved the address from another host:
+	// it is the former host.
 	MovedFrom Owner
 	shared    string // coded Share and all holders, this one among them; "" for an address that allows no others
 }
@@ -58,7 +62,7 @@ func (a Allocation) Holders() iter.Seq[Allocation] {
 	}
 }
 
-// hold makes the allocation that of the next holder that c has.
+// hold sets the allocation to the next holder in c.
 func (a *Allocation) hold(c *wire.Coder) bool {
 	var (
 		until    int64
@@ -88,13 +92,14 @@ func (a Allocation) Holder() string {
 	return a.Host.String()
 }
 
-// Prefix returns the address with its block's prefix length, unmasked. Use it to configure an interface only if each block is a
-// subnet. In a pool of one subnet take the length from the prefix of the pool, and for a routed address the full one, 32 or 128.
+// Prefix returns the address with its block's prefix length, unmasked. Use it to
+// configure an interface only if each block is a subnet. In a pool that is one subnet use
+// the pool's prefix length, and for a routed address the full length, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
-// Declined returns the handle that declined the address, "" for a holder without one, and the reason that it gave; ok is false
-// for an address that was not declined. A declined address is cooling, and even its former holder does not get it back before its
-// time.
+// Declined returns the handle that declined the address and its reason. handle is "" for
+// a holder without one; ok is false for an address that was not declined. A declined
+// address is cooling, and even its former holder cannot get it before its time.
 func (a Allocation) Declined() (handle, reason string, ok bool) {
 	if !a.Cooling || a.Handle != "" {
 		return "", "", false

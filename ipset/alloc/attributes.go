@@ -12,11 +12,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
-// Attributes is an immutable set of keys and values that is kept with an address. The zero value is the empty set. Sets with
-// the same content are equal by ==.
+// Attributes is an immutable set of keys and values, stored with an address. The zero
+// value is the empty set. Sets with the same content are equal by ==.
 type Attributes holder.Attributes
 
-// NewAttributes returns the attributes in m. It returns ipalloc.ErrLimit if they come to more than 64 KiB.
+// NewAttributes returns the attributes in m. It fails with [ipalloc.ErrLimit] if they
+// take more than 64 KiB.
 func NewAttributes(m map[string]string) (Attributes, error) {
 	if len(m) == 0 {
 		return Attributes{}, nil

@@ -9,32 +9,40 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Claim describes the holder of an address to package block. The calls of an engine have these fields among their own.
+// Claim describes the holder of an address to package block. The calls of an engine have
+// these fields among their arguments.
 type Claim struct {
-	// Handle is the caller's key. An address without one is released by address or with its host.
+	// Handle is the caller's key. An address without a handle is released by address or
+	// with its host.
 	Handle     string
 	Attributes Attributes
-	// TTL is the time the address is held for; 0 is until it is released.
+	// TTL is the time after which the lease expires; 0 means that the address is held
+	// until it is released.
 	TTL time.Duration
-	// Share, if it is not zero, lets the address have further holders after the first. It needs a Handle. Each holder has its
-	// own host, attributes and lease. The address is free when the last holder has released it.
+	// Share, if it is not zero, lets the address have further holders after the first. It
+	// needs a Handle. Each holder has its own host, attributes and lease. The address is
+	// free after its last holder releases it.
 	Share Share
-	// Since is when the holder got an address that is imported. Zero and future times mean now.
+	// Since is the time at which the holder of an imported address got it. Zero and
+	// future times mean now.
 	Since time.Time
 }
 
-// Share lets an address have several holders. The zero value allows only the first.
+// Share lets an address have several holders. The zero value allows only the first
+// holder.
 type Share struct {
 	// Max is the largest number of holders, 2 to 256.
 	Max int
-	// Key is what the holders must have in common, such as the name of a virtual IP; "" is a key like any other.
+	// Key must be the same for all holders, such as the name of a virtual IP; "" is a key
+	// like any other.
 	Key string
 }
 
 // MaxHolders bounds the holders of one address, because each change writes the record of all holders.
 const MaxHolders = 256
 
-// Check returns [ipalloc.ErrInvalid] for a Max that is not 2 to [MaxHolders] and for an impossible Key. The zero Share is valid.
+// Check fails with [ipalloc.ErrInvalid] for a Max outside 2 to [MaxHolders] and for an
+// impossible Key. The zero Share is valid.
 func (s Share) Check() error {
 	switch {
 	case s.Key != "":
@@ -50,7 +58,7 @@ func (s Share) Check() error {
 	return nil
 }
 
-// Guard is the condition on which an address is released. Zero fields are no condition.
+// Guard is the condition for releasing an address. Zero fields mean no condition.
 type Guard struct {
 	// Handle, if not empty, must be the handle that holds the address.
 	Handle string
@@ -58,12 +66,12 @@ type Guard struct {
 	Seq uint64
 }
 
-// Outcome says what a release did with one address. The zero value is no answer.
+// Outcome is the result of a release for one address. The zero value is no answer.
 type Outcome uint8
 
 const (
-	// Released means that the address was held and is now free or cooling. Holders other than the one that the guard names
-	// keep it.
+	// Released means that the address was held and is now free or cooling. Other holders
+	// than the one that the guard names keep it.
 	Released Outcome = iota + 1
 	// WasFree means that the address was not held.
 	WasFree
@@ -80,7 +88,7 @@ func (o Outcome) String() string { return nameOf(outcomeNames[:], "outcome", o) 
 // Release names an address to release.
 type Release struct {
 	Address netip.Addr
-	// Guard is the condition on which it is released.
+	// Guard is the condition for its release.
 	Guard
 }
 

@@ -10,8 +10,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Count is a number of addresses: Hi * 2^64 + Lo. Counts are comparable by ==. Text and JSON have it as a string of decimal
-// digits, because many readers of JSON round numbers above 2^53.
+// Count is a number of addresses: Hi * 2^64 + Lo. Counts are comparable by ==. Text and
+// JSON write it as a string of decimal digits, because many JSON parsers round numbers
+// above 2^53.
 type Count struct{ Hi, Lo uint64 }
 
 // maxCount is the largest Count.
@@ -46,7 +47,7 @@ func (c Count) Cmp(d Count) int { return addr.U128(c).Cmp(addr.U128(d)) }
 // IsZero reports whether c is 0.
 func (c Count) IsZero() bool { return c == Count{} }
 
-// Uint64 returns c, and false with the largest uint64 if c exceeds that.
+// Uint64 returns c, or the largest uint64 and false if c exceeds that.
 func (c Count) Uint64() (n uint64, ok bool) {
 	if c.Hi != 0 {
 		return math.MaxUint64, false
@@ -57,7 +58,8 @@ func (c Count) Uint64() (n uint64, ok bool) {
 // Float64 returns c rounded to 53 significant bits.
 func (c Count) Float64() float64 { return float64(c.Hi)*(1<<64) + float64(c.Lo) }
 
-// Ratio returns the share of c in all, from 0 to 1 if c is a part of all. It returns 0 if all is 0.
+// Ratio returns c as a share of all, from 0 to 1 if c is a part of all. It returns 0 if
+// all is 0.
 func (c Count) Ratio(all Count) float64 {
 	if all.IsZero() {
 		return 0
@@ -73,10 +75,11 @@ func (c Count) big() *big.Int {
 	return n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(c.Lo))
 }
 
-// MarshalText implements [encoding.TextMarshaler] with String.
+// MarshalText implements [encoding.TextMarshaler] with the text of String.
 func (c Count) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. It returns [ipalloc.ErrInvalid] for text that String does not write.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It fails with [ipalloc.ErrInvalid]
+// for any text that String does not write.
 func (c *Count) UnmarshalText(text []byte) error {
 	n, ok := new(big.Int).SetString(string(text), 10)
 	if !ok || n.Sign() < 0 || n.BitLen() > 128 || n.String() != string(text) {

@@ -1,6 +1,7 @@
-// Package alloc declares what the calls of package ipset take and return: pools and settings, the arguments and results of each
-// call, and the reasons of a shortage. They form a separate package because the engine, the packages below it and package block
-// share them.
+// Package alloc declares the arguments and results of package ipset: pools and settings,
+// the arguments and results of each call, and the reasons of a shortage. They are a
+// separate package because the engine, its internal packages and package block share
+// them.
 //
 //	alloc.HostOwner("node-a")               the host that an address is for, or the owner of a block
 //	alloc.AssignArgs{Handle: "pod-1"}       what a caller asks for: for whom, how many, which, and once
@@ -8,5 +9,6 @@
 //	alloc.Allocation                        what calls return
 //	alloc.Count                             a number of addresses, up to all of IPv6
 //
-// All are plain values. A zero field means none or the default, as its comment says. Text and JSON forms lose nothing.
+// All are plain values. A zero field means none or the default, as its comment states.
+// The text and JSON forms preserve all content.
 package alloc

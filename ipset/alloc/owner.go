@@ -8,11 +8,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// OwnerKind says whether an owner is a machine.
+// OwnerKind tells whether an owner is a machine.
 type OwnerKind uint8
 
 const (
-	// Nobody is the kind of the zero [Owner]. A block with it is an orphan.
+	// Nobody is the kind of the zero [Owner]. A block with this kind of owner is an
+	// orphan.
 	Nobody OwnerKind = iota
 	// Host is a machine.
 	Host
@@ -20,8 +21,8 @@ const (
 	Virtual
 )
 
-// Owner identifies the owner of a block, or the host that an address is held for. The zero value is no owner. Owners are
-// comparable.
+// Owner identifies the owner of a block, or the host that an address is held for. The
+// zero value means no owner. Owners are comparable.
 type Owner struct {
 	Kind OwnerKind
 	Name string
@@ -33,7 +34,8 @@ func HostOwner(name string) Owner { return Owner{Host, name} }
 // VirtualOwner returns the owner of kind [Virtual] with that name.
 func VirtualOwner(name string) Owner { return Owner{Virtual, name} }
 
-// ParseOwner reads what [Owner.String] writes: "host:a", "virtual:b", or "" for no owner. Anything else is [ipalloc.ErrInvalid].
+// ParseOwner parses the text of [Owner.String]: "host:a", "virtual:b", or "" for no
+// owner. It fails with [ipalloc.ErrInvalid] for any other text.
 func ParseOwner(s string) (Owner, error) {
 	if s == "" {
 		return Owner{}, nil
@@ -59,7 +61,8 @@ func (o Owner) String() string {
 	return ""
 }
 
-// Check returns [ipalloc.ErrInvalid] for the zero owner, an unknown kind and an impossible name.
+// Check fails with [ipalloc.ErrInvalid] for the zero owner, an unknown kind and an
+// impossible name.
 func (o Owner) Check() error {
 	if o == (Owner{}) {
 		return cause.Wrap(ipalloc.Error{Op: "check", Field: "Owner", Reason: "it is the zero value; name a host or a virtual owner", Err: ipalloc.ErrInvalid})

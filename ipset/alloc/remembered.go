@@ -5,29 +5,35 @@ import (
 	"time"
 )
 
-// Remembered is something that the store keeps because a caller asked for it, and that is no holding: the answer to a request key, the last
-// addresses of a sticky handle, or an address that cools. Nothing else outlives a holding.
+// Remembered is a record that the store keeps because a caller asked for it, other than a
+// held address. It is the answer to a request key, the last addresses of a sticky handle,
+// or a cooling address. Nothing else remains after an address is released.
 type Remembered struct {
 	Kind RememberedKind
-	// Name is the request key, or the sticky handle, or the handle that released a cooling address.
+	// Name is the request key, the sticky handle, or the handle that released a cooling
+	// address.
 	Name string
-	// At is when it was written, and of a cooling address when it began to cool. The age that Operator.Sweep looks at counts from here.
+	// At is the time at which the record was written, or a cooling address began to cool.
+	// Operator.Sweep counts the age from here.
 	At time.Time
-	// Until is when a cooling address can be assigned again. Requests and sticky handles have no end of their own.
+	// Until is the time from which a cooling address can be assigned again. Requests and
+	// sticky handles do not expire at a fixed time.
 	Until time.Time
-	// Addresses are those of the answer, or of the sticky handle, or the one that cools.
+	// Addresses lists the addresses of the answer or of the sticky handle, or the cooling
+	// address.
 	Addresses []netip.Addr
 }
 
-// RememberedKind is what a [Remembered] is.
+// RememberedKind is the kind of a [Remembered].
 type RememberedKind uint8
 
 const (
 	// RememberedRequest is the answer to an AssignArgs.Request.
 	RememberedRequest RememberedKind = iota + 1
-	// RememberedSticky has the last addresses of a handle that was assigned them with AssignArgs.Sticky or Engine.Offer.
+	// RememberedSticky has the last addresses that a handle got with AssignArgs.Sticky or
+	// Engine.Offer.
 	RememberedSticky
-	// RememberedCooling is an address in its cooldown, or one that was declined.
+	// RememberedCooling is an address in its cooldown, or a declined address.
 	RememberedCooling
 )
 

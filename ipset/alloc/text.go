@@ -18,10 +18,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
-// Text and JSON say all that a value has, in a form that a person reads. Names and values may be any bytes, which JSON cannot say: a text
-// that is not UTF-8 is quoted as Go does, and attributes of such bytes are base64.
+// The text and JSON forms contain all of a value, in a readable form. Names and values
+// may be any bytes, which JSON cannot express. A text that is not UTF-8 is quoted as in
+// Go, and attributes with such bytes are base64.
 
-// nameOf returns the name of a value, and what it is with its number for an unknown one.
+// nameOf returns the name of v, or for an unknown value the kind in what, with the
+// number.
 func nameOf[T ~uint8](names []string, what string, v T) string {
 	if int(v) < len(names) {
 		return names[v]
@@ -29,7 +31,7 @@ func nameOf[T ~uint8](names []string, what string, v T) string {
 	return fmt.Sprintf("%s %d", what, v)
 }
 
-// writeName is MarshalText of a value that has a name.
+// writeName is MarshalText of a value with a name.
 func writeName[T ~uint8](names []string, what string, v T) ([]byte, error) {
 	if int(v) >= len(names) {
 		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: what, Text: nameOf(names, what, v), Err: ipalloc.ErrInvalid})
@@ -37,7 +39,7 @@ func writeName[T ~uint8](names []string, what string, v T) ([]byte, error) {
 	return []byte(names[v]), nil
 }
 
-// readName is UnmarshalText of a value that has a name.
+// readName is UnmarshalText of a value with a name.
 func readName[T ~uint8](names []string, what string, v *T, text []byte) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
@@ -56,7 +58,7 @@ func (u Use) String() string {
 	return strings.Join(names, ",")
 }
 
-// names returns the names of the uses. ok is false if one has none.
+// names returns the names of the uses. ok is false if a use has no name.
 func (u Use) names() (names []string, ok bool) {
 	for i, name := range useNames {
 		if u&(1<<i) != 0 {
@@ -69,7 +71,8 @@ func (u Use) names() (names []string, ok bool) {
 	return names, true
 }
 
-// MarshalJSON writes the names of the uses as a list. It returns [ipalloc.ErrInvalid] for an unknown one.
+// MarshalJSON writes the names of the uses as a list. It fails with [ipalloc.ErrInvalid]
+// for an unknown use.
 func (u Use) MarshalJSON() ([]byte, error) {
 	names, ok := u.names()
 	if !ok {
@@ -78,7 +81,8 @@ func (u Use) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]string{}, names...))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for anything else.
+// UnmarshalJSON reads the form of MarshalJSON. It fails with [ipalloc.ErrInvalid] for
+// anything else.
 func (u *Use) UnmarshalJSON(text []byte) error {
 	var names []string
 	if err := json.Unmarshal(text, &names); err != nil {
@@ -96,8 +100,8 @@ func (u *Use) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalText returns what String returns, but quotes a name that is not UTF-8 or begins with a quote. It returns
-// [ipalloc.ErrInvalid] for an unknown kind.
+// MarshalText returns the text of String, but quotes a name that is not UTF-8 or begins
+// with a quote. It fails with [ipalloc.ErrInvalid] for an unknown kind.
 func (o Owner) MarshalText() ([]byte, error) {
 	if o != (Owner{}) && o.Check() != nil {
 		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "owner", Text: fmt.Sprintf("%d:%s", o.Kind, o.Name), Err: ipalloc.ErrInvalid})
@@ -106,7 +110,8 @@ func (o Owner) MarshalText() ([]byte, error) {
 	return []byte(o.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+// UnmarshalText reads the text of MarshalText. It fails with [ipalloc.ErrInvalid] for any
+// other text.
 func (o *Owner) UnmarshalText(text []byte) error {
 	read, err := ParseOwner(string(text))
 	if err != nil {
@@ -119,7 +124,8 @@ func (o *Owner) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// quote returns a text that JSON keeps: in quotes if it is not UTF-8, or would be taken for one in quotes.
+// quote returns a text that JSON preserves: it quotes s if s is not UTF-8, or would be
+// read as a quoted text.
 func quote(s string) string {
 	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) {
 		return strconv.Quote(s)
@@ -162,8 +168,8 @@ func (a Attributes) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for anything else and [ipalloc.ErrLimit] for more than 64
-// KiB.
+// UnmarshalJSON reads the form of MarshalJSON. It fails with [ipalloc.ErrLimit] for more
+// than 64 KiB, and with [ipalloc.ErrInvalid] for anything else.
 func (a *Attributes) UnmarshalJSON(text []byte) error {
 	var all map[string]string
 	if err := json.Unmarshal(text, &all); err == nil {
@@ -181,7 +187,8 @@ func (a *Attributes) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// allocationForm is an allocation in JSON. Share is the coded share with all holders, which has no other form that loses nothing.
+// allocationForm is an allocation in JSON. Share is the coded share with all holders,
+// because no other form preserves all of it.
 type allocationForm struct {
 	Address    netip.Addr   `json:"address"`
 	Block      netip.Prefix `json:"block"`
@@ -196,14 +203,16 @@ type allocationForm struct {
 	Share      string       `json:"share,omitempty"`
 }
 
-// MarshalJSON writes all of the allocation. Share and holders are one base64 string, which [Allocation.Holders] reads again.
+// MarshalJSON writes the whole allocation. Share and holders are one base64 string, which
+// [Allocation.Holders] decodes.
 func (a Allocation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(allocationForm{
 		a.Address, a.Block, a.Host, quote(a.Handle), a.Attributes, a.Alternate, a.Seq, a.Since, a.Until, a.Cooling, base64.StdEncoding.EncodeToString([]byte(a.shared)),
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. It returns [ipalloc.ErrInvalid] for an impossible allocation.
+// UnmarshalJSON reads the form of MarshalJSON. It fails with [ipalloc.ErrInvalid] for an
+// impossible allocation.
 func (a *Allocation) UnmarshalJSON(text []byte) error {
 	fail := func(err error) error {
 		return cause.Wrap(ipalloc.Error{Op: "read", Field: "allocation", Reason: err.Error(), Err: ipalloc.ErrInvalid})
@@ -229,7 +238,7 @@ func (a *Allocation) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// checkShared refuses a code of holders that [Allocation.Holders] could not read to its end.
+// checkShared refuses a code that [Allocation.Holders] could not decode to its end.
 func checkShared(code string) error {
 	most, key, rest := holder.Share(code)
 	if err := (Share{most, key}).Check(); err != nil || most == 0 {

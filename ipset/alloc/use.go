@@ -1,6 +1,6 @@
 package alloc
 
-// Use is what an address is for; a set of bits in a pool.
+// Use is the purpose of an address, or in a pool a set of purposes, as bits.
 type Use uint8
 
 const (
@@ -12,17 +12,19 @@ const (
 	LoadBalancer
 )
 
-// Order says which of the free addresses of a block is handed out next.
+// Order selects the next free address of a block.
 type Order uint8
 
 const (
-	// FIFO is the order in which the addresses were released, so an address rests as long as possible. A new block hands out
-	// its addresses in ascending order.
+	// FIFO takes addresses in the order of their release, so an address rests as long as
+	// possible. A new block assigns its addresses in ascending order.
 	FIFO Order = iota
-	// Lowest is the lowest address.
+	// Lowest takes the lowest address.
 	Lowest
-	// Random is any free address, with equal chances. The draw follows from a seed, the block and its sequence number, so the same
-	// state gives the same address. It spreads addresses and is not a secret: a caller that knows the seed can predict it.
+	// Random takes any free address, each with the same probability. The draw is derived
+	// from a seed, the block and its sequence number, so the same state gives the same
+	// address. It spreads addresses but is not a secret: a caller that knows the seed can
+	// predict it.
 	Random
 )
 
@@ -32,8 +34,10 @@ var orderNames = [...]string{"fifo", "lowest", "random"}
 // String returns "fifo", "lowest" or "random".
 func (o Order) String() string { return nameOf(orderNames[:], "order", o) }
 
-// MarshalText returns what String returns. It returns [ipalloc.ErrInvalid] for an unknown order.
+// MarshalText returns the text of String. It fails with [ipalloc.ErrInvalid] for an
+// unknown order.
 func (o Order) MarshalText() ([]byte, error) { return writeName(orderNames[:], "order", o) }
 
-// UnmarshalText reads what MarshalText writes. It returns [ipalloc.ErrInvalid] for anything else.
+// UnmarshalText reads the text of MarshalText. It fails with [ipalloc.ErrInvalid] for any
+// other text.
 func (o *Order) UnmarshalText(text []byte) error { return readName(orderNames[:], "order", o, text) }

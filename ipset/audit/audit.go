@@ -1,5 +1,6 @@
-// Package audit declares what the checks of packages ipset and prefixes take and return: problems found in the records, the steps
-// that repair them, and the addresses that callers know to be in use.
+// Package audit declares the arguments and results of the checks of packages ipset and
+// prefixes. These are problems in the records, steps that repair them, and addresses that
+// callers know to be in use.
 //
 //	report, err := engine.Operator().Check(ctx, inUse) // of audit.InUse, or nil
 //	for _, p := range report.Problems {
@@ -19,11 +20,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Kind says what is wrong.
+// Kind is the kind of a problem.
 type Kind string
 
-// The kinds of problems that Check of package ipset finds. Check of package prefixes finds Damaged, NoPool, Overlapping, StaleIndex,
-// MissingIndex and WrongPage, of holdings in place of blocks and addresses.
+// The kinds of problems that Check of package ipset finds. Check of package prefixes
+// finds Damaged, NoPool, Overlapping, StaleIndex, MissingIndex and WrongPage, for
+// holdings instead of blocks and addresses.
 const (
 	Damaged       Kind = "damaged"        // a record that cannot be read
 	Overlapping   Kind = "overlapping"    // two blocks share addresses
@@ -44,7 +46,7 @@ const (
 	OutsideOfPool Kind = "outside a pool" // an address that is in use and lies in no pool
 )
 
-// Problem is one thing that a check found.
+// Problem is one problem found by a check.
 type Problem struct {
 	Kind   Kind
 	Key    string       // the record, if it is about one
@@ -53,7 +55,7 @@ type Problem struct {
 	Detail string
 }
 
-// String returns one line.
+// String returns the problem in one line.
 func (p Problem) String() string {
 	var s strings.Builder
 	s.WriteString(string(p.Kind))
@@ -72,28 +74,31 @@ func (p Problem) String() string {
 	return s.String()
 }
 
-// InUse is an address that the caller of a check says is in use.
+// InUse is an address in use, as stated by the caller of a check.
 type InUse struct {
 	Address netip.Addr
-	// Handle, if not empty, is the expected holder. Without it every holder of the address counts as using it.
+	// Handle, if not empty, is the expected holder. Without it, the address counts as
+	// used by every holder.
 	Handle string
 }
 
 // Step is one commit of a repair: it restores derived records, or releases addresses.
 type Step struct {
 	Text string
-	// Ops expect the revisions that were checked. In a step with Releases all of them are guards.
+	// Ops are conditional on the revisions that were checked. In a step with Releases all
+	// Ops are guards.
 	Ops      []store.Op
 	Releases []alloc.Release
 }
 
-// Report is what a check found and what would repair it.
+// Report is the result of a check, with the repair.
 type Report struct {
 	Problems    []Problem
 	Repair      []Step
 	Blocks      int
 	Allocations int
-	// Unsettled is the number of findings that could not be confirmed because their records changed while they were
-	// examined. They are not among the problems; the next check looks at them again. A snapshot has none.
+	// Unsettled is the number of findings that could not be confirmed because their
+	// records changed during the check. They are not among the problems; the next check
+	// examines them again. The check of a snapshot has none.
 	Unsettled int
 }

@@ -1,4 +1,5 @@
-// Package calico reads and writes blocks in the form in which Calico stores them: the JSON of its backend model, version 1.
+// Package calico reads and writes blocks in Calico's stored form: the JSON of its backend
+// model, version 1.
 package calico
 
 import (
@@ -37,24 +38,28 @@ type attribute struct {
 }
 
 const (
-	// reservedHandle is the handle of the addresses that Calico sets aside in a Windows host's block.
+	// reservedHandle is the handle of the addresses that Calico reserves in a Windows
+	// host's block.
 	reservedHandle = "windows-reserved-ipam-handle"
-	// nodeAttribute is the attribute in which Calico keeps the host that an address is for.
+	// nodeAttribute is the attribute with the host of an address.
 	nodeAttribute = "node"
-	// most is the largest block; Calico's own largest is 4,096 addresses.
+	// most is the size of the largest block; Calico's own largest is 4,096 addresses.
 	most = 1 << 16
 )
 
-// corrupt returns the error of a block that does not fit together.
+// corrupt returns the error of a block that contradicts itself.
 func corrupt(prefix netip.Prefix, format string, args ...any) error {
 	return &ipalloc.Error{Package: "calico", Op: "import", Prefix: prefix, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrCorrupt}
 }
 
-// Import reads a block. A cooling address stays cooling until cooldown after its release; addresses reserved for a Windows
-// host become the block's reserved ones; a block that is empty counts as empty since its claim. An address is held for the
-// host in its attribute "node", else for the block's owner. Give the block to [ipset.Operator.ImportBlock].
+// Import reads a block. A cooling address stays cooling until cooldown after its release.
+// Addresses reserved for a Windows host become the block's reserved ones. An empty block
+// is taken to have been empty since it was claimed. An address is held for the host in
+// its attribute "node", or else for the block's owner. Pass the block to
+// [ipset.Operator.ImportBlock].
 //
-// It returns [ipalloc.ErrCorrupt] for a block that cannot be read or contradicts itself.
+// It fails with [ipalloc.ErrCorrupt] for a block that is unreadable or contradicts
+// itself.
 func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 	var c record
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -110,7 +115,7 @@ func Import(data []byte, cooldown time.Duration) (*block.Block, error) {
 	return b, err
 }
 
-// allocation returns what an address with these attributes is.
+// allocation returns the allocation of an address with these attributes.
 func (a *attribute) allocation(owner alloc.Owner, cooldown time.Duration) (al alloc.Allocation, err error) {
 	al.Host = owner
 	if a.Handle != nil {
@@ -166,8 +171,8 @@ func (c *record) options(p netip.Prefix) (o block.Options, err error) {
 // Export writes a block. The release time of a cooling address is the end of its cooling minus
 // cooldown.
 //
-// It returns [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for one with leases or shared addresses, which
-// that form cannot express.
+// It fails with [ipalloc.ErrInvalid] for a block of more than 65,536 addresses, and for a
+// block with leases or shared addresses, which Calico's form cannot express.
 func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
 	if b == nil {
 		return nil, &ipalloc.Error{Package: "calico", Op: "export", Field: "b", Reason: "is nil", Err: ipalloc.ErrInvalid}
@@ -210,7 +215,7 @@ func Export(b *block.Block, cooldown time.Duration) ([]byte, error) {
 	for x, at := 0, p.Addr(); x < size; x, at = x+1, at.Next() {
 		ordinal[at] = x
 	}
-	// Addresses that are the same in all but the number share their attributes, as Calico's do.
+	// Addresses with equal attributes share them, as in Calico.
 	type same struct {
 		handle            string
 		active, alternate alloc.Attributes

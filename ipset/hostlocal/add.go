@@ -10,30 +10,34 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addr"
 )
 
-// Address is one address that Add handed out.
+// Address is one address that Add allocated.
 type Address struct {
-	// Prefix is the address with the length of its range's subnet.
+	// Prefix is the address with the prefix length of its range's subnet.
 	Prefix netip.Prefix
 	// Gateway is the gateway of its range.
 	Gateway netip.Addr
 }
 
-// Add takes one address of every set for an attachment and returns them in the order of
-// the sets: all of them, or none and an error whose [SetError] names the set.
+// Add allocates one address of every set for an attachment and returns them in the order
+// of the sets. It allocates all of them, or none and returns an error whose [SetError]
+// names the set.
 //
-// From the requested addresses, each set takes the first that lies in one of its ranges and that no earlier set
-// took. If there is none, it takes the first free address after the last one that it gave, wrapping. A request
-// does not move that position.
+// Each set takes the first requested address that is in one of its ranges and that no
+// earlier set took. Without such an address, it takes the first free address after the
+// last one that it allocated, wrapping. A request does not move that position.
 //
-// It returns ErrExists if the attachment already holds an address of a set, even if others are requested; ErrFull;
-// ErrOccupied, with Holder, for a requested address that is held, and ErrReserved for one that is the gateway or excluded;
-// ErrOutOfRange for requests that no set took; ErrInvalid for a name, an address, or an engine without sets;
-// ErrCorrupt; ErrConflict and the store's errors. Addresses that the attachment holds
-// outside the sets stay held. After an error nothing has changed, except that after ErrUnknownOutcome the addresses
-// may be held: call [Engine.Del] on the same engine.
+// It fails with ErrExists if the attachment already holds an address of a set, even if
+// other addresses are requested. It fails with ErrFull if a set has no free address. For
+// a requested address, it fails with ErrOccupied, and Holder, if the address is held, and
+// with ErrReserved if it is the gateway or excluded. It fails with ErrOutOfRange for
+// requests that no set took. It fails with ErrInvalid for a name, an address, or an
+// engine without sets, with ErrCorrupt, with ErrConflict and with the store's errors.
+// Addresses that the attachment holds outside the sets stay held. On error nothing
+// changes, except that after ErrUnknownOutcome the addresses may be held: call
+// [Engine.Del] on the same engine.
 //
-// Cost: a few records of the store for each address, however many are taken; the first Add of a network, or of a scope,
-// makes one commit more.
+// Cost: a few records of the store for each address, however many are taken; the first
+// Add of a network, or of a scope, makes one more commit.
 func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Addr) ([]Address, error) {
 	if err := e.checkAdd(who, requested); err != nil {
 		return nil, e.explain(err, "add", who)
@@ -57,7 +61,7 @@ func (e *Engine) Add(ctx context.Context, who Attachment, requested ...netip.Add
 	return got, nil
 }
 
-// checkAdd refuses what can be refused without reading.
+// checkAdd refuses arguments that are wrong in any state of the store.
 func (e *Engine) checkAdd(who Attachment, requested []netip.Addr) error {
 	err := checkName("Container", who.Container)
 	if err == nil && strings.HasPrefix(who.Container, keyPrefix) {
@@ -93,8 +97,8 @@ func checkAddr(a netip.Addr) error {
 	return nil
 }
 
-// holders returns the keys of the records that answer to a name: its own, that
-// of its container without interface, and the key that it uses.
+// holders returns the keys of the records for a name: its own record, the record of its
+// container without interface, and the record of the key that it uses.
 func (e *Engine) holders(who Attachment) []string {
 	keys := []string{e.attachment(who), e.attachment(Attachment{Container: who.Container})}
 	if e.uses {
@@ -103,8 +107,8 @@ func (e *Engine) holders(who Attachment) []string {
 	return keys
 }
 
-// held returns what the attachment itself holds, and what all that answer to its name
-// hold, in the order of host-local's file names.
+// held returns the attachment's own holding, and the addresses of all records for its
+// name, in the order of host-local's file names.
 func (t *txn) held(who Attachment) (own holding, all []netip.Addr, err error) {
 	if own, err = t.holding(who); err != nil {
 		return own, nil, err
@@ -196,7 +200,7 @@ func (t *txn) advance(s RangeSet, cursor string) (netip.Addr, error) {
 	return a, err
 }
 
-// take gives a free address to an attachment.
+// take assigns a free address to an attachment.
 func (t *txn) take(a netip.Addr, who Attachment) error {
 	holder, err := t.holder(a)
 	if err == nil && holder != (Attachment{}) {

@@ -8,10 +8,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Check reads every record of the network in one view, recomputes the derived ones (the holder of
-// each address, and each page) and compares. It changes nothing.
+// Check reads every record of the network in one view, recomputes the derived records
+// (the holder of each address, and each page) and compares. It changes nothing.
 //
-// It returns ErrCorrupt with the first difference, or an error of the store. Cost:
+// It fails with ErrCorrupt and the first difference, or with an error of the store. Cost:
 // linear in the records.
 func (e *Engine) Check(ctx context.Context) error {
 	recs, _, err := e.store.List(ctx, e.all(0))
@@ -76,7 +76,7 @@ func (e *Engine) check(recs []store.Record) error {
 	return nil
 }
 
-// pages adds the records of pages to want, from those of the lowest level.
+// pages adds the records of pages to want, starting from the pages of the lowest level.
 func (e *Engine) pages(level map[pageID]uint64, want map[string]string) {
 	for len(level) > 0 {
 		above := make(map[pageID]uint64)

@@ -8,10 +8,11 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// A key stands for something that outlives its containers, such as a virtual machine. It holds addresses as an attachment does,
-// under a name that no container has, and one attachment at a time uses it.
+// A key stands for something that outlives its containers, such as a virtual machine. It
+// holds addresses like an attachment, under a name that no container has. One attachment
+// at a time uses it.
 
-// keyPrefix begins the container of a key's record.
+// keyPrefix begins the container name in a key's record.
 const keyPrefix = "key/"
 
 // keyOf returns the attachment under which the addresses of a key are held, for an interface.
@@ -19,7 +20,7 @@ func keyOf(key string, who Attachment) Attachment {
 	return Attachment{Container: keyPrefix + key, Interface: who.Interface}
 }
 
-// checkKey refuses what no record can be named.
+// checkKey refuses a key that cannot be part of a record's name.
 func checkKey(key string) error {
 	if err := checkName("key", key); err != nil {
 		return err
@@ -27,14 +28,17 @@ func checkKey(key string) error {
 	return checkName("key", keyPrefix+key)
 }
 
-// AddKey is Add for an attachment that uses a key: the key has the addresses. If the key holds none for that interface, AddKey
-// takes them as Add does. Otherwise it moves them to the attachment, in whatever scope it is. The attachment that used
-// the key before keeps nothing: its Del then changes nothing, and Verify no longer finds it. Del of the present user leaves the
-// addresses with the key, out of use, until an AddKey or until [Engine.GC] or [Engine.EndKey] releases them.
+// AddKey is Add for an attachment that uses a key; the key holds the addresses. If the
+// key holds none for that interface, AddKey allocates them as Add does. Otherwise it
+// moves them to the attachment, in any scope. The attachment that used the key before
+// keeps nothing: its Del then changes nothing, and Verify no longer finds it. Del of the
+// present user leaves the addresses with the key, out of use, until an AddKey uses them
+// or until [Engine.GC] or [Engine.EndKey] releases them.
 //
-// It returns the errors of Add, with ErrExists also if the attachment uses a key already; ErrMismatch if the key holds
-// addresses and a set has none of them, or another one is requested; and ErrInvalid for an impossible key and for an engine
-// without Config.Keys.
+// It fails as Add does, and also with ErrExists if the attachment already uses a key. It
+// fails with ErrMismatch if the key holds addresses and a set contains none of them, or
+// if another address is requested. It fails with ErrInvalid for an impossible key and for
+// an engine without Config.Keys.
 func (e *Engine) AddKey(ctx context.Context, key string, who Attachment, requested ...netip.Addr) ([]Address, error) {
 	err := e.checkAdd(who, requested)
 	if err == nil {
@@ -100,7 +104,7 @@ func (t *txn) addKey(e *Engine, h header, key string, who Attachment, requested 
 	return got, nil
 }
 
-// moved returns the addresses that a key holds as Add does.
+// moved returns the addresses that a key holds in the form that Add returns.
 func moved(sets []RangeSet, held, requested []netip.Addr) (got []Address, err error) {
 	for i, s := range sets {
 		k := slices.IndexFunc(held, s.Contains)
@@ -122,7 +126,7 @@ func moved(sets []RangeSet, held, requested []netip.Addr) (got []Address, err er
 	return got, nil
 }
 
-// used returns the key that an attachment uses, and what that holds.
+// used returns the key that an attachment uses, and the key's holding.
 func (t *txn) used(e *Engine, who Attachment) (u use, h holding, err error) {
 	if !e.uses {
 		return u, h, nil
@@ -140,7 +144,7 @@ func (t *txn) used(e *Engine, who Attachment) (u use, h holding, err error) {
 	return u, h, err
 }
 
-// endUse takes a key out of use, if the attachment uses one.
+// endUse puts a key out of use, if the attachment uses one.
 func (t *txn) endUse(e *Engine, who Attachment) error {
 	if !e.uses || who == (Attachment{}) {
 		return nil
@@ -158,9 +162,11 @@ func (t *txn) endUse(e *Engine, who Attachment) error {
 	return nil
 }
 
-// EndKey releases and returns the addresses of a key that no attachment uses. If there are none, the result is empty.
+// EndKey releases and returns the addresses of a key that no attachment uses. If the key
+// holds none, the result is empty.
 //
-// It returns ErrInvalid for an impossible key, ErrCorrupt, ErrConflict and the store's errors.
+// It fails with ErrInvalid for an impossible key, with ErrCorrupt, with ErrConflict and
+// with the store's errors.
 func (e *Engine) EndKey(ctx context.Context, key string) ([]Holding, error) {
 	if err := checkKey(key); err != nil {
 		return nil, e.explain(err, "endkey", Attachment{})

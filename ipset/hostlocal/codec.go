@@ -12,9 +12,9 @@ import (
 // Values begin with the version of their form. Numbers are uvarints. They carry no
 // checksum, because the store has one.
 //
-// forms are the version that is written and the newest one that is read, a digit each. A form that changes is read one edition
-// before it is written, so that the way back to the edition before is open. The linker sets another value for the test of that
-// way.
+// forms are two digits: the version that is written, and the newest version that is read.
+// A release reads a changed form one release before a later one writes it, so a program
+// can go back by one release. The linker sets another value for the test of that.
 var forms = "11"
 
 func writtenForm() byte { return forms[0] - '0' }
@@ -46,8 +46,8 @@ func decode[T any, P coded[T]](key, value string) (v T, err error) {
 	return v, nil
 }
 
-// checkVersion refuses a record in a form that is not read. The first byte is the version as it was written,
-// because the store has a checksum of the record.
+// checkVersion refuses a record in an unknown form. The first byte is certainly the
+// version, because the store has a checksum of the record.
 func checkVersion(key, value string) error {
 	newest := forms[1] - '0'
 	if value == "" || value[0] >= 1 && value[0] <= newest {
@@ -73,13 +73,14 @@ func inWrittenForm(kind byte, key, value string) (string, error) {
 	return encode(who), err
 }
 
-// header is read by every operation of a network, and every commit names its revision. It exists before an address is
-// handed out, in a commit of its own, so that no commit that grants expects it to be absent: Remove deletes it, and a lost
-// commit with that expectation could be made afterwards.
+// Every operation of a network reads header, and every commit names its revision. It is
+// written before any address is allocated, in a commit of its own, so no commit that
+// grants expects it to be absent. Remove deletes it, and a lost commit with that
+// expectation could then still be made.
 //
-// An epoch is the time between two starts of the node, as far as they were seen: it
-// grows by one when a call brings another boot than the one recorded. An attachment
-// records the epoch in which it was made. No attachment is older than epoch purged.
+// An epoch is the time between two starts of the node that the engines have seen. It
+// grows by one when a call has another boot than the recorded one. An attachment records
+// the epoch of its creation. No attachment is older than epoch purged.
 type header struct {
 	epoch, purged uint64
 	boot          string
@@ -96,8 +97,9 @@ func (h *header) code(c *wire.Coder) {
 	}
 }
 
-// holding is the content of an attachment's record: at least one address, and none twice. That of a key has user and sequence
-// too; added is then when the key was last used, or came out of use.
+// holding is the content of an attachment's record: at least one address, and none twice.
+// The holding of a key has user and sequence too; added is then the time at which the key
+// was last used, or came out of use.
 type holding struct {
 	epoch     uint64
 	added     int64 // nanoseconds since 1970
@@ -125,7 +127,7 @@ func (h *holding) code(c *wire.Coder) {
 	}
 }
 
-// code codes the attachment that holds an address.
+// code encodes or decodes the attachment that holds an address.
 func (a *Attachment) code(c *wire.Coder) {
 	wire.String(c, &a.Container)
 	if wire.Rest(c, &a.Interface); !c.Writes && a.check() != nil {
@@ -133,7 +135,7 @@ func (a *Attachment) code(c *wire.Coder) {
 	}
 }
 
-// use is the key whose addresses an attachment has.
+// use is the key whose addresses an attachment uses.
 type use struct {
 	key      string
 	sequence uint64
@@ -146,12 +148,13 @@ func (u *use) code(c *wire.Coder) {
 	}
 }
 
-// place is an address: in a value the one that a set gave last, in a key the one that is held.
+// place is an address: as a value the last one that a set allocated, in a key the held
+// one.
 type place struct{ netip.Addr }
 
 func (p *place) code(c *wire.Coder) { c.Addr(&p.Addr) }
 
-// word is a page. One that is all clear has no record.
+// word is a page. A page that is all clear has no record.
 type word uint64
 
 func (w *word) code(c *wire.Coder) { wire.Word(c, (*uint64)(w)) }

@@ -13,41 +13,44 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Config is what an engine serves. Network is required.
+// Config configures an engine. Network is required.
 type Config struct {
-	// Network is the name of the network. The engine neither sees nor changes what other
-	// networks hold in the same store.
+	// Network is the name of the network. The engine neither sees nor changes addresses
+	// of other networks in the same store.
 	Network string
-	// Sets are the ranges to allocate from: an Add takes one address of each set. They may change
-	// between calls; addresses handed out before stay held. Without sets, Add and Status fail and
-	// everything else works.
+	// Sets are the ranges to allocate from: an Add takes one address of each set. They
+	// may change between calls; addresses allocated before stay held. Without sets, Add
+	// and Status fail and everything else works.
 	Sets []RangeSet
-	// Scope, such as the name of the node, names the engine's part of the network when engines of several nodes
-	// share its addresses. Boot, Leases and GC concern the attachments that were added in the scope. Sets with the
-	// same first address share a cursor, even under different numbers. Del writes a record of the scope, so that a
+	// Scope, such as the name of the node, names the engine's part of the network if
+	// engines of several nodes share its addresses. Boot, Leases and GC apply to the
+	// attachments that were added in the scope. Sets with the same first address share a
+	// cursor, even under different numbers. Del writes a record of the scope, so that a
 	// commit that a killed process left in flight cannot be made later.
 	Scope string
-	// Boot identifies the time since the node was started, such as the content of
+	// Boot identifies the present boot of the node, such as the content of
 	// /proc/sys/kernel/random/boot_id. It is recorded if it is not empty.
 	Boot string
-	// Leases ends every holding at a restart of the node: attachments added under another Boot are released. It
-	// needs Boot. Without Leases, an attachment holds its addresses until they are released, as in host-local.
+	// Leases releases every attachment when the node restarts, that is, attachments added
+	// under another Boot. It needs Boot. Without Leases, an attachment holds its
+	// addresses until they are released, as in host-local.
 	Leases bool
-	// Keys makes [Engine.AddKey] work. Every other engine of the network must have it too, if one has.
+	// Keys enables [Engine.AddKey]. If one engine of the network has Keys, every other
+	// one must have it too.
 	Keys bool
 	// Now is the time source of the records of attachments and of GC; nil is time.Now.
 	Now func() time.Time
-	// Attempts bounds how often a call tries to commit when other engines change
-	// records that it depends on; the default is 16.
+	// Attempts bounds the commits that a call tries when other engines change records
+	// that it depends on; the default is 16.
 	Attempts int
 	// Wait sleeps before the retry that follows an attempt, counted from 1. The default sleeps up to a
 	// random 100 ms, from the second retry on. It must be safe for concurrent use.
 	Wait func(ctx context.Context, attempt int) error
 }
 
-// Engine hands out addresses of one network. [New] makes one. Any number of engines, in
-// any number of processes, may work on one store. Safe for concurrent use: calls that come
-// while a commit is under way share the next one.
+// Engine allocates the addresses of one network. Make one with [New]. Any number of
+// engines, in any number of processes, may work on one store. It is safe for concurrent
+// use. Calls that arrive while a commit is in flight share the next one.
 type Engine struct {
 	keys
 	store   store.Store
@@ -64,8 +67,9 @@ type Engine struct {
 
 // New returns an engine. It reads nothing.
 //
-// It returns ErrInvalid, with Field, for an impossible network name, boot, store or
-// Attempts, and for Leases without Boot or with Keys; and the errors of [Canonical] for the sets.
+// It fails with ErrInvalid, and Field, for an impossible network name, boot, store or
+// Attempts, and for Leases without Boot or with Keys. It fails as [Canonical] does for
+// the sets.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
 	if err == nil && c.Scope != "" {
@@ -103,7 +107,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 	return e, nil
 }
 
-// purge removes all attachments of earlier boots, in as many commits as it takes.
+// purge removes all attachments of earlier boots, in as many commits as needed.
 func (e *Engine) purge(ctx context.Context) error {
 	var now header
 	err := e.attempt(ctx, func(t *txn) (err error) {

@@ -42,7 +42,7 @@ func setFault(sentinel error, set int, a netip.Addr, reason string) (*ipalloc.Er
 	return err, in
 }
 
-// corrupt returns an error about a record of the store.
+// corrupt returns an error about a damaged record.
 func corrupt(key, format string, args ...any) *ipalloc.Error {
 	return fault(ipalloc.ErrCorrupt, "", fmt.Sprintf("record %q: ", key)+fmt.Sprintf(format, args...))
 }
@@ -56,7 +56,8 @@ func own(err error) *ipalloc.Error {
 	return nil
 }
 
-// explain completes an error with the call that failed, and makes any other error, such as the store's, one of this package.
+// explain adds the failed call to an error, and turns any other error, such as the
+// store's, into one of this package.
 func (e *Engine) explain(err error, op string, who Attachment) error {
 	if err == nil {
 		return nil

@@ -8,23 +8,26 @@ import (
 	"time"
 )
 
-// GCArgs are what [Engine.GC] goes by.
+// GCArgs are the arguments of [Engine.GC].
 type GCArgs struct {
-	// Valid are the attachments that stay. With an empty list, GC releases everything, so pass one only if it is complete.
+	// Valid lists the attachments to keep. With an empty list, GC releases everything, so
+	// pass an empty list only if it is complete.
 	Valid []Attachment
-	// Made is the time before which Valid was complete: attachments that were added later stay. The zero Time means the time
-	// of the call. Times are those of the nodes' clocks.
+	// Made is the time at which Valid was complete: GC keeps attachments that were added
+	// later. The zero Time means the time of the call. Times are compared with the nodes'
+	// clocks.
 	Made time.Time
 	// AllScopes makes GC release in every scope of the network. Valid must list the attachments of all nodes.
 	AllScopes bool
-	// Keys are the keys that stay. If the list is empty, all keys stay. Otherwise GC releases every other key that came out of
-	// use before Made.
+	// Keys lists the keys to keep. If the list is empty, GC keeps all keys. Otherwise GC
+	// releases every other key that came out of use before Made.
 	Keys []string
-	// Idle, if it is positive, makes GC also release keys that came out of use that long ago.
+	// Idle, if positive, makes GC also release keys that came out of use at least that
+	// long ago.
 	Idle time.Duration
 }
 
-// fate is what a sweep does with an attachment.
+// fate is the treatment of an attachment in a sweep.
 type fate int
 
 const (
@@ -33,13 +36,15 @@ const (
 	ends
 )
 
-// GC releases the addresses of every attachment of the engine's scope that is not in args.Valid, and returns them by attachment.
-// An attachment without interface is valid if Valid names its container. A key whose user is not valid comes out of use.
+// GC releases the addresses of every attachment of the engine's scope that is not in
+// args.Valid, and returns them by attachment. An attachment without interface is valid if
+// Valid names its container. A key whose user is not valid comes out of use.
 //
-// It works in steps of one commit each. After an error the earlier steps are done, and their result
-// is returned with the error: ErrInvalid for an impossible attachment in Valid, before anything is
-// released; ErrCorrupt, ErrConflict and the store's errors. Attachments that are added while GC runs stay. Cost: linear in the
-// attachments of all scopes.
+// It works in steps of one commit each. After an error the earlier steps are done, and GC
+// returns their result with the error. It fails with ErrInvalid for an impossible
+// attachment in Valid, before it releases anything, with ErrCorrupt, with ErrConflict and
+// with the store's errors. GC keeps attachments that are added while it runs. Cost:
+// linear in the attachments of all scopes.
 func (e *Engine) GC(ctx context.Context, args GCArgs) ([]Holding, error) {
 	keep := make(map[Attachment]bool, 2*len(args.Valid))
 	for _, a := range args.Valid {
@@ -54,7 +59,7 @@ func (e *Engine) GC(ctx context.Context, args GCArgs) ([]Holding, error) {
 	if !args.Made.IsZero() {
 		made = args.Made.UnixNano()
 	}
-	// Attachments of an earlier boot are gone anyway and must not be counted.
+	// Attachments of an earlier boot are released anyway and must not be counted.
 	err := e.do(ctx, "gc", Attachment{}, func(t *txn) error {
 		_, err := t.begin(e)
 		if err == nil && e.scope != "" {
@@ -85,20 +90,24 @@ func (e *Engine) GC(ctx context.Context, args GCArgs) ([]Holding, error) {
 
 // Holding is an attachment with all its addresses.
 type Holding struct {
-	// Attachment of a key has the container "key/" and the key.
+	// For a key, Attachment has the container "key/" and the key.
 	Attachment Attachment
 	Addresses  []netip.Addr
-	// Scope is the scope of the engine that added it; empty for a key out of use. Import does not read it.
+	// Scope is the scope of the engine that added it; empty for a key out of use. Import
+	// ignores it.
 	Scope string
-	// Added is when it last added an address. A key was last used then, or came out of use. For Import, the zero Time means now.
+	// Added is the time at which it last added an address. For a key, it is the time at
+	// which the key was last used, or came out of use. For Import, the zero Time means
+	// now.
 	Added time.Time
-	// User is the attachment that uses a key, if any. Import does not read it: the key is out of use then.
+	// User is the attachment that uses a key, if any. Import ignores it: the key is then
+	// out of use.
 	User Attachment
-	// Sequence counts the attachments that have used a key. It is 0 if this is no key.
+	// Sequence counts the attachments that have used a key. It is 0 if this is not a key.
 	Sequence uint64
 }
 
-// of returns what is told of a holding.
+// of returns a holding in the form that callers see.
 func (h holding) of(who Attachment) Holding {
 	return Holding{who, h.addresses, h.scope, time.Unix(0, h.added), h.user, h.sequence}
 }
@@ -106,13 +115,14 @@ func (h holding) of(who Attachment) Holding {
 // systemTime is the clock of engines without Config.Now; tests set it.
 var systemTime = time.Now
 
-// now returns the time for a record. It is read for each commit, because a call may have waited.
+// now returns the time for a record. It is read for each commit, because a call may have
+// waited.
 func (e *Engine) now() int64 { return e.clock().UnixNano() }
 
 // sweepPage is how many attachments are read at a time.
 const sweepPage = 1024
 
-// sweep ends the attachments for which goes returns true. The commit asks again.
+// sweep ends the attachments for which goes returns so. The commit calls goes again.
 func (e *Engine) sweep(ctx context.Context, goes func(Attachment, holding) fate) (freed []Holding, err error) {
 	for r := e.all(kindAttachment); ; {
 		r.Limit = sweepPage

@@ -15,8 +15,8 @@ import (
 // it is the key of the CNI specification.
 type Attachment struct {
 	Container string
-	// Interface is empty only in an import from the oldest form of host-local's files,
-	// which did not record it. Such an attachment answers to every interface of its
+	// Interface is empty only after an import from the oldest form of host-local's files,
+	// which did not record it. Such an attachment matches every interface of its
 	// container.
 	Interface string
 }
@@ -35,7 +35,8 @@ func (a Attachment) Compare(b Attachment) int {
 // maxName bounds names so that a key fits every store.
 const maxName = 1024
 
-// checkName refuses a name that cannot be part of a key, where a NUL byte ends a name.
+// checkName refuses a name that cannot be part of a key, because a NUL byte ends a name
+// there.
 func checkName(field, name string) error {
 	switch {
 	case name == "":
@@ -48,7 +49,7 @@ func checkName(field, name string) error {
 	return nil
 }
 
-// check refuses names that no key can have. An empty interface passes.
+// check refuses names that cannot be part of a key. An empty interface is valid.
 func (a Attachment) check() error {
 	if err := checkName("Container", a.Container); err != nil || a.Interface == "" {
 		return err
@@ -66,13 +67,13 @@ const (
 	kindUse        = 'u'
 )
 
-// keys makes the keys of one network and of a scope in it. Its records lie between prefix
-// and the same with its NUL made 1.
+// keys makes the keys of one network and of a scope in it. All of them are between prefix
+// and prefix with its NUL replaced by 1.
 type keys struct{ prefix, scope string }
 
 func newKeys(network, scope string) keys { return keys{"L" + network + "\x00", scope} }
 
-// key returns the key of a record of a kind, from what its code writes.
+// key returns the key of a record of a kind; code writes the rest of the key.
 func (k keys) key(kind byte, code func(*wire.Coder)) string {
 	c := wire.Write(make([]byte, 0, len(k.prefix)+64))
 	c.B = append(append(c.B, k.prefix...), kind)
@@ -103,8 +104,8 @@ func (id *pageID) codeKey(c *wire.Coder) {
 	c.Index(id.v6, &id.Index)
 }
 
-// cursorKey names a set: by its number or, in a scope, by its first address, so that networks with the same ranges continue
-// each other.
+// cursorKey identifies a set by its number or, in a scope, by its first address, so
+// networks with the same ranges continue each other.
 type cursorKey struct {
 	set   int
 	first place
@@ -139,7 +140,8 @@ func (k keys) all(kind byte) store.Range {
 	return store.Range{From: k.prefix + string(rune(kind)), To: k.prefix + string(rune(kind+1))}
 }
 
-// split returns the kind of a key of the network, 0 if it has none, and what follows.
+// split returns the kind of a key of the network, 0 if it has none, and the rest of the
+// key.
 func (k keys) split(key string) (kind byte, rest string) {
 	if len(key) == len(k.prefix) {
 		return 0, ""
@@ -166,7 +168,7 @@ func (k keys) parseCursor(r store.Record) (set int, a netip.Addr, err error) {
 	return key.set, last.Addr, err
 }
 
-// parse reads what follows the kind in a key.
+// parse parses the rest of a key after the kind.
 func (k keys) parse(key string, code func(*wire.Coder)) error {
 	_, rest := k.split(key)
 	c := wire.Read(rest)

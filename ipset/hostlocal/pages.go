@@ -21,7 +21,8 @@ func width(v6 bool) int {
 	return 32
 }
 
-// leafOf returns the page that says whether an address is taken, and the address's position in it.
+// leafOf returns the page that records whether an address is taken, and the address's
+// position in it.
 func leafOf(a netip.Addr) (pageID, uint) {
 	id, bit := space.Leaf(addr.FromAddr(a))
 	return pageID{a.Is6(), id}, bit
@@ -45,13 +46,13 @@ func (t tree) SetWord(id space.ID, w uint64) error {
 	return nil
 }
 
-// mark notes that an address is taken, or free.
+// mark records that an address is taken, or free.
 func (t *txn) mark(a netip.Addr, taken bool) error {
 	return space.Mark(tree{t, a.Is6()}, a.BitLen(), addr.FromAddr(a), taken)
 }
 
-// findFree returns the first address of a range from from on that is neither taken nor
-// the range's gateway nor excluded; the zero Addr if there is none.
+// findFree returns the first address of a range at or after from that is neither taken
+// nor the range's gateway nor excluded; the zero Addr if there is none.
 func (t *txn) findFree(r Range, from netip.Addr) (netip.Addr, error) {
 	for from.IsValid() && !r.Last.Less(from) {
 		a, err := t.findUntaken(from, r.Last, r.Gateway)
@@ -67,8 +68,8 @@ func (t *txn) findFree(r Range, from netip.Addr) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// findUntaken returns the first address from from to to, both included, that is neither
-// taken nor skip; the zero Addr if there is none.
+// findUntaken returns the first address between from and to, both included, that is
+// neither taken nor skip; the zero Addr if there is none.
 func (t *txn) findUntaken(from, to, skip netip.Addr) (none netip.Addr, err error) {
 	skipLeaf, skipBit := leafOf(skip)
 	pages := tree{t, from.Is6()}
@@ -86,9 +87,10 @@ func (t *txn) findUntaken(from, to, skip netip.Addr) (none netip.Addr, err error
 }
 
 // pick returns the first free address of a set after a cursor, the zero Addr if there is
-// none: from the one after the cursor to the end of its range, then the other ranges in
-// turn, at last the cursor's own from its start. A cursor in none of the ranges means all
-// of them in order. It skips the gateway of the range searched, and what it excludes.
+// none. It searches from the address after the cursor to the end of its range, then the
+// other ranges in turn, and last the cursor's own range from its start. If the cursor is
+// in none of the ranges, it searches all of them in order. It skips the gateway and the
+// excluded addresses of the range.
 func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, err error) {
 	first := s.RangeOf(cursor)
 	if first >= 0 && cursor != s[first].Last {

@@ -8,12 +8,14 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Verify checks that an attachment holds the listed addresses. A listed address is ignored if it lies outside
-// all sets and the attachment does not hold it, because another plugin may have given it.
+// Verify checks that an attachment holds the listed addresses. It ignores a listed
+// address outside all sets that the attachment does not hold, because another plugin may
+// have allocated it.
 //
-// It returns ErrNotFound if the attachment holds nothing; ErrMismatch for the first
-// listed address of a set that it does not hold, or, with [SetError.Addrs], if addresses
-// are listed and it holds none of them; ErrInvalid for a name, ErrCorrupt and the
+// It fails with ErrNotFound if the attachment holds nothing. It fails with ErrMismatch
+// for the first listed address of a set that the attachment does not hold. It also fails
+// with ErrMismatch, with [SetError.Addrs], if addresses are listed and the attachment
+// holds none of them. It fails with ErrInvalid for a name, with ErrCorrupt and with the
 // store's errors. Cost: one read.
 func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Addr) error {
 	if err := who.check(); err != nil {
@@ -57,11 +59,11 @@ func (e *Engine) Verify(ctx context.Context, who Attachment, listed ...netip.Add
 	})
 }
 
-// Status returns nil if every set has a free address, so that an Add could succeed.
+// Status returns nil if every set has a free address, so an Add could succeed.
 //
-// It returns ErrFull, with [SetError.Set], for the first set that has none, ErrInvalid
-// for an engine without sets, ErrCorrupt and the store's errors. Cost: a few records for
-// each set, however many addresses are taken.
+// It fails with ErrFull, and [SetError.Set], for the first set without a free address. It
+// fails with ErrInvalid for an engine without sets, with ErrCorrupt and with the store's
+// errors. Cost: a few records for each set, however many addresses are taken.
 func (e *Engine) Status(ctx context.Context) error {
 	if err := e.checkSets(); err != nil {
 		return e.explain(err, "status", Attachment{})

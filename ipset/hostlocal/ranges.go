@@ -13,30 +13,31 @@ import (
 // Range is a run of addresses of one subnet. Subnet is required; [Canonical] fills the
 // other fields if they are zero.
 type Range struct {
-	// Subnet contains the addresses. Every address is handed out with its prefix length.
+	// Subnet contains the addresses. Add returns every address with its prefix length.
 	Subnet netip.Prefix
-	// First and Last are the first and the last address handed out. The default of First is the
-	// address after the subnet's base; that of Last is the subnet's last address, for IPv4 the one
-	// before it. If set, they may be any address of the subnet, its base and broadcast address
-	// included.
+	// First and Last are the first and the last address that may be allocated. The
+	// default of First is the address after the subnet's base. The default of Last is the
+	// subnet's last address, or for IPv4 the address before it. If set, they may be any
+	// address of the subnet, its base and broadcast address included.
 	First, Last netip.Addr
-	// Gateway is never handed out of this range. It may lie outside the subnet. The
+	// Gateway is never allocated from this range. It may be outside the subnet. The
 	// default is the address after the subnet's base.
 	Gateway netip.Addr
-	// Exclude lists addresses of the subnet that are never handed out, as prefixes. What is held there when
-	// a prefix is added stays held.
+	// Exclude lists prefixes of the subnet that are never allocated. If an excluded
+	// address is held, it stays held.
 	Exclude []netip.Prefix
 }
 
 // String returns the first and last address, joined by a dash.
 func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
 
-// Contains reports whether a lies between First and Last. The range must be canonical.
+// Contains reports whether a is between First and Last, both included. The range must be
+// canonical.
 func (r Range) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && a.Compare(r.First) >= 0 && a.Compare(r.Last) <= 0
 }
 
-// excluding returns the prefix of Exclude that contains a; the zero Prefix if none does.
+// excluding returns the prefix of Exclude that contains a, the zero Prefix if none does.
 func (r Range) excluding(a netip.Addr) netip.Prefix {
 	for _, p := range r.Exclude {
 		if p.Contains(a) {
@@ -59,19 +60,19 @@ func (s RangeSet) String() string {
 	return strings.Join(texts, ",")
 }
 
-// RangeOf returns the number of the range that contains a, or -1.
+// RangeOf returns the index of the range that contains a, or -1.
 func (s RangeSet) RangeOf(a netip.Addr) int {
 	return slices.IndexFunc(s, func(r Range) bool { return r.Contains(a) })
 }
 
-// Contains reports whether a lies in a range of the set, which must be canonical.
+// Contains reports whether a is in a range of the set, which must be canonical.
 func (s RangeSet) Contains(a netip.Addr) bool { return s.RangeOf(a) >= 0 }
 
-// Canonical returns a copy of the sets in which every field of every range is filled.
+// Canonical returns a copy of the sets with all fields of every range filled in.
 //
-// It returns an error that wraps a [SetError]: ErrInvalid, with Field, for an
-// impossible range, a set without ranges or with both families; ErrExists for two ranges that
-// overlap, first within one set, then between two. Sets are checked in order.
+// It fails with an error that wraps a [SetError]: ErrInvalid, with Field, for an
+// impossible range, a set without ranges or with both families; ErrExists for two ranges
+// that overlap, first within one set, then between two. Sets are checked in order.
 func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	out := make([]RangeSet, len(sets))
 	for i, s := range sets {
@@ -129,12 +130,13 @@ func (s RangeSet) canonicalize(set int) error {
 	return nil
 }
 
-// mapped are the addresses that also have an IPv4 form. No range may hold them: the two
-// forms would be two addresses here and are one on the wire.
+// mapped is the prefix of the addresses that also have an IPv4 form. No range may contain
+// them, because the two forms would be two addresses here and are one on the wire.
 var mapped = netip.MustParsePrefix("::ffff:0:0/96")
 
-// canonicalize checks a range in host-local's order and fills what is missing. It returns
-// the field that is wrong, the address in it, and why; an empty reason means none.
+// canonicalize checks a range in host-local's order and fills in missing fields. It
+// returns the wrong field, the address in it, and the reason; an empty reason means that
+// the range is valid.
 func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 	base := r.Subnet.Addr()
 	bad := addr.Check(r.Subnet)
@@ -160,7 +162,7 @@ func (r *Range) canonicalize() (field string, a netip.Addr, reason string) {
 			return f.field, *f.at, err.Error()
 		}
 	}
-	// An end before the start is an error of the start if the caller named it.
+	// If the caller set First, an end before the start is an error of First.
 	switch inverted := r.Last.BitLen() == r.First.BitLen() && r.Last.Less(r.First); {
 	case !r.Subnet.Contains(r.First), named && inverted:
 		return ".First", r.First, "not in " + r.Subnet.String() + " or after the last"
@@ -184,7 +186,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return toAddr(addr.FromAddr(p.Addr()).Or(addr.Low(uint(p.Addr().BitLen()-p.Bits()))), p.Addr().Is6())
 }
 
-// defaultEnd returns the last address of a subnet that is handed out by default.
+// defaultEnd returns the default of Last in a subnet.
 func defaultEnd(p netip.Prefix) netip.Addr {
 	if last := lastOf(p); last.Is6() {
 		return last

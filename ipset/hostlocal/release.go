@@ -5,15 +5,15 @@ import (
 	"net/netip"
 )
 
-// Del releases and returns all addresses of an attachment, even if the ranges have changed since.
-// If the attachment holds none, Del releases those that its container holds without an interface;
-// if there are none either, the result is empty. A key that the attachment uses keeps its addresses, out of use; see
-// [Engine.AddKey].
+// Del releases and returns all addresses of an attachment, even if the ranges have
+// changed since. If the attachment holds none, Del releases the addresses that its
+// container holds without an interface. If there are none either, the result is empty. A
+// key that the attachment uses keeps its addresses, out of use; see [Engine.AddKey].
 //
-// It returns ErrInvalid for a name, ErrCorrupt, ErrConflict and the store's errors. After an Add
-// that ended with ErrUnknownOutcome, Del of the same engine is final: unless the lost commit has
-// already been made, Del makes it fail. Cost: a few records for each address held, however many are
-// taken.
+// It fails with ErrInvalid for a name, with ErrCorrupt, with ErrConflict and with the
+// store's errors. After an Add that failed with ErrUnknownOutcome, Del of the same engine
+// is final: if the lost commit has not been made yet, Del makes it fail. Cost: a few
+// records for each released address, however many are taken.
 func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) {
 	if err := who.check(); err != nil {
 		return nil, e.explain(err, "del", who)
@@ -42,7 +42,7 @@ func (e *Engine) Del(ctx context.Context, who Attachment) ([]netip.Addr, error) 
 	return freed, nil
 }
 
-// release removes an attachment and frees what it holds.
+// release removes an attachment and frees its addresses.
 func (t *txn) release(who Attachment) ([]netip.Addr, error) {
 	h, err := t.holding(who)
 	if err != nil || len(h.addresses) == 0 {

@@ -10,16 +10,19 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A network keeps headers and cursors after its last address is released, so that its sets continue where they stopped.
-// Remove deletes those too, for stores whose networks come and go.
+// A network keeps headers and cursors after its last address is released, so its sets
+// continue where they stopped. Remove deletes those too, for stores in which networks are
+// added and removed.
 
-// Remove deletes every record of a network in which nothing is held, in all of its scopes. It is idempotent, and the network
-// may be used again. A concurrent Add either keeps Remove from deleting its scope, or is retried afterwards.
+// Remove deletes every record of a network without held addresses, in all of its scopes.
+// It is idempotent, and the network may be used again. A concurrent Add either keeps
+// Remove from deleting its scope, or is retried afterwards.
 //
-// It returns ErrInUse, with Holder and Addr, for the first attachment that holds something; ErrCorrupt; ErrConflict if other
-// engines were faster each time; and the store's errors. If it fails, the positions of some sets may be deleted already;
-// repeat the call. In [store.Together] it fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if
-// one cannot hold them all.
+// It fails with ErrInUse, and Holder and Addr, for the first attachment that holds
+// something. It fails with ErrConflict if other engines were faster each time, with
+// ErrCorrupt and with the store's errors. If it fails, some cursors may have been deleted
+// already; repeat the call. In [store.Together] it fails with ErrInvalid. Cost: linear in
+// the scopes and sets; two commits, more if one cannot hold them all.
 func (e *Engine) Remove(ctx context.Context) error {
 	var err error
 	if e.store.Limits().Deferred { // no Add would see the marks
@@ -41,7 +44,8 @@ func (e *Engine) Remove(ctx context.Context) error {
 	return e.explain(err, "remove", Attachment{})
 }
 
-// heldBy returns ErrInUse with the attachment of a record, or says why it cannot be read.
+// heldBy returns ErrInUse with the attachment of a record, or an error for an unreadable
+// record.
 func (e *Engine) heldBy(r store.Record) error {
 	who, h, err := e.parseAttachment(r)
 	if err == nil {
@@ -51,8 +55,9 @@ func (e *Engine) heldBy(r store.Record) error {
 	return err
 }
 
-// removeStep marks the headers of all scopes, and, when all are marked and nothing is held, deletes every record. An Add since
-// the mark has written the header of its scope, which is then at another revision.
+// removeStep marks the headers of all scopes. When all are marked and nothing is held, it
+// deletes every record. An Add since the mark has written the header of its scope, which
+// then has another revision.
 func (e *Engine) removeStep(ctx context.Context) (more bool, err error) {
 	if err := e.run.Current(ctx); err != nil {
 		return false, err

@@ -13,11 +13,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// State is all that a network holds, for [Engine.Export] and [Engine.Import].
+// State is all holdings and cursors of a network, for [Engine.Export] and
+// [Engine.Import].
 type State struct {
 	// Holdings are in the order of [Attachment.Compare].
 	Holdings []Holding
-	// Cursors are the last addresses that the sets gave, by the number of the set.
+	// Cursors are the last addresses that the sets allocated, by the number of the set.
 	Cursors map[int]netip.Addr
 }
 
@@ -44,13 +45,13 @@ func Networks(ctx context.Context, db store.Store) iter.Seq2[string, error] {
 	}
 }
 
-// Export returns what the network holds in one consistent view. Attachments of an
-// earlier boot are included unless the engine has Leases.
+// Export returns the network's state in one consistent view. It includes attachments made
+// before the last reboot, unless the engine has Leases.
 //
-// It returns ErrCorrupt, ErrConflict and the store's errors. Cost: linear in the
-// attachments.
+// It fails with ErrCorrupt, with ErrConflict and with the store's errors. Cost: linear in
+// the attachments.
 func (e *Engine) Export(ctx context.Context) (State, error) {
-	// With Leases, attachments of an earlier boot go first.
+	// With Leases, first release the attachments of an earlier boot.
 	if err := e.do(ctx, "export", Attachment{}, func(t *txn) error { _, err := t.begin(e); return err }); err != nil {
 		return State{}, err
 	}
@@ -78,15 +79,15 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// Import adds the holdings of another allocator of the network, regardless of the sets. The given
-// cursors replace the stored ones. Import leaves out addresses that it cannot take over and returns
-// an error for each, with Owner and Addr: ErrOccupied, with Holder, for an address that another
-// attachment holds, ErrInvalid for an address or a name. Addresses that the attachment already
-// holds stay as they are.
+// Import adds the holdings of another allocator of the network, whether or not they are
+// in the sets. The given cursors replace the stored ones. Import skips addresses that it
+// cannot take and returns an error for each, with Owner and Addr: ErrOccupied, with
+// Holder, for an address that another attachment holds; ErrInvalid for an address or a
+// name. Addresses that the attachment already holds do not change.
 //
 // It works in steps of one commit each, cursors last. After an error the earlier steps
-// are done; repeating the call continues. It returns ErrCorrupt, ErrConflict and the
-// store's errors. Cost: linear in what is imported.
+// are done; repeat the call to continue. It fails with ErrCorrupt, with ErrConflict and
+// with the store's errors. Cost: linear in s.
 func (e *Engine) Import(ctx context.Context, s State) (left []*ipalloc.Error, err error) {
 	leave := func(who Attachment, err error) {
 		left = append(left, own(e.explain(err, "import", who)))

@@ -11,9 +11,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// txn is one commit in the making. It names every record that was read with the revision
-// it had, so it stands for one moment whatever other engines do. Nothing is cached from
-// one to the next.
+// txn is one commit in the making. It names every record that it read, with its revision,
+// so its answer holds at one moment even if other engines change records. It caches
+// nothing for the next transaction.
 type txn struct {
 	occ.Txn
 	keys
@@ -22,13 +22,13 @@ type txn struct {
 // plan is a call's part of a transaction.
 type plan = occ.Func[*txn]
 
-// newRunner returns what carries out the plans of the engine.
+// newRunner returns the runner of the engine's plans.
 func (e *Engine) newRunner(db store.Store) *occ.Runner[*txn] {
 	return occ.New(&txn{keys: e.keys}, occ.Config{Package: pkg, Store: db, Attempts: e.tries, Wait: e.wait, Fence: e.fence})
 }
 
-// fence chooses the header, because every commit names it. One that does not exist yet may be deleted again, but nothing is
-// granted on it.
+// fence chooses the header, because every commit names it. A header that does not exist
+// yet may be deleted again, but nothing is granted on it.
 func (e *Engine) fence(op store.Op) (rank int, value string) {
 	if op.Key != e.header() || op.Expect == 0 {
 		return 0, ""
@@ -36,7 +36,8 @@ func (e *Engine) fence(op store.Op) (rank int, value string) {
 	return 1, ""
 }
 
-// get returns the content of a record as the transaction has it, the zero T if there is none.
+// get returns the content of a record as the transaction has it, the zero T if there is
+// none.
 func get[T any, P coded[T]](t *txn, key string) (v T, err error) {
 	value, ok, err := t.Get(key)
 	if err != nil || !ok {
@@ -45,7 +46,7 @@ func get[T any, P coded[T]](t *txn, key string) (v T, err error) {
 	return decode[T, P](key, value)
 }
 
-// put changes a record that was read; an empty value removes it.
+// put changes a record that the transaction has read; an empty value removes it.
 func (t *txn) put(key, value string) {
 	if value == "" {
 		t.Delete(key)
@@ -54,27 +55,29 @@ func (t *txn) put(key, value string) {
 	}
 }
 
-// touch writes the header even if it does not change. Without one, no commit that grants can be in flight.
+// touch writes the header even if it does not change. Without a header, no commit that
+// grants can be in flight.
 func (t *txn) touch() error {
 	_, _, err := t.Get(t.header())
 	t.Touch(t.header())
 	return err
 }
 
-// holding returns what an attachment holds.
+// holding returns the holding of an attachment.
 func (t *txn) holding(who Attachment) (holding, error) { return get[holding](t, t.attachment(who)) }
 
-// holder returns which attachment holds an address; the zero Attachment if it is free.
+// holder returns the attachment that holds an address; the zero Attachment if it is free.
 func (t *txn) holder(a netip.Addr) (Attachment, error) { return get[Attachment](t, t.address(a)) }
 
-// errPurge is returned by a plan that found attachments of an earlier boot, which have
-// to go first.
+// A plan returns errPurge if it found attachments of an earlier boot, which must be
+// released first.
 var errPurge = errors.New("hostlocal: purge first")
 
-// errNoHeader is returned by a plan that grants in a scope without a header, which has to be written first.
+// A plan that grants returns errNoHeader if the scope has no header, which must be
+// written first.
 var errNoHeader = errors.New("hostlocal: no header")
 
-// grant is begin for a plan that hands out addresses or moves a cursor.
+// grant is begin for a plan that allocates addresses or moves a cursor.
 func (t *txn) grant(e *Engine, keys ...string) (header, error) {
 	h, err := t.begin(e, keys...)
 	if err == nil && t.Known(t.header()).Rev == 0 {
@@ -87,7 +90,7 @@ func (t *txn) grant(e *Engine, keys ...string) (header, error) {
 	return h, err
 }
 
-// begin reads the header and further records in one round trip, and notes a new boot.
+// begin reads the header and further records in one round trip, and records a new boot.
 func (t *txn) begin(e *Engine, keys ...string) (header, error) {
 	key := t.header()
 	if err := t.Load(append(keys, key)...); err != nil {
@@ -110,7 +113,7 @@ func (t *txn) begin(e *Engine, keys ...string) (header, error) {
 	return h, nil
 }
 
-// do carries out a plan, after what has to come first.
+// do carries out a plan, after any purge or header that it needs first.
 func (e *Engine) do(ctx context.Context, op string, who Attachment, p plan) error {
 	for {
 		err := e.attempt(ctx, p)
@@ -131,7 +134,7 @@ func (e *Engine) do(ctx context.Context, op string, who Attachment, p plan) erro
 	}
 }
 
-// attempt carries out one plan, with as many commits as it takes.
+// attempt carries out one plan, in as many commits as needed.
 func (e *Engine) attempt(ctx context.Context, p plan) error {
 	err := e.run.Do(ctx, p)
 	if errors.Is(err, occ.ErrGaveUp) {

@@ -1,15 +1,19 @@
-// Package kept keeps addresses for handles that need not hold them: the host reservations of a DHCP server, the address of a virtual
-// machine that is off, of a claim or a service that is still to come.
+// Package kept keeps addresses for handles that need not hold them. Examples are the host
+// reservations of a DHCP server, and the address of a virtual machine that is off, or of
+// a claim or service that does not exist yet.
 //
 //	keeper, err := kept.New(db, alloc.VirtualOwner("dhcp"), ipset.Options{})
 //	err = keeper.Keep(ctx, printer, mac)
 //	got, err := keeper.Offer(ctx, alloc.AssignArgs{Owner: server, Num4: 1, Handle: mac, TTL: offerTime})
 //
-// A kept address is a shared one with two holders: its keeper, whose handle begins with "kept/", and the handle that it is kept for
-// while that has it. Lists, exports, copies, checks and changes therefore show it as any other. It survives the release, the end of
-// the lease and the host of its user, and no other handle gets it: all other calls refuse handles and sharing keys that begin with
-// "kept/", and a release without a guard leaves a kept address as it is. [ipset.Engine.Assign] does not look at kept addresses;
-// the calls of a Keeper do. Each call is one commit of [store.Together].
+// A kept address is a shared address with up to two holders. One is its keeper, whose
+// handle begins with "kept/"; the other is the handle that it is kept for, while that
+// handle holds it. Lists, exports, copies, checks and changes therefore show it like any
+// other address. It stays kept after its user's release, lease and host end, and no other
+// handle can get it. All other calls refuse handles and sharing keys that begin with
+// "kept/", and a release without a guard does not change a kept address.
+// [ipset.Engine.Assign] ignores kept addresses; the calls of a Keeper use them. Each call
+// is one commit of [store.Together].
 package kept
 
 import (
@@ -28,25 +32,28 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// notBefore is the attribute of a keeper whose address was declined: the time from which its handle gets it again.
+// notBefore is the attribute of a keeper whose address was declined: the time from which
+// its handle can get it again.
 const notBefore = "not before"
 
-// Keeper keeps addresses. [New] makes it.
+// Keeper keeps addresses. Make one with [New].
 type Keeper struct {
 	db    store.Store
 	owner alloc.Owner
 	o     ipset.Options
 }
 
-// Kept is an address that is kept for a handle. After a Decline its handle gets it from NotBefore on.
+// Kept is an address that is kept for a handle. After a Decline its handle can get it
+// from NotBefore on.
 type Kept struct {
 	Address   netip.Addr
 	Handle    string
 	NotBefore time.Time
 }
 
-// New returns a keeper on a store, or on a space that [store.Space] returns. The options are those of its engines. Blocks that have
-// to be made belong to owner, and so do the keepers: removing that host drops all that is kept.
+// New returns a keeper on a store, or on a space that [store.Space] returns. Its engines
+// have the given options. New blocks belong to owner, and so do the keepers: removing
+// that host drops all kept addresses.
 func New(db store.Store, owner alloc.Owner, o ipset.Options) (*Keeper, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -55,7 +62,7 @@ func New(db store.Store, owner alloc.Owner, o ipset.Options) (*Keeper, error) {
 	return &Keeper{db, owner, o}, errors.Join(err, owner.Check())
 }
 
-// do calls f with an engine, and commits what f does.
+// do calls f with an engine, and commits f's changes.
 func (k *Keeper) do(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) error {
 	return store.Together(ctx, k.db, func(tx store.Store) error {
 		e, err := ipset.New(tx, k.o)
@@ -68,9 +75,10 @@ func (k *Keeper) do(ctx context.Context, f func(ctx context.Context, e *ipset.En
 
 func share(handle string) alloc.Share { return alloc.Share{Max: 2, Key: keep.Prefix + handle} }
 
-// Keep keeps an address for a handle. A handle that has the address already keeps its lease and attributes, with a new sequence
-// number. Keep is safe to repeat. It returns [ipalloc.ErrOccupied] or [ipalloc.ErrCooling] if another handle has the address, and
-// [ipalloc.ErrMismatch] if it is kept for another.
+// Keep keeps an address for a handle. If the handle already holds the address, it keeps
+// its lease and attributes, with a new sequence number. Keep is safe to repeat. It fails
+// with [ipalloc.ErrOccupied] or [ipalloc.ErrCooling] if another handle holds or released
+// the address, and with [ipalloc.ErrMismatch] if the address is kept for another handle.
 func (k *Keeper) Keep(ctx context.Context, a netip.Addr, handle string) error {
 	return k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		al, err := e.Lookup(ctx, a)
@@ -106,7 +114,7 @@ func (k *Keeper) Keep(ctx context.Context, a netip.Addr, handle string) error {
 	})
 }
 
-// of returns what is kept for a handle.
+// of returns the addresses that are kept for a handle.
 func of(ctx context.Context, e *ipset.Engine, handle string) (all []Kept, err error) {
 	als, err := e.IPsByHandle(ctx, keep.Prefix+handle)
 	for _, al := range als {
@@ -120,7 +128,7 @@ func keptOf(al alloc.Allocation) Kept {
 	return Kept{al.Address, strings.TrimPrefix(al.Handle, keep.Prefix), at}
 }
 
-// Of returns what is kept for a handle, in address order.
+// Of returns the addresses that are kept for a handle, in address order.
 func (k *Keeper) Of(ctx context.Context, handle string) ([]Kept, error) {
 	e, err := ipset.New(k.db, k.o)
 	if err != nil {
@@ -129,7 +137,8 @@ func (k *Keeper) Of(ctx context.Context, handle string) ([]Kept, error) {
 	return of(ctx, e, handle)
 }
 
-// All yields everything that is kept, in address order. Cost: that of [ipset.Engine.Allocations] of all addresses.
+// All yields all kept addresses, in address order. Cost: as for
+// [ipset.Engine.Allocations] of all addresses.
 func (k *Keeper) All(ctx context.Context) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
 		e, err := ipset.New(k.db, k.o)
@@ -154,7 +163,8 @@ func (k *Keeper) All(ctx context.Context) iter.Seq2[Kept, error] {
 	}
 }
 
-// Drop ends what is kept for a handle and returns it. If the handle has an address, it goes on holding it.
+// Drop stops keeping addresses for a handle and returns these addresses. If the handle
+// holds one of them, it continues to hold it.
 func (k *Keeper) Drop(ctx context.Context, handle string) ([]netip.Addr, error) {
 	e, err := ipset.New(k.db, k.o)
 	if err != nil {
@@ -163,7 +173,7 @@ func (k *Keeper) Drop(ctx context.Context, handle string) ([]netip.Addr, error) 
 	return e.ReleaseByHandle(keep.In(ctx), keep.Prefix+handle)
 }
 
-// due returns the addresses that a handle gets now, of one family if a is valid.
+// due returns the addresses that a handle can get now, of one family if a is valid.
 func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a netip.Addr) (as []netip.Addr, err error) {
 	all, err := of(ctx, e, handle)
 	for _, x := range all {
@@ -174,8 +184,9 @@ func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a neti
 	return as, err
 }
 
-// Offer gives a handle what is kept for it, also outside of every range. If nothing is kept, it is [ipset.Engine.Offer]. A lease that
-// ends before TTL then ends after TTL.
+// Offer assigns a handle the addresses that are kept for it, also outside of every range.
+// If nothing is kept, it is [ipset.Engine.Offer]. It extends a lease that expires before
+// TTL, to TTL.
 func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assigned, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, a.Handle, netip.Addr{})
@@ -204,7 +215,8 @@ func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assig
 	return got, err
 }
 
-// Assign is [ipset.Engine.Assign], and gives a handle the first address that is kept for it.
+// Assign is [ipset.Engine.Assign], but assigns a handle the first address that is kept
+// for it.
 func (k *Keeper) Assign(ctx context.Context, owner alloc.Owner, handle string, pools ...string) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, handle, netip.Addr{})
@@ -226,8 +238,10 @@ func (k *Keeper) other(op string, as []netip.Addr, a netip.Addr, handle string) 
 	return &ipalloc.Error{Package: "kept", Op: op, Addr: a, Handle: handle, Reason: as[0].String() + " is kept for it", Err: ipalloc.ErrMismatch}
 }
 
-// AssignIP gives a client the address that it asks for, or refuses it: a kept one if it is kept for the handle, and otherwise one
-// that the rules of its pool allow. It returns [ipalloc.ErrMismatch] if another address is kept for the handle.
+// AssignIP assigns a client the requested address, or refuses it. It assigns a kept
+// address if it is kept for the handle, and any other address if the rules of its pool
+// allow it. It fails with [ipalloc.ErrMismatch] if another address is kept for the
+// handle.
 func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, a.Handle, a.Address)
@@ -246,8 +260,9 @@ func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.A
 	return al, err
 }
 
-// RenewIP is [ipset.Engine.RenewIP] by handle. It returns [ipalloc.ErrMismatch] for an address of a handle for which others are
-// kept: a client that has to move.
+// RenewIP is [ipset.Engine.RenewIP] by handle. It fails with [ipalloc.ErrMismatch] for an
+// address of a handle if other addresses are kept for that handle: the client has to
+// move.
 func (k *Keeper) RenewIP(ctx context.Context, a netip.Addr, handle string, ttl time.Duration) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, handle, a)
@@ -262,8 +277,9 @@ func (k *Keeper) RenewIP(ctx context.Context, a netip.Addr, handle string, ttl t
 	return al, err
 }
 
-// Decline ends the holding of a kept address by its handle, which found it in use elsewhere. The address stays kept, and the handle
-// gets it again after the time given; until then Offer gives it another one.
+// Decline releases a kept address from its handle, which found it in use elsewhere. The
+// address stays kept, and the handle can get it again after the given time; until then
+// Offer assigns another one.
 func (k *Keeper) Decline(ctx context.Context, a netip.Addr, handle string, during time.Duration) error {
 	until, err := alloc.NewAttributes(map[string]string{notBefore: k.o.Now().Add(during).UTC().Format(time.RFC3339Nano)})
 	if err != nil {

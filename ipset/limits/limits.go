@@ -1,8 +1,11 @@
-// Package limits bounds how many addresses share an attribute, such as the quota of a tenant, and lets services share an address if
-// their ports differ. A limit counts what an index of the engine lists and stores no count, so the count falls however a holding
-// ends, and no call gives anything back. Calls under one limit take turns, on any number of engines, by a record whose key begins
-// with Qlimit/ or Qports/. An address that is assigned without a limit counts too. Each call is one commit of [store.Together] with
-// one record more than the engine's own. After [ipalloc.ErrUnknownOutcome] repeat it with Existing or a Request.
+// Package limits bounds the number of addresses that share an attribute, such as the
+// quota of a tenant. It also lets services share an address if their ports differ. A
+// limit counts the entries of an engine's index and stores no count. The count therefore
+// falls whenever an address is released or expires, and no call has to decrement it.
+// Calls under one limit run one after the other, on any number of engines, by a record
+// whose key begins with Qlimit/ or Qports/. Addresses that are assigned without a limit
+// count too. Each call is one commit of [store.Together], with one record more than the
+// engine's own. After [ipalloc.ErrUnknownOutcome] repeat it with Existing or a Request.
 package limits
 
 import (
@@ -22,16 +25,18 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Limits makes calls under limits. [New] makes it.
+// Limits makes calls under limits. Make one with [New].
 type Limits struct {
 	db store.Store
 	o  ipset.Options
 }
 
-// New returns the limits of a store, or of a space that [store.Space] returns. The options are those of its engines.
+// New returns the limits of a store, or of a space that [store.Space] returns. Its
+// engines have the given options.
 func New(db store.Store, o ipset.Options) *Limits { return &Limits{db, o} }
 
-// Limit is the largest number of things that have something in common. [Attribute] and [Prefixes] make it.
+// Limit is the largest number of addresses or prefixes with a common property. Make one
+// with [Attribute] or [Prefixes].
 type Limit struct {
 	name  string
 	most  int
@@ -40,8 +45,9 @@ type Limit struct {
 	key, value string // of Attribute
 }
 
-// Attribute limits the addresses whose attributes have a value under a key, in the pools whose Index lists the key. If a pool gets
-// its Index later, [Limits.Set] indexes the addresses that it has by then.
+// Attribute limits the addresses whose attributes have a value under a key, in the pools
+// whose Index lists the key. If a pool gets its Index later, [Limits.Set] indexes the
+// addresses that it then has.
 func Attribute(key, value string, most int) Limit {
 	return Limit{key + "=" + value, most, func(ctx context.Context, _ store.Store, e *ipset.Engine) (int, error) {
 		held, err := e.IPsByAttribute(ctx, key, value)
@@ -67,7 +73,8 @@ type Remembered struct {
 	Most, Used int
 }
 
-// All yields the limits that are remembered, by name, with what counts under each. An error is the last thing that it yields.
+// All yields the stored limits, by name, with the use of each. An error is the last value
+// that it yields.
 func (l *Limits) All(ctx context.Context) iter.Seq2[Remembered, error] {
 	return func(yield func(Remembered, error) bool) {
 		e, err := ipset.New(l.db, l.o)
@@ -99,8 +106,8 @@ func (l *Limits) All(ctx context.Context) iter.Seq2[Remembered, error] {
 	}
 }
 
-// Forget ends the limit of that name, which [Limits.All] lists; what counts under it stays held. It returns [ipalloc.ErrNotFound] if no
-// such limit is remembered.
+// Forget deletes the limit of that name, which [Limits.All] lists. Its addresses or
+// prefixes stay held. It fails with [ipalloc.ErrNotFound] if no such limit is stored.
 func (l *Limits) Forget(ctx context.Context, name string) error {
 	return store.Together(ctx, l.db, func(tx store.Store) error {
 		recs, err := tx.Get(ctx, nil, limitKey+name)
@@ -114,13 +121,15 @@ func (l *Limits) Forget(ctx context.Context, name string) error {
 	})
 }
 
-// limitKey begins the key of a limit that is remembered, prefixesName the name of a limit that Prefixes made.
+// limitKey begins the key of a stored limit, prefixesName the name of a limit made by
+// Prefixes.
 const (
 	limitKey     = "Qlimit/"
 	prefixesName = "prefixes/"
 )
 
-// turn commits what f does, and a record with the value that f returns. Calls that write the same record take turns.
+// turn commits f's changes, and a record with the value that f returns. Calls that write
+// the same record run one after the other.
 func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e *ipset.Engine, was string) (string, error)) (err error) {
 	for range 8 { // each with the attempts of Together
 		err = store.Together(ctx, l.db, func(tx store.Store) error {
@@ -145,11 +154,14 @@ func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e 
 	return err
 }
 
-// Under calls f with a store and an engine on it, and commits what f does if the limit holds then. A call that adds nothing succeeds
-// at a full limit too. f may be called several times, and must change nothing but tx. The first call remembers the value of the limit.
+// Under calls f with a store and an engine on it, and commits f's changes if the limit
+// holds afterwards. A call that adds nothing also succeeds at a full limit. f may be
+// called several times, and must change nothing but tx. The first call stores the value
+// of the limit.
 //
-// Errors, nothing done: [ipalloc.ErrLimit] with the name of the limit, its value and its use; [ipalloc.ErrMismatch] if another value
-// is remembered; the error of f; those of [store.Together].
+// On error nothing changes. Under fails with [ipalloc.ErrLimit] and the name of the
+// limit, its value and its use. It fails with [ipalloc.ErrMismatch] if another value is
+// stored, with the error of f, and as [store.Together] does.
 func (l *Limits) Under(ctx context.Context, limit Limit, f func(tx store.Store, e *ipset.Engine) error) error {
 	return l.turn(ctx, limitKey+limit.name, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
 		refuse := func(err error, format string, args ...any) (string, error) {
@@ -173,9 +185,10 @@ func (l *Limits) Under(ctx context.Context, limit Limit, f func(tx store.Store, 
 	})
 }
 
-// AutoAssign is [ipset.Engine.AutoAssign] under a limit that [Attribute] made, all or nothing as far as the limit goes. It returns
-// [ipalloc.ErrInvalid], with nothing assigned, for an address that the limit does not count: without the attribute, or of a pool
-// without the index.
+// AutoAssign is [ipset.Engine.AutoAssign] under a limit made by [Attribute]; the limit
+// admits all of the addresses or none. It fails with [ipalloc.ErrInvalid], and assigns
+// nothing, for an address that the limit does not count: an address without the
+// attribute, or of a pool without the index.
 func (l *Limits) AutoAssign(ctx context.Context, limit Limit, a alloc.AssignArgs) (got alloc.Assigned, err error) {
 	err = l.Under(ctx, limit, func(_ store.Store, e *ipset.Engine) (err error) {
 		if got, err = e.AutoAssign(ctx, a); err != nil {
@@ -195,7 +208,8 @@ func (l *Limits) AutoAssign(ctx context.Context, limit Limit, a alloc.AssignArgs
 	return got, err
 }
 
-// Set changes the value of a limit, and indexes what the pools hold already. What is held above the new value stays.
+// Set changes the value of a limit, and indexes the addresses that the pools already
+// hold. Addresses above the new value stay held.
 func (l *Limits) Set(ctx context.Context, limit Limit) error {
 	return l.turn(ctx, limitKey+limit.name, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
 		pools, err := e.Pools(ctx)
@@ -208,10 +222,13 @@ func (l *Limits) Set(ctx context.Context, limit Limit) error {
 	})
 }
 
-// Ports assigns a shared address if no other holder has one of the ports, which are the keys of attributes that begin with "port/".
-// If the handle holds the address already, its attributes become those of the call, so a service changes its ports in place.
+// Ports assigns a shared address if no other holder has one of the ports. The ports are
+// the keys of attributes that begin with "port/". If the handle already holds the
+// address, its attributes become those in the call, so a service changes its ports in
+// place.
 //
-// Errors as for [ipset.Engine.AssignIP]; [ipalloc.ErrOccupied] with the holder if a port is taken.
+// It fails as [ipset.Engine.AssignIP] does, and with [ipalloc.ErrOccupied] and the holder
+// if a port is taken.
 func (l *Limits) Ports(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
 	err = l.turn(ctx, "Qports/"+a.Address.String(), func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
 		if al, err = e.AssignIP(ctx, a); err != nil {
@@ -237,7 +254,8 @@ func (l *Limits) Ports(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allo
 	return al, nil
 }
 
-// ReleaseAll releases every address whose attributes have a value under a key: the end of a tenant. Repeat an interrupted call.
+// ReleaseAll releases every address whose attributes have that value under that key, for
+// example at the end of a tenant. Repeat an interrupted call to continue it.
 func ReleaseAll(ctx context.Context, e *ipset.Engine, key, value string) (released []netip.Addr, err error) {
 	held, err := e.IPsByAttribute(ctx, key, value)
 	for _, al := range held {

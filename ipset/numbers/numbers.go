@@ -18,10 +18,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Range is the numbers from First to Last.
+// Range is the numbers from First to Last, both included.
 type Range struct{ First, Last uint32 }
 
-// Numbers hands out the numbers of one range. [New] and [Open] return it.
+// Numbers allocates the numbers of one range. Make one with [New] or [Open].
 type Numbers struct {
 	e    *ipset.Engine
 	name string
@@ -34,15 +34,17 @@ const (
 	bits = 24 // of a block: 256 numbers
 )
 
-// ours names the pool, which is Manual: no call that names none reaches it.
+// ours names the pool, which is Manual: only calls that name it use it.
 var ours = []string{pool}
 
-// owner has all blocks: numbers know no hosts.
+// owner owns all blocks, because numbers have no hosts.
 var owner = alloc.VirtualOwner("numbers")
 
-// New makes the numbers of a range, which the store keeps under name: a space that has nothing else. If the range exists, New writes nothing
-// and keeps what an operator has set on its pool. It returns [ipalloc.ErrExists] if the name has another range or if the space has another pool,
-// and [ipalloc.ErrInvalid] for a name that a space cannot have and for an empty range.
+// New makes a range of numbers, which the store keeps in a space of that name. The space
+// must contain nothing else. If the range exists, New writes nothing and keeps an
+// operator's settings of its pool. It fails with [ipalloc.ErrExists] if another range has
+// the name or if the space has another pool. It fails with [ipalloc.ErrInvalid] for a
+// name that a space cannot have and for an empty range.
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
 	if err := r.check(); err != nil {
@@ -63,7 +65,8 @@ func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Opti
 	return n, nil
 }
 
-// Open returns the numbers that [New] has made under name. It writes nothing. It returns [ipalloc.ErrNotFound] if there are none.
+// Open returns the numbers that [New] made under name. It writes nothing. It fails with
+// [ipalloc.ErrNotFound] if there are none.
 func Open(ctx context.Context, db store.Store, name string, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name}
 	p, err := n.open(ctx, db, o)
@@ -77,7 +80,8 @@ func Open(ctx context.Context, db store.Store, name string, o ipset.Options) (*N
 	return n, nil
 }
 
-// Names yields the names of all ranges in a store, in byte order. An error is the last thing that it yields.
+// Names yields the names of all ranges in a store, in byte order. An error is the last
+// value that it yields.
 func Names(ctx context.Context, db store.Store, o ipset.Options) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		root, err := ipset.New(db, o)
@@ -105,7 +109,8 @@ func Names(ctx context.Context, db store.Store, o ipset.Options) iter.Seq2[strin
 // all is the prefix of the pool of every range.
 var all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
-// open makes the engine and returns the pool: [ipalloc.ErrNotFound] if the space has no pool, and [ipalloc.ErrExists] if it has one that New does
+// open makes the engine and returns the pool. It fails with [ipalloc.ErrNotFound] if the
+// space has no pool, and with [ipalloc.ErrExists] if the space has a pool that New does
 // not make.
 func (n *Numbers) open(ctx context.Context, db store.Store, o ipset.Options) (alloc.Pool, error) {
 	root, err := ipset.New(db, o)
@@ -152,15 +157,17 @@ func rangeOf(p alloc.Pool) (Range, bool) {
 	return Range{number(p.Ranges[0].From()), number(p.Ranges[0].To())}, true
 }
 
-// Range returns the range, as it was when n was made or as [Numbers.SetRange] has set it.
+// Range returns the range, as it was when n was made or as [Numbers.SetRange] set it.
 func (n *Numbers) Range() Range {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.r
 }
 
-// SetRange grows, shrinks or moves the range. Numbers held outside it stay held. Programs that have opened the range before see the change at their
-// next [Open], and until then assign numbers of both ranges alone. It returns [ipalloc.ErrInvalid] for an empty range.
+// SetRange grows, shrinks or moves the range. Numbers held outside it stay held. Other
+// programs that opened the range before see the change at their next [Open]. Until then
+// they assign only numbers that are in both ranges. It fails with [ipalloc.ErrInvalid]
+// for an empty range.
 func (n *Numbers) SetRange(ctx context.Context, r Range) error {
 	err := r.check()
 	var pools []alloc.Pool
@@ -185,7 +192,8 @@ func (n *Numbers) SetRange(ctx context.Context, r Range) error {
 	return nil
 }
 
-// fail returns an error of the engine as that of a call, nil for nil: of an owner and a number in place of a handle and an address.
+// fail turns an error of the engine into an error of a call, nil into nil. It replaces
+// the handle and the address by the owner and the number.
 func (n *Numbers) fail(op, of string, err error) error {
 	if err == nil {
 		return nil
@@ -220,7 +228,8 @@ func addr(n uint32) netip.Addr {
 
 func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
 
-// Assign returns the number that an owner holds, and gives it the lowest free one if it holds none.
+// Assign returns the number that an owner holds; if it holds none, Assign allocates the
+// lowest free one.
 func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
 	if err := named(of); err != nil {
 		return 0, n.fail("assign", of, err)
@@ -234,8 +243,8 @@ func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
 	return number(got.V4[0].Address), nil
 }
 
-// Occupy gives an owner the number x. The owner may hold others, and x may lie outside
-// the range.
+// Occupy allocates the number x to an owner. The owner may hold other numbers, and x may
+// be outside the range.
 func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
 	if err := named(of); err != nil {
 		return n.fail("occupy", of, err)
@@ -253,13 +262,14 @@ func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, er
 	return released, n.fail("release", of, err)
 }
 
-// Owner returns the owner of a number. It returns [ipalloc.ErrNotHeld] for a free one.
+// Owner returns the owner of a number. It fails with [ipalloc.ErrNotHeld] if the number
+// is free.
 func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
 	al, err := n.e.Lookup(ctx, addr(x))
 	return al.Handle, n.fail("look up", "", err)
 }
 
-// All yields the numbers that are held, ascending, with their owners.
+// All yields the held numbers, ascending, with their owners.
 func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {
 		for al, err := range n.e.Allocations(ctx, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {

@@ -10,28 +10,32 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Allocate hands out a prefix. It takes the first part of the smallest free prefix that the length fits into,
-// the lowest if there are several.
+// Allocate allocates a prefix. It takes the first part of the smallest free prefix that
+// has room for the length, the lowest if there are several.
 //
-// Errors: ErrInvalid for a malformed request; ErrNotFound if Pool is neither a root pool nor a holding with
-// Children; ErrOutOfRange if Pool does not hand out that length; ErrFull if no free prefix of that length is
-// left, and Reason names the largest free one. After these errors nothing has changed.
+// It fails with ErrInvalid for a malformed request, and with ErrNotFound if Pool is
+// neither a root pool nor a holding with Children. It fails with ErrOutOfRange if Pool
+// does not allocate that length, and with ErrFull if no free prefix of that length is
+// left; Reason then names the largest free one. These errors change nothing.
 //
 // It makes one commit, which writes the holding, its index entry, and at most one page for each 6 bits between
 // the pool and the prefix.
 //
-// also lists operations on records of yours for the same commit, both or neither: a Guard, or the row of a cluster with its
-// prefix. Their keys begin with an upper-case letter other than L and X. If a record is not at the revision that its operation
-// expects, the error is ErrConflict, and store.ConflictKey names the record.
+// also lists operations on your own records for the same commit, both or neither: a
+// Guard, or the row of a cluster with its prefix. Their keys begin with an upper-case
+// letter other than L and X. If a record is not at the expected revision, the call fails
+// with ErrConflict, and store.ConflictKey names the record.
 func (a *Allocator) Allocate(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
 	return a.allocate(ctx, "allocate", r, false, also)
 }
 
-// Assign returns a prefix of the requested length that the owner holds from the pool, the lowest if it holds
-// several; if it holds none, Assign allocates one as Allocate does. Concurrent calls of several processes
-// return the same prefix. It is idempotent: repeat it after an error. If the holding exists, Assign changes
-// neither its Children, its Attributes nor its end, and ignores also. The errors are those of Allocate, and
-// with Request.New ErrExists for an existing holding, which InTheWay names.
+// Assign returns a prefix of the requested length that the owner holds from the pool, the
+// lowest if it holds several. If it holds none, Assign allocates one as Allocate does.
+// Concurrent calls, also from several processes, return the same prefix. It is
+// idempotent: repeat it after an error. If the holding exists, Assign ignores also and
+// changes neither the holding's Children nor its Attributes nor its expiry. It fails as
+// Allocate does, and with Request.New also with ErrExists for an existing holding, which
+// InTheWay names.
 func (a *Allocator) Assign(ctx context.Context, r Request, also ...store.Op) (Holding, error) {
 	return a.allocate(ctx, "assign", r, true, also)
 }
@@ -45,8 +49,8 @@ func (a *Allocator) allocate(ctx context.Context, op string, r Request, reuse bo
 	return p.got.Holding, nil
 }
 
-// allocation is the plan of Allocate and Assign: one value in place of a closure and what
-// it captures.
+// allocation is the plan of Allocate and Assign; one value costs less than a closure with
+// its captured variables.
 type allocation struct {
 	Request
 	reuse bool
@@ -84,25 +88,26 @@ func (r *allocation) Plan(t *txn) error {
 	return t.give(&r.got)
 }
 
-// held returns the error for a prefix that the owner should not hold yet.
+// held returns the error for a prefix that the owner already holds.
 func held(r *record) error {
 	e := fail(ipalloc.ErrExists, "the owner holds one already")
 	e.InTheWay, e.Holder = r.Prefix, r.Owner
 	return e
 }
 
-// record returns what is held if the request is granted with a prefix.
+// record returns the holding that granting the request with a prefix would create.
 func (t *txn) record(r *Request, at netip.Prefix, above string) (record, error) {
 	until, err := t.end(r.TTL)
 	return record{Holding{at, r.Owner, r.Pool, len(above), r.Children, r.Attributes, until}, above}, err
 }
 
-// Occupy hands out the named prefix from r.Pool. If the owner holds it from that pool already, Occupy returns
-// the holding as it is, or ErrExists with Request.New. also is as in Allocate, and is ignored if the holding
-// exists.
+// Occupy allocates the named prefix from r.Pool. If the owner already holds it from that
+// pool, Occupy returns the holding unchanged, or ErrExists with Request.New. also is as
+// in Allocate, and is ignored if the holding exists.
 //
-// The errors are those of Allocate except ErrFull, and: ErrOutOfRange for a prefix outside
-// the pool; ErrOccupied if a part of it is held, and InTheWay and Holder name that.
+// It fails as Allocate does, except with ErrFull, and with ErrOutOfRange for a prefix
+// outside the pool. It fails with ErrOccupied if a part of the prefix is held; InTheWay
+// and Holder name that part.
 func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "occupy", Owner: r.Owner, Pool: r.Pool, Prefix: at}
 	bad := cmp.Or(checkPrefix("at", at), checkPrefix("Pool", r.Pool))
@@ -142,8 +147,8 @@ func (a *Allocator) Occupy(ctx context.Context, at netip.Prefix, r Request, also
 	}, also...)
 }
 
-// open returns the lengths of the pools down to the given one, which must hand out
-// prefixes of the given length. The leases that have ended must be written.
+// open returns the lengths of the pools down to the given one, which must allocate
+// prefixes of the given length. Expired leases must have been recorded.
 func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
 	if err := t.due(); err != nil {
 		return "", err
@@ -155,7 +160,7 @@ func (t *txn) open(pool netip.Prefix, bits int) (above string, err error) {
 	return above, err
 }
 
-// refuse returns the error for a length that a pool does not hand out.
+// refuse returns the error for a length that a pool does not allocate.
 func (s Sizes) refuse(bits int) error {
 	if bits < s.Shortest || bits > s.Longest {
 		return fail(ipalloc.ErrOutOfRange, fmt.Sprintf("the pool hands out /%d to /%d", s.Shortest, s.Longest))
@@ -163,7 +168,8 @@ func (s Sizes) refuse(bits int) error {
 	return nil
 }
 
-// sizes returns the lengths of the pools down to the given one, and those that it hands out.
+// sizes returns the lengths of the pools down to the given one, and the sizes that this
+// pool allocates.
 func (t *txn) sizes(pool netip.Prefix) (above string, sizes Sizes, err error) {
 	roots, err := t.roots()
 	if err != nil {
@@ -196,12 +202,13 @@ var lengths = func() string {
 	return string(b)
 }()
 
-// ownedPart is how many index entries of an owner Assign reads at a time: it needs the first one of the length.
+// ownedPart is the number of an owner's index entries that Assign reads at a time,
+// because it needs only the first one of the length.
 const ownedPart = 16
 
-// heldBy returns the lowest holding of an owner from the pool and of the length of a
-// request; the zero record if there is none. The index shows what is stored, so the holdings
-// that the transaction has written come first.
+// heldBy returns the owner's lowest holding from the pool with the length of the request;
+// the zero record if there is none. The index shows the stored holdings, so heldBy first
+// looks at the holdings that the transaction has changed.
 func (t *txn) heldBy(r *Request) (best record, err error) {
 	look := func(at netip.Prefix) error {
 		if at.Bits() != r.Bits || best.Owner != "" && !at.Addr().Less(best.Prefix.Addr()) {
@@ -251,9 +258,9 @@ func full(tr tree) error {
 	return fail(ipalloc.ErrFull, "no free prefix")
 }
 
-// occupied returns the error for a prefix of which a part is held. It names the holding
-// that covers it, or the first one in it; above is the pools of it. The error names none
-// if the holding is released meanwhile.
+// occupied returns the error for a prefix that is held in part. The error names the
+// holding that contains the prefix, or the first one in it; above lists the pools around
+// it. It names none if the holding is released meanwhile.
 func (t *txn) occupied(at netip.Prefix, above string) error {
 	e := fail(ipalloc.ErrOccupied, "")
 	inside := insideRange(at)

@@ -14,16 +14,18 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Checked is what Check found. The Prefix of a problem is the holding, or the pool of a page.
+// Checked is the result of Check. The Prefix of a problem is the holding, or the pool of
+// a page.
 type Checked struct {
 	Problems []audit.Problem
 	Pools    int // root pools
 	Holdings int // with the leases that have ended, until that is written
 }
 
-// Check verifies all records of this package at one moment: that every record can be read, that each holding
-// has its pool and overlaps no other, and that the index and the pages agree with the holdings. It reads
-// everything into memory, some 500 bytes a holding. Problems are in the report, not in the error.
+// Check verifies all records of this package in one consistent view: every record is
+// readable, each holding has its pool and overlaps no other, and the index and the pages
+// agree with the holdings. It reads everything into memory, some 500 bytes a holding.
+// Problems are in the report, not in the error.
 func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	c, err := a.check(ctx)
 	if err != nil {
@@ -32,10 +34,11 @@ func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	return &c.Checked, nil
 }
 
-// Repair restores the index and the pages, one commit for each record, and returns what Check found before. It
-// is safe while others write: a record that changes meanwhile is examined again. If the report has a problem of
-// another kind, Repair fails with ErrCorrupt and changes nothing, because a page could then declare a held
-// prefix free.
+// Repair restores the index and the pages, one commit for each record, and returns what
+// Check found before. It is safe while others write: Repair examines a record that
+// changes meanwhile again. If the report has a problem of another kind, Repair fails with
+// ErrCorrupt and changes nothing, because a repaired page could then mark a held prefix
+// as free.
 func (a *Allocator) Repair(ctx context.Context) (*Checked, error) {
 	call := ipalloc.Error{Op: "repair"}
 	var first *Checked
@@ -63,7 +66,7 @@ func (a *Allocator) Repair(ctx context.Context) (*Checked, error) {
 	}
 }
 
-// checker compares all records with what the holdings say.
+// checker compares all records with the holdings.
 type checker struct {
 	Checked
 	pools    map[netip.Prefix]bool // that exist
@@ -102,7 +105,7 @@ func (c *checker) add(kind audit.Kind, key string, p netip.Prefix) {
 	c.Problems = append(c.Problems, audit.Problem{Kind: kind, Key: key, Prefix: p})
 }
 
-// read takes in one record. Holdings come in the order of their keys.
+// read adds one record. Holdings come in the order of their keys.
 func (c *checker) read(rec store.Record) {
 	switch {
 	case rec.Key == keyRoots:
@@ -161,7 +164,7 @@ func (c *checker) tree() {
 	}
 }
 
-// derive makes the index entries and the pages from the holdings.
+// derive computes the index entries and the pages from the holdings.
 func (c *checker) derive() {
 	for i := range c.holdings {
 		r := &c.holdings[i]
@@ -204,7 +207,7 @@ func (c *checker) deepestFirst() []pageID {
 	return ids
 }
 
-// compare finds what differs.
+// compare finds the differences.
 func (c *checker) compare() {
 	var pages []string
 	note := func(key string) {
@@ -243,9 +246,9 @@ func (c *checker) compare() {
 	slices.SortStableFunc(c.Problems, func(a, b audit.Problem) int { return strings.Compare(a.Key, b.Key) })
 }
 
-// apply restores one record. The commit verifies what it follows from: for an index entry
-// the holding, for a page those below it. Its slots are what they were, because whoever
-// changes one writes the page.
+// apply repairs one record. The commit verifies the records that it was derived from: for
+// an index entry the holding, for a page the pages below it. The slots of the page have
+// not changed, because every change of a slot writes the page.
 func (c *checker) apply(ctx context.Context, a *Allocator, key string) error {
 	op := store.Op{Kind: store.Put, Key: key, Value: c.want[key], Expect: c.have[key].Rev}
 	if op.Value == "" {

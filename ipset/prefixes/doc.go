@@ -1,5 +1,6 @@
-// Package prefixes hands out prefixes of several sizes to owners, and records the owners in
-// a store: regions from a company's prefix, clusters from a region, nodes from a cluster.
+// Package prefixes allocates prefixes of different lengths to owners, and records the
+// owners in a store. Examples are regions from a company's prefix, clusters from a
+// region, and nodes from a cluster.
 //
 //	db := store.NewMemory() // or boltstore, etcdstore, sqlstore, kubestore
 //	a, err := prefixes.New(db, prefixes.Options{})
@@ -10,62 +11,67 @@
 //	cluster, err := a.Assign(ctx, prefixes.Request{Pool: region.Prefix, Owner: "eu-west/a", Bits: 20})
 //	path, err := a.Path(ctx, netip.MustParsePrefix("10.0.3.7/32")) // eu-west, eu-west/a
 //
-// Terms: a pool is a prefix from which longer prefixes of certain lengths are handed out.
-// [Allocator.AddPool] adds a root pool. A holding is a prefix with an owner, held
-// from one pool; with Children it is a pool itself. The level of a holding is the number
-// of pools that it lies in. An owner is any text: a node's name, a tenant and a cluster.
-// It may hold any number of prefixes.
+// Terms: a pool is a prefix that longer prefixes of certain lengths are allocated from.
+// [Allocator.AddPool] adds a root pool. A holding is a prefix with an owner, held from
+// one pool; with Children it is a pool itself. The level of a holding is the number of
+// pools that contain it. An owner is any text, such as a node's name, or a tenant and a
+// cluster. An owner may hold any number of prefixes.
 //
-// Policy: best fit. A prefix comes from the smallest free prefix that it fits into, and
-// from the lowest if there are several, as with cidrset.Set.AllocatePrefix. Free
+// Policy: best fit. A prefix is allocated from the smallest free prefix that has room for
+// it, from the lowest if there are several, as in cidrset.Set.AllocatePrefix. Free
 // neighbours merge into one free prefix at once, so releases restore the larger prefixes.
 //
-// [Allocator.Assign] is the call for a controller: it returns the prefix that the owner holds, or allocates
-// one, and can be repeated. [Allocator.Occupy] takes a prefix that the caller names; [Allocator.Fits] returns
-// what the next call would return. With [Request].New, Assign and Occupy fail with ErrExists if the owner holds
-// the prefix already.
+// [Allocator.Assign] is the call for a controller: it returns the prefix that the owner
+// holds, or allocates one, and is idempotent. [Allocator.Occupy] allocates a prefix that
+// the caller names; [Allocator.Fits] returns the prefix that the next call would
+// allocate. With [Request].New, Assign and Occupy fail with ErrExists if the owner
+// already holds the prefix.
 //
-// A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] set the lengths that are
-// handed out from now on, and holdings stay as they are. [Allocator.ReleaseTree] releases a holding
-// with everything that is held from it.
+// A plan may change: [Allocator.SetSizes] and [Allocator.SetChildren] set the lengths of
+// later allocations; existing holdings do not change. [Allocator.ReleaseTree] releases a
+// holding and everything that is held from it.
 //
 // # Leases
 //
-// With [Request].TTL a prefix is a lease, as in DHCPv6 prefix delegation: it ends by itself unless [Allocator.Renew] moves its
-// end, or makes it permanent with a TTL of 0. From its end on every call treats the prefix as free, even if nothing has been
-// written yet:
+// With [Request].TTL a prefix is a lease, as in DHCPv6 prefix delegation. It expires
+// unless [Allocator.Renew] extends it, or makes it permanent with a TTL of 0. Once it
+// expires, every call treats the prefix as free, even before Sweep records that:
 //
 //	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "00010a/0001", Bits: 56, TTL: time.Hour})
 //	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour) // ErrNotHeld after the end: Assign again
 //
-// The owner is the client's DUID and the IAID of one IA_PD, both in hex, because an owner is text without NUL bytes and a client may
-// have several IA_PDs. If the owner has a lease already, Assign returns it and leaves its end, which only Renew moves.
+// The owner is the client's DUID and the IAID of one IA_PD, both in hex. Hex is needed
+// because an owner is text without NUL bytes, and the IAID because a client may have
+// several IA_PDs. If the owner already has a lease, Assign returns it and does not extend
+// it; only Renew does.
 //
-// A lease has no Children. If you follow Changes, call [Allocator.Sweep] every minute, because Changes reports the end of a lease
-// when it is written. In a store with leases, a call that looks for free prefixes also reads which leases have ended: one round
-// trip more.
+// A lease has no Children. If you follow Changes, call [Allocator.Sweep] every minute,
+// because Changes reports the expiry of a lease when it is recorded. In a store with
+// leases, a call that looks for free prefixes also reads the expired leases, which costs
+// one more round trip.
 //
 // # Your own records
 //
-// A call that changes a holding can change records of yours in the same commit. This enforces rules that span
-// two packages, also across processes: for example, a prefix gives either addresses or children. Write a record
-// of the prefix's use, at the revision that you have read, in both calls: here, and in the Also of package
-// ipset:
+// A call that changes a holding can change your own records in the same commit. This
+// enforces rules across two packages, also across processes: for example, a prefix serves
+// either addresses or children. Write a record of the prefix's use, at the revision that
+// you have read, in both calls: here, and in the Also of package ipset:
 //
 //	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
 //	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
 //
-// Of two processes that read the same revision one gets ErrConflict, and store.ConflictKey names
-// the record.
+// If two processes read the same revision, one of them fails with ErrConflict, and
+// store.ConflictKey names the record.
 //
 // # Addresses below
 //
-// A holding becomes a pool of addresses by ipset's AddPool. [store.Together] combines that call and the one
-// that assigns the holding in one commit. Make the pool Manual, so that it serves only calls that name it, or
-// set its Nodes. Otherwise it serves every host.
+// To make a holding a pool of addresses, call ipset's AddPool. [store.Together] combines
+// that call and the assignment of the holding in one commit. Make the pool Manual, so it
+// serves only calls that name it, or set its Nodes. Otherwise it serves every host.
 //
-// To undo both, first remove the pool in a separate call, because that takes several commits. Then release the
-// holding, in a commit that verifies that the pool has not been added again:
+// To undo both, first remove the pool in a separate call, because the removal takes
+// several commits. Then release the holding, in a commit that verifies that the pool has
+// not been added again:
 //
 //	err := engine.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{name}, IfEmpty: true})
 //	if err != nil {
@@ -84,9 +90,9 @@
 //
 // # Records
 //
-// Every key begins with X. An ipset.Engine in the same store has other keys, but neither
-// package knows that the other uses the same addresses. <prefix> is the family, the address
-// and the length.
+// Every key begins with X. An ipset.Engine in the same store uses other keys, but neither
+// package detects that the other uses the same addresses. <prefix> is the family, the
+// address and the length.
 //
 //	Xr                              the root pools with their sizes; none without a root pool
 //	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes
@@ -95,30 +101,34 @@
 //	Xf<pool><depth><address>        a page of a pool: which of 64 parts are free, held, or divided further
 //
 // Holdings are authoritative. Index entries and pages are derived from them and change in
-// the same commit. The pages of a pool form a tree with 6 bits a level. A page records for
-// each part which lengths are free under it, so the root page alone tells whether a /14 fits.
+// the same commit. The pages of a pool form a tree with 6 bits a level. A page records
+// for each part which lengths are free under it, so the root page alone shows whether a
+// /14 fits.
 //
 // # Commits
 //
-// A call that changes something is one commit, which verifies the revision of every record
-// that its answer depends on. Any number of allocators and processes may therefore share a
-// store: the answers are those of a single allocator that serves one call at a time. A call
-// that loses a race is planned again.
+// A call that makes changes is one commit, which verifies the revision of every record
+// that its answer depends on. Any number of allocators and processes may therefore share
+// a store. Their answers are as from a single allocator that serves one call at a time. A
+// call that loses a race is planned again.
 //
-// After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or a change of
-// attributes. After Allocate use [Allocator.ReleaseByOwner] or [Allocator.Owned]. The next call of the same
-// allocator first makes sure that the lost commit can no longer be made.
+// After ipalloc.ErrUnknownOutcome the commit may have been made. Repeat Assign, Occupy or
+// a change of attributes. After Allocate use [Allocator.ReleaseByOwner] or
+// [Allocator.Owned]. The next call of the same allocator first ensures that the lost
+// commit can no longer be made.
 //
 // # Errors
 //
-// Every error is an [*ipalloc.Error]. The state after an error is the state before the
-// call, unless the method says otherwise. InTheWay and Holder name what stands in the way.
+// Every error is an [*ipalloc.Error]. On error nothing changes, unless the method's
+// comment describes an exception. InTheWay and Holder name the conflicting prefix and its
+// owner.
 //
 // # Limits
 //
-// An owner's name has at most [MaxOwner] bytes, attributes have at most [MaxAttributes]. A root pool can hand
-// out prefixes of any length from its own to single addresses; a holding only longer ones than itself. The root
-// pools are one record: some thousands of them are fine.
+// An owner's name has at most [MaxOwner] bytes, and attributes have at most
+// [MaxAttributes]. A root pool can allocate prefixes of any length from its own to single
+// addresses; a holding can allocate only longer ones than itself. The root pools are one
+// record, which suits some thousands of them.
 //
 // # Complexity
 //
@@ -134,8 +144,9 @@
 //	Check, Repair                       every record
 //	Sweep                               the leases that have ended
 //
-// While ends of leases are not yet written, Utilization and Levels read every holding of the pool.
+// While expired leases are not yet recorded, Utilization and Levels read every holding of
+// the pool.
 //
-// Concurrency: an [Allocator] is safe for concurrent use. Restart: it keeps nothing
-// outside the store.
+// An [Allocator] is safe for concurrent use. It keeps nothing outside the store, so a
+// restart loses nothing.
 package prefixes

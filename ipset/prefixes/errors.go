@@ -13,12 +13,12 @@ import (
 
 const pkg = "prefixes"
 
-// fail returns an error that a call completes.
+// fail returns an error that the call completes later.
 func fail(sentinel error, reason string) *ipalloc.Error {
 	return &ipalloc.Error{Package: pkg, Reason: reason, Err: sentinel}
 }
 
-// explain completes an error with the call that it ends.
+// explain adds the failed call to an error.
 func explain(err error, call ipalloc.Error) error {
 	if err == nil {
 		return nil
@@ -69,7 +69,8 @@ func checkAttributes(attributes string) error {
 	return nil
 }
 
-// check returns why a pool cannot hand out prefixes of these lengths, "" if it can. A root pool may hand out itself.
+// check returns why a pool cannot allocate prefixes of these lengths, "" if it can. A
+// root pool may allocate itself.
 func (s Sizes) check(pool netip.Prefix, root bool) string {
 	switch {
 	case s.Shortest > s.Longest:
@@ -82,7 +83,7 @@ func (s Sizes) check(pool netip.Prefix, root bool) string {
 	return ""
 }
 
-// checkOf returns the error for lengths that a holding cannot hand out.
+// checkOf returns the error for lengths that a holding cannot allocate.
 func (s Sizes) checkOf(at netip.Prefix) error {
 	if s != (Sizes{}) {
 		if reason := s.check(at, false); reason != "" {
@@ -92,7 +93,7 @@ func (s Sizes) checkOf(at netip.Prefix) error {
 	return nil
 }
 
-// checkBits returns the error for a length that no prefix in a pool has.
+// checkBits returns the error for a length that no prefix in the pool has.
 func checkBits(field string, pool netip.Prefix, bits int) error {
 	if bits < pool.Bits() || bits > pool.Addr().BitLen() {
 		return invalid(field, fmt.Sprintf("/%d is not from /%d to /%d", bits, pool.Bits(), pool.Addr().BitLen()))
@@ -100,7 +101,7 @@ func checkBits(field string, pool netip.Prefix, bits int) error {
 	return nil
 }
 
-// check returns the error for a request that no state of the store could grant.
+// check returns the error for a request that is impossible in any state of the store.
 func (r *Request) check(field string, bits int) error {
 	if err := checkPrefix("Pool", r.Pool); err != nil {
 		return err

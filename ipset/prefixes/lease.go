@@ -14,20 +14,23 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Time ends leases without a commit. What is asked about a prefix is answered by its record, which says when it ends. The pages of a
-// pool say nothing of time, so a call that rests on them has the ends written first, and gives what it would give after a Sweep. The
-// record of the root pools says whether there are leases at all: without any, no call asks for them.
+// Leases expire without a commit. A question about one prefix is answered from its
+// record, which has the time of expiry. The pages of a pool contain no times. A call that
+// uses them therefore first records expired leases, and returns the result that it would
+// return after a Sweep. The record of the root pools shows whether leases exist; without
+// any, no call looks for them.
 
-// errDue is the answer of a plan that found leases which have ended and are not written.
+// A plan returns errDue if it found expired leases that are not yet recorded.
 var errDue = errors.New("prefixes: leases have ended, and are written first")
 
-// Sweep releases the leases that have ended, and returns them. Every call treats them as ended even before; Sweep deletes their
-// records, and Changes then reports them. It makes as many commits as it needs; after an error, repeat it to continue.
+// Sweep releases the expired leases, and returns them. Every call already treats them as
+// free; Sweep deletes their records, and Changes then reports them. It makes as many
+// commits as needed; after an error, repeat it to continue.
 func (a *Allocator) Sweep(ctx context.Context) (ended []Holding, err error) {
 	return a.releaseParts(ctx, ipalloc.Error{Op: "sweep"}, nil, (*txn).releaseEnded)
 }
 
-// releaseEnded releases leases that have ended, as many as one commit has room for.
+// releaseEnded releases expired leases, as many as one commit has room for.
 func (t *txn) releaseEnded() (part, error) {
 	past, err := t.past()
 	if err != nil {
@@ -39,9 +42,11 @@ func (t *txn) releaseEnded() (part, error) {
 	}, "")
 }
 
-// Renew moves the end of a lease to ttl from now. A ttl of 0 makes the holding permanent; a ttl above 0 makes a permanent
-// holding a lease. It fails with ErrNotHeld as Transfer does, also after the end of the lease, and with ErrInvalid for a
-// negative ttl, and for a ttl above 0 of a holding with Children. also is as in Allocate. Repeat it after an unknown outcome.
+// Renew extends a lease, which now expires after ttl. A ttl of 0 makes the holding
+// permanent; a ttl above 0 makes a permanent holding a lease. It fails with ErrNotHeld as
+// Transfer does, also after the lease has expired. It fails with ErrInvalid for a
+// negative ttl, and for a ttl above 0 of a holding with Children. also is as in Allocate.
+// It is safe to repeat after an unknown outcome.
 func (a *Allocator) Renew(ctx context.Context, owner string, at netip.Prefix, ttl time.Duration, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
 	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {
@@ -60,10 +65,11 @@ func checkTTL(field string, ttl time.Duration) error {
 	return nil
 }
 
-// errLeasedPool returns the error for a lease from which prefixes would be held.
+// errLeasedPool returns the error for a lease with Children.
 func errLeasedPool(field string) error { return invalid(field, "a lease has no children") }
 
-// past returns the moment that has passed by the clock of every allocator. It reads the clock once in a commit.
+// past returns the latest moment that has passed on the clock of every allocator. It
+// reads the clock once in a commit.
 func (t *txn) past() (past int64, err error) {
 	if t.now == 0 {
 		t.now, err = t.a.clock()
@@ -71,7 +77,8 @@ func (t *txn) past() (past int64, err error) {
 	return t.now - t.a.skew, err
 }
 
-// clock reads the clock. A time that no record can keep would end nothing, or everything at once.
+// clock reads the clock. It refuses a time that no record can hold, which would make no
+// lease expire, or all of them.
 func (a *Allocator) clock() (int64, error) {
 	now := a.now()
 	if now.Before(time.Unix(0, 1)) || now.Year() > 2261 {
@@ -80,8 +87,8 @@ func (a *Allocator) clock() (int64, error) {
 	return wire.Stamp(now), nil
 }
 
-// end returns when a lease that begins now ends, the zero time if ttl is 0. The record of the root pools says from now on that there
-// are leases.
+// end returns the expiry of a lease that begins now, the zero time if ttl is 0. It also
+// marks in the record of the root pools that leases exist.
 func (t *txn) end(ttl time.Duration) (until time.Time, err error) {
 	if ttl == 0 {
 		return until, nil
@@ -99,10 +106,10 @@ func (t *txn) end(ttl time.Duration) (until time.Time, err error) {
 	return wire.Unstamp(t.now + min(int64(ttl), math.MaxInt64-t.now)), nil
 }
 
-// ended reports whether a holding is a lease that ended at a moment or before.
+// ended reports whether the holding is a lease that had expired at a moment.
 func (r *record) ended(past int64) bool { return !r.Until.IsZero() && wire.Stamp(r.Until) <= past }
 
-// liveRecord returns the holding of a record that was read, and whether it is held now.
+// liveRecord returns the holding of a record that was read, and whether it is still held.
 func (a *Allocator) liveRecord(rec store.Record) (r record, live bool, err error) {
 	if r, err = decodeRecord(rec); err == nil {
 		live, err = a.live(&r)
@@ -110,7 +117,7 @@ func (a *Allocator) liveRecord(rec store.Record) (r record, live bool, err error
 	return r, live, err
 }
 
-// live reports whether a holding that was read is held now.
+// live reports whether a holding that was read is still held.
 func (a *Allocator) live(r *record) (bool, error) {
 	if r.Until.IsZero() {
 		return true, nil
@@ -119,7 +126,7 @@ func (a *Allocator) live(r *record) (bool, error) {
 	return !r.ended(now - a.skew), err
 }
 
-// due returns errDue if a lease has ended that is not written.
+// due returns errDue if an expired lease is not yet recorded.
 func (t *txn) due() error {
 	if ended, err := t.hasEnded(); err != nil || !ended {
 		return err
@@ -127,7 +134,8 @@ func (t *txn) due() error {
 	return errDue
 }
 
-// hasEnded reports whether a lease has ended that is not written. What the transaction has changed already has another end.
+// hasEnded reports whether an expired lease is not yet recorded. Leases that the
+// transaction has already changed have another expiry.
 func (t *txn) hasEnded() (bool, error) {
 	roots, err := t.roots()
 	if err != nil || !roots.leases {
@@ -153,7 +161,7 @@ func (t *txn) hasEnded() (bool, error) {
 	return false, nil
 }
 
-// kindDue is the kind of the index of leases by their end: <end, 8 bytes><prefix>.
+// kindDue is the kind of the index of leases by expiry: <end, 8 bytes><prefix>.
 const kindDue = kindOf + "d"
 
 func codeDueKey(c *wire.Coder, end *uint64, p *netip.Prefix) {
@@ -176,7 +184,7 @@ func parseDueKey(key string) (end uint64, p netip.Prefix, err error) {
 	return end, p, err
 }
 
-// dueBy returns the index entries of the leases that ended at a moment or before.
+// dueBy returns the index entries of the leases that had expired at a moment.
 func dueBy(past int64) store.Range {
 	c, end := wire.Write([]byte(kindDue)), uint64(max(past, 0)+1)
 	wire.Word(c, &end)
@@ -192,7 +200,7 @@ func (r *record) entries() []string {
 	return keys
 }
 
-// codeUntil codes the end of a lease.
+// codeUntil encodes or decodes the expiry of a lease.
 func (r *record) codeUntil(c *wire.Coder) {
 	end := uint64(wire.Stamp(r.Until))
 	if wire.Word(c, &end); c.Writes {
@@ -203,7 +211,7 @@ func (r *record) codeUntil(c *wire.Coder) {
 	}
 }
 
-// checkLease returns the error for a lease that no state of the store could grant.
+// checkLease returns the error for a lease that is impossible in any state of the store.
 func (r *Request) checkLease() error {
 	if r.TTL > 0 && r.Children != (Sizes{}) {
 		return errLeasedPool("Children")

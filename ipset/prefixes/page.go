@@ -6,36 +6,38 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// A pool's space is a tree of pages. The page at depth d spans a prefix 6d bits longer
-// than the pool's and has 64 slots of 6 bits more. A slot is free, taken (a prefix held
-// from the pool covers it, alone or with its neighbours), or divided: a page one level
-// deeper describes it. A wholly free page has no record, so records exist only around
-// what is held.
+// A pool's space is a tree of pages. The page at depth d spans a prefix that is 6d bits
+// longer than the pool's, and has 64 slots of 6 more bits. A slot is free, taken (a
+// prefix held from the pool covers it, alone or with its neighbours), or divided: a page
+// one level deeper describes it. A page that is wholly free has no record, so records
+// exist only around held prefixes.
 
 // pageBits is log2 of the slots of a page.
 const pageBits = 6
 
-// maxRelative is the largest difference between a pool's length and one of those that it
-// hands out.
+// maxRelative is the largest difference between a pool's length and a length that it
+// allocates.
 const maxRelative = 128
 
 // maxDepth is the number of levels of pages that such a pool has.
 const maxDepth = (maxRelative-1)/pageBits + 1
 
-// page is one page's content. The methods that change it return another page and leave
-// below intact, because a transaction that fails keeps the former one.
+// page is the content of one page. The methods that change it return another page and do
+// not modify below, because a failed transaction keeps the old page.
 type page struct {
 	taken, divided uint64 // slots; no slot is both
 	first          uint64 // of the taken slots the first one of each held prefix
-	// lengths are those of the maximal free prefixes in the pages under divided slots, and
-	// below says for each, in order, under which slots there is one.
+	// lengths is the set of lengths of the maximal free prefixes in the pages under
+	// divided slots. below has one mask for each of them, in order: the slots with such a
+	// prefix.
 	lengths sizes
 	below   []uint64
 }
 
-// sizes is a set of prefix lengths relative to the pool's, 1 to 128, the first in bit 0: those
-// of the maximal free prefixes in a part of the pool. A free prefix is maximal if the one of
-// which it is a half is not free. Length 0 is that of a pool whose first page is empty.
+// sizes is a set of prefix lengths relative to the pool's, 1 to 128, the first in bit 0.
+// They are the lengths of the maximal free prefixes in a part of the pool. A free prefix
+// is maximal if the prefix of twice its size around it is not free. A pool whose first
+// page is empty has length 0.
 type sizes [2]uint64
 
 func (s sizes) with(n int) sizes { n--; s[n>>6] |= 1 << (n & 63); return s }
@@ -54,7 +56,7 @@ func (s sizes) rank(n int) int {
 	return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]&(1<<(n-64)-1))
 }
 
-// pop removes the least length and returns it.
+// pop removes and returns the smallest length.
 func (s *sizes) pop() int {
 	if s[0] != 0 {
 		n := bits.TrailingZeros64(s[0])
@@ -66,8 +68,8 @@ func (s *sizes) pop() int {
 	return n + 1
 }
 
-// fit returns the longest of the lengths that is not above n: the smallest free prefix
-// that one of length n fits into. It returns 0 if there is none.
+// fit returns the longest length that is not above n: the smallest free prefix with room
+// for one of length n. It returns 0 if there is none.
 func (s sizes) fit(n int) int {
 	hi, lo := s[1], s[0]
 	if n < 128 {
@@ -99,8 +101,8 @@ func (p page) runs() (maximal [pageBits + 1]uint64) {
 	return maximal
 }
 
-// sizes returns the lengths of the maximal free prefixes in a page of depth d. An empty one of
-// depth 0 has none.
+// sizes returns the lengths of the maximal free prefixes in a page of depth d. An empty
+// page of depth 0 has none.
 func (p page) sizes(d int) sizes {
 	s := p.lengths
 	for k, run := range p.runs() {
@@ -111,7 +113,7 @@ func (p page) sizes(d int) sizes {
 	return s
 }
 
-// under returns what is free under a divided slot.
+// under returns the free lengths under a divided slot.
 func (p page) under(slot int) (s sizes) {
 	lengths := p.lengths
 	for _, slots := range p.below {
@@ -122,8 +124,8 @@ func (p page) under(slot int) (s sizes) {
 	return s
 }
 
-// withRoom returns the first slot under which a prefix of a length is free as a whole, -1
-// if there is none.
+// withRoom returns the first slot that has a free prefix of that length below it, -1 if
+// there is none.
 func (p page) withRoom(n int) int {
 	if !p.lengths.has(n) {
 		return -1
@@ -131,7 +133,7 @@ func (p page) withRoom(n int) int {
 	return bits.TrailingZeros64(p.below[p.lengths.rank(n)])
 }
 
-// divide makes a slot divided, with what is free under it.
+// divide makes a slot divided, with the given free lengths under it.
 func (p page) divide(slot int, s sizes) page {
 	p.divided |= 1 << slot
 	return p.setRoom(slot, s)
@@ -165,7 +167,7 @@ func (p page) setRoom(slot int, s sizes) page {
 	return p
 }
 
-// hold marks the 2^order slots from a slot on as one held prefix, and reports whether all
+// hold marks the 2^order slots from slot on as one held prefix, and reports whether all
 // of them were free.
 func (p *page) hold(slot, order int) bool {
 	mask := run(slot, order)
@@ -177,7 +179,7 @@ func (p *page) hold(slot, order int) bool {
 	return true
 }
 
-// drop is the inverse of hold. It reports false if these slots are not one held prefix.
+// drop is the inverse of hold. It returns false if these slots are not one held prefix.
 func (p *page) drop(slot, order int) bool {
 	if p.first>>slot&1 == 0 || p.order(slot) != order {
 		return false
@@ -187,8 +189,8 @@ func (p *page) drop(slot, order int) bool {
 	return true
 }
 
-// order returns log2 of the number of slots of the held prefix whose first slot is given,
-// or -1 if no prefix has that number of slots there.
+// order returns log2 of the number of slots of the held prefix that begins at slot, or -1
+// if no prefix with that number of slots can begin there.
 func (p page) order(slot int) int {
 	n := min(bits.TrailingZeros64(^(p.taken >> slot)), 1+bits.TrailingZeros64(p.first>>slot>>1))
 	n = min(n, 1<<pageBits-slot)
@@ -198,7 +200,7 @@ func (p page) order(slot int) int {
 	return bits.TrailingZeros(uint(n))
 }
 
-// sound reports whether the taken slots are held prefixes.
+// sound reports whether the taken slots form held prefixes.
 func (p page) sound() bool {
 	covered := uint64(0)
 	for first := p.first; first != 0; first &= first - 1 {
@@ -212,7 +214,8 @@ func (p page) sound() bool {
 	return covered == p.taken && p.taken&p.divided == 0
 }
 
-// within reports whether nothing in the page is smaller than an address or larger than the page can hold.
+// within reports whether the page has nothing smaller than an address or larger than a
+// page can hold.
 func (p page) within(id pageID) bool {
 	pool := id.of()
 	k := pool.Bits() + pageBits*(id.depth()+1) - pool.Addr().BitLen() // log2 of the slots of an address
@@ -225,7 +228,7 @@ func (p page) within(id pageID) bool {
 // empty reports whether the page is wholly free.
 func (p page) empty() bool { return p.taken|p.divided == 0 }
 
-// run returns the mask of 2^order slots from a slot on.
+// run returns the mask of 2^order slots from slot on.
 func run(slot, order int) uint64 {
 	if order == pageBits {
 		return ^uint64(0)
@@ -233,9 +236,9 @@ func run(slot, order int) uint64 {
 	return (1<<(1<<order) - 1) << slot
 }
 
-// code codes a page: its slots, the lengths that are free under divided ones, those of the
-// lengths whose slots differ from the slots of the length before, and in what they differ.
-// A path to a single prefix has one divided slot for all lengths.
+// code encodes or decodes a page: its slots, the free lengths under divided slots, and
+// the lengths whose slots differ from those of the length before, with the difference. A
+// path to a single prefix has one divided slot for all lengths.
 func (p *page) code(c *wire.Coder) {
 	c.Version(recordVersion)
 	wire.Word(c, &p.taken)
@@ -266,7 +269,7 @@ func (s *sizes) code(c *wire.Coder) {
 	wire.Uint(c, &s[1])
 }
 
-// turns returns the lengths whose slots differ from those of the length before.
+// turns returns the lengths whose slots differ from the slots of the length before.
 func (p *page) turns() (turns sizes) {
 	last, lengths := p.divided, p.lengths
 	for _, slots := range p.below {
@@ -277,7 +280,7 @@ func (p *page) turns() (turns sizes) {
 	return turns
 }
 
-// rooms reports whether each length has slots, all of them divided.
+// rooms reports whether each length has slots, and all of them are divided.
 func (p *page) rooms() bool {
 	for _, slots := range p.below {
 		if slots == 0 || slots&^p.divided != 0 {
@@ -293,7 +296,7 @@ func (p page) value() string {
 	return string(c.B)
 }
 
-// decodePage returns the page of a record's value.
+// decodePage returns the page in a record's value.
 func decodePage(value string, id pageID) (p page, err error) {
 	c := wire.Coder{Reader: wire.Reader{S: value}}
 	p.code(&c)

@@ -15,11 +15,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Sizes are the prefix lengths that a pool hands out, both included. Shortest is the
+// Sizes are the prefix lengths that a pool allocates, both included. Shortest is the
 // length of the largest prefix.
 type Sizes struct{ Shortest, Longest int }
 
-// Pool is a prefix from which others are handed out.
+// Pool is a prefix that other prefixes are allocated from.
 type Pool struct {
 	Prefix netip.Prefix
 	Sizes  Sizes
@@ -33,46 +33,50 @@ type Holding struct {
 	Pool netip.Prefix
 	// Level is 1 if Pool is a root pool, otherwise one more than the level of Pool.
 	Level int
-	// Children are the lengths that are handed out from it in turn. With the zero Sizes the holding is not a pool.
+	// Children are the lengths that can be allocated from it in turn. With the zero Sizes
+	// the holding is not a pool.
 	Children Sizes
 	// Attributes is the caller's data, at most MaxAttributes bytes.
 	Attributes string
-	// Until is when the lease ends, in UTC; the zero time means never.
+	// Until is the time at which the lease expires, in UTC; the zero time means never.
 	Until time.Time
 }
 
-// Request says what a call asks for.
+// Request is the argument of the calls that allocate.
 type Request struct {
-	// Pool is where the prefix comes from: a root pool, or a holding with Children.
+	// Pool is the prefix to allocate from: a root pool, or a holding with Children.
 	Pool netip.Prefix
 	// Owner is the future holder: 1 to MaxOwner bytes without NUL.
 	Owner string
 	// Bits is the prefix length. Occupy ignores it.
 	Bits int
-	// Children makes the prefix a pool that hands out these lengths.
+	// Children makes the prefix a pool that allocates these lengths.
 	Children Sizes
-	// Attributes are kept with the holding.
+	// Attributes are stored with the holding.
 	Attributes string
-	// TTL makes the prefix a lease, which ends by itself after that time unless Renew moves its end; 0 is no lease. A lease
-	// has no Children.
+	// TTL makes the prefix a lease, which expires after that time unless Renew extends
+	// it; 0 means no lease. A lease has no Children.
 	TTL time.Duration
-	// New makes Assign and Occupy fail with ErrExists in place of returning what the owner holds already.
+	// New makes Assign and Occupy fail with ErrExists if the owner already holds the
+	// prefix, instead of returning it.
 	New bool
 }
 
-// Options configure an [Allocator]. The zero Options are the defaults.
+// Options configure an [Allocator]. The zero Options select the defaults.
 type Options struct {
-	// Attempts bounds the commits that a call tries when other writers are faster; 0 is 16.
-	// The call waits before the third and each later one, at most 100 ms.
+	// Attempts bounds the commits that a call tries while other writers change the same
+	// records; 0 means 16. The call waits before the third and each later attempt, at
+	// most 100 ms.
 	Attempts int
-	// Now is the time source of leases; nil is time.Now. Calls that meet no lease do not use it.
+	// Now is the time source of leases; nil is time.Now. Calls that find no lease do not
+	// use it.
 	Now func() time.Time
-	// Skew is the largest difference between the clocks of allocators on one store: every lease ends later by that
-	// time.
+	// Skew is the largest difference between the clocks of allocators on one store; every
+	// lease expires later by that time.
 	Skew time.Duration
 }
 
-// Allocator hands out prefixes from pools whose state is in a store. Any number of
+// Allocator allocates prefixes from pools whose state is in a store. Any number of
 // allocators, in any number of processes, may share a store. Make one with [New]. It is
 // safe for concurrent use.
 type Allocator struct {
@@ -103,16 +107,16 @@ func New(db store.Store, o Options) (*Allocator, error) {
 	return a, nil
 }
 
-// errNoRoots is the answer of a plan that needs the record of the root pools.
+// A plan returns errNoRoots if it needs the record of the root pools.
 var errNoRoots = errors.New("prefixes: no record of the root pools")
 
-// AddPool adds a root pool. Adding a pool that exists with the same sizes changes
-// nothing, so the call can be repeated. The first pool of a store takes two commits.
+// AddPool adds a root pool. Adding an existing pool with the same sizes changes nothing,
+// so the call can be repeated. The first pool of a store takes two commits.
 //
-// Errors: ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes that are
-// shorter than the prefix; ErrExists for a prefix that overlaps a root pool, which
-// InTheWay names, and with Field for a root pool that has other sizes; ErrConflict if
-// other allocators were faster each time.
+// It fails with ErrInvalid for a prefix that is not masked or is 4-in-6, and for sizes
+// that are shorter than the prefix. It fails with ErrExists for a prefix that overlaps
+// another root pool, which InTheWay names, and for a root pool that has other sizes;
+// Field is then set. It fails with ErrConflict if other allocators were faster each time.
 func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	call := ipalloc.Error{Op: "add pool", Prefix: pool.Prefix}
 	if err := checkPrefix("Prefix", pool.Prefix); err != nil {
@@ -154,8 +158,10 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 		if try > a.tries { // each time another allocator has removed the last pool
 			return explain(store.Conflict(pkg, keyRoots), call)
 		}
-		// A commit of unknown outcome can be made false by a record that it expects at a revision, but not by one that it
-		// expects not to exist and that may be deleted again. So the record comes empty, in a commit that may be made late.
+		// To make a lost commit fail, change a record that it expects at a revision. That
+		// does not work for a record that it expects not to exist, because that record
+		// may be deleted again. The empty record is therefore written first, in a commit
+		// that may safely be made late.
 		err = a.run.Write(ctx, []store.Op{{Kind: store.Put, Key: keyRoots, Value: noRoots}})
 		if err != nil && !errors.Is(err, ipalloc.ErrConflict) {
 			return explain(err, call)
@@ -163,8 +169,9 @@ func (a *Allocator) AddPool(ctx context.Context, pool Pool) error {
 	}
 }
 
-// RemovePool removes a root pool. The last one leaves no record. It fails with ErrNotFound if no root pool has that
-// prefix, and with ErrInUse while a prefix is held from it; InTheWay and Holder name one.
+// RemovePool removes a root pool. The last root pool leaves no record. It fails with
+// ErrNotFound if no root pool has that prefix, and with ErrInUse while a prefix is held
+// from it; InTheWay and Holder name one.
 func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 	call := ipalloc.Error{Op: "remove pool", Prefix: pool}
 	return a.do(ctx, call, checkPrefix("pool", pool), occ.Func[*txn](func(t *txn) error {
@@ -179,8 +186,9 @@ func (a *Allocator) RemovePool(ctx context.Context, pool netip.Prefix) error {
 	}))
 }
 
-// SetSizes replaces the lengths that a root pool hands out from now on. What is held from it stays held. It fails with
-// ErrNotFound if no root pool has that prefix, and with ErrInvalid for sizes that AddPool refuses.
+// SetSizes replaces the lengths that a root pool allocates from now on. Prefixes held
+// from it stay held. It fails with ErrNotFound if no root pool has that prefix, and with
+// ErrInvalid for sizes that AddPool refuses.
 func (a *Allocator) SetSizes(ctx context.Context, pool netip.Prefix, sizes Sizes) error {
 	call := ipalloc.Error{Op: "set sizes", Prefix: pool}
 	bad := checkPrefix("pool", pool)
@@ -199,7 +207,7 @@ func (a *Allocator) SetSizes(ctx context.Context, pool netip.Prefix, sizes Sizes
 	}))
 }
 
-// root returns a copy of the root pools, and which one has that prefix.
+// root returns a copy of the root pools, and the index of the pool with that prefix.
 func (t *txn) root(pool netip.Prefix) (roots, int, error) {
 	roots, err := t.roots()
 	i := slices.IndexFunc(roots.pools, func(r Pool) bool { return r.Prefix == pool })
@@ -210,7 +218,7 @@ func (t *txn) root(pool netip.Prefix) (roots, int, error) {
 	return roots, i, err
 }
 
-// Pools returns the root pools in the order in which they were added.
+// Pools returns the root pools in the order of their addition.
 func (a *Allocator) Pools(ctx context.Context) ([]Pool, error) {
 	return answer(ctx, a, ipalloc.Error{Op: "pools"}, nil, func(t *txn) ([]Pool, error) {
 		roots, err := t.roots()

@@ -11,11 +11,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// listPart is how many records a loop over many reads at a time.
+// listPart is the number of records that a loop over many reads at a time.
 const listPart = 1000
 
-// Fits returns the prefix that Allocate would hand out now. It fails with ErrFull if there
-// is none, and with the other errors of Allocate. It changes nothing.
+// Fits returns the prefix that Allocate would allocate now. It fails with ErrFull if
+// there is none, and with the other errors of Allocate. It changes nothing.
 func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (netip.Prefix, error) {
 	call := ipalloc.Error{Op: "fits", Pool: pool, Bits: bits}
 	bad := cmp.Or(checkPrefix("pool", pool), checkBits("bits", pool, bits))
@@ -47,7 +47,7 @@ func (a *Allocator) Fits(ctx context.Context, pool netip.Prefix, bits int) (neti
 }
 
 // Get returns the holding of exactly this prefix. It fails with ErrNotFound if the prefix
-// is not held; Path also finds one that contains it.
+// is not held. Path also finds a holding that contains it.
 func (a *Allocator) Get(ctx context.Context, at netip.Prefix) (Holding, error) {
 	call := ipalloc.Error{Op: "get", Prefix: at}
 	return answer(ctx, a, call, checkPrefix("at", at), func(t *txn) (Holding, error) {
@@ -59,9 +59,10 @@ func (a *Allocator) Get(ctx context.Context, at netip.Prefix) (Holding, error) {
 	})
 }
 
-// Path returns the holdings that contain a prefix, itself included, the largest first: region, cluster, node.
-// The result is empty if no holding contains it. The last one is the longest match. For an address use
-// netip.PrefixFrom(ip, ip.BitLen()). Path makes two round trips for any number of levels; the result is a
+// Path returns the holdings that contain a prefix, the holding of the prefix included,
+// the largest first: region, cluster, node. The result is empty if no holding contains
+// it. The last one is the longest match. For an address use netip.PrefixFrom(ip,
+// ip.BitLen()). Path makes two round trips for any number of levels; the result is a
 // consistent view.
 func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, err error) {
 	call := ipalloc.Error{Op: "path", Prefix: at}
@@ -72,7 +73,8 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 		return nil, explain(err, call)
 	}
 	key := holdingKey(at)
-	// The last holding that does not sort after the prefix lies in every one that contains it.
+	// The last holding that does not sort after the prefix is inside every holding that
+	// contains the prefix.
 	before := store.Range{From: key[:3], To: key + "\x00", Limit: 1, Reverse: true}
 	for {
 		recs, _, err := a.store.List(ctx, before)
@@ -107,8 +109,9 @@ func (a *Allocator) Path(ctx context.Context, at netip.Prefix) (path []Holding, 
 	}
 }
 
-// Owned returns the holdings of an owner in address order, IPv4 first. It reads the index in one consistent
-// view, then the holdings 100 at a time; a holding that has changed its owner meanwhile is left out.
+// Owned returns the holdings of an owner in address order, IPv4 first. It reads the index
+// in one consistent view, then the holdings 100 at a time, and skips a holding that has
+// changed its owner meanwhile.
 func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) {
 	call := ipalloc.Error{Op: "owned", Owner: owner}
 	if err := checkOwner("owner", owner); err != nil {
@@ -148,10 +151,10 @@ func (a *Allocator) Owned(ctx context.Context, owner string) ([]Holding, error) 
 	return held, explain(err, call)
 }
 
-// All yields the holdings in a prefix, itself included, in address order; of two that
-// begin at the same address the larger one comes first. The zero Prefix yields all. It
-// reads 1,000 holdings at a time, each time in one consistent view. An error ends the loop.
-// No lock is held while the body runs.
+// All yields the holdings in a prefix, the holding of the prefix included, in address
+// order. If two begin at the same address, the larger one comes first. The zero Prefix
+// yields all. It reads 1,000 holdings at a time, each time in one consistent view. An
+// error ends the loop. It holds no lock while the body of the loop runs.
 func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {
 		call := ipalloc.Error{Op: "all", Prefix: within}
@@ -179,9 +182,10 @@ func (a *Allocator) All(ctx context.Context, within netip.Prefix) iter.Seq2[Hold
 	}
 }
 
-// State returns the holdings in a prefix, itself included, in address order, as one consistent view, and the revision of the store
-// that it shows. Pass that revision to Changes to continue from there. The zero Prefix means all holdings. State reads everything into
-// memory, some 500 bytes a holding.
+// State returns the holdings in a prefix, the holding of the prefix included, in address
+// order. The result is one consistent view, at the returned revision of the store. Pass
+// the revision to Changes to continue from there. The zero Prefix selects all holdings.
+// State reads everything into memory, some 500 bytes a holding.
 func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Holding, rev uint64, err error) {
 	call := ipalloc.Error{Op: "state", Prefix: within}
 	if within != (netip.Prefix{}) {
@@ -206,7 +210,7 @@ func (a *Allocator) State(ctx context.Context, within netip.Prefix) (held []Hold
 	return held, rev, explain(err, call)
 }
 
-// list yields the records of a range, so many at a time.
+// list yields the records of a range; it reads part records at a time.
 func (a *Allocator) list(ctx context.Context, r store.Range, part int) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		r.Limit = part
@@ -233,7 +237,7 @@ func (a *Allocator) list(ctx context.Context, r store.Range, part int) iter.Seq2
 	}
 }
 
-// decodeRecord returns the holding of a record.
+// decodeRecord returns the holding in a record.
 func decodeRecord(rec store.Record) (record, error) {
 	at, ok := parseHoldingKey(rec.Key)
 	if !ok {
@@ -252,11 +256,13 @@ type Change struct {
 	Holding Holding
 }
 
-// Changes yields the changes of holdings after a revision of the store, in their order, until ctx ends or the caller breaks the
-// loop. A change has a Holding if the prefix was handed out, or its owner, attributes, children or end changed. The end of a
-// lease is reported as a release when it is written, by Sweep at the latest. With after 0, Changes yields the present state
-// first, as State returns it. An error ends the loop. ipalloc.ErrOutOfRange means that the store no longer has all commits after
-// that revision: begin again with 0, and drop your holdings that are not in the state.
+// Changes yields the changes of holdings after a revision of the store, in order, until
+// ctx ends or the caller breaks the loop. A change has a Holding if the prefix was
+// allocated, or its owner, attributes, children or expiry changed. The expiry of a lease
+// is reported as a release when it is recorded, by Sweep at the latest. With after 0,
+// Changes yields the present state first, as State returns it. An error ends the loop.
+// ipalloc.ErrOutOfRange means that the store no longer has all commits after that
+// revision. Begin again with 0 then, and drop your holdings that are not in the state.
 func (a *Allocator) Changes(ctx context.Context, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		call := ipalloc.Error{Op: "changes"}

@@ -10,10 +10,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Every key begins with X; an ipset.Engine on the same store leaves such records alone.
+// Every key begins with X; an ipset.Engine on the same store does not touch such records.
 // doc.go describes the records. <prefix> is the family, '4' or '6', the address and the
-// length, so prefixes sort by address, and a larger one before a smaller one that begins
-// at the same address.
+// length. Prefixes therefore sort by address, and a larger prefix before a smaller one
+// that begins at the same address.
 const (
 	kindOf      = "X"
 	keyRoots    = "Xr" // the root pools
@@ -28,7 +28,7 @@ const (
 	MaxAttributes = 4096
 )
 
-// recordVersion begins every value but that of an index entry.
+// recordVersion begins every value except those in the index.
 const recordVersion = 1
 
 func codeHoldingKey(c *wire.Coder, p *netip.Prefix) {
@@ -67,7 +67,8 @@ func parseOwnerKey(key string) (owner string, p netip.Prefix, ok bool) {
 	return owner, p, c.End() == nil
 }
 
-// ownerRange returns the index entries of an owner in a prefix; the zero Prefix has all.
+// ownerRange returns the index entries of an owner in a prefix; the zero Prefix selects
+// all.
 func ownerRange(owner string, within netip.Prefix) store.Range {
 	if !within.IsValid() {
 		return store.Range{From: kindOwner + owner + "\x00", To: kindOwner + owner + "\x01"}
@@ -75,7 +76,8 @@ func ownerRange(owner string, within netip.Prefix) store.Range {
 	return store.Range{From: ownerKey(owner, within), To: ownerKey(owner, lastIn(within)) + "\x00"}
 }
 
-// parseEntry returns the prefix of an index entry and the length of the pool that it is held from.
+// parseEntry returns the prefix of an index entry and the length of the pool that the
+// prefix is held from.
 func parseEntry(rec store.Record) (at netip.Prefix, pool int, err error) {
 	_, at, ok := parseOwnerKey(rec.Key)
 	c, n := wire.Read(rec.Value), 0
@@ -85,8 +87,8 @@ func parseEntry(rec store.Record) (at netip.Prefix, pool int, err error) {
 	return at, n, nil
 }
 
-// insideRange returns the keys of the holdings in a prefix, itself included. The zero
-// Prefix has all.
+// insideRange returns the keys of the holdings in a prefix, the holding of the prefix
+// included. The zero Prefix selects all.
 func insideRange(p netip.Prefix) store.Range {
 	if !p.IsValid() {
 		return store.Range{From: kindHolding, To: kindHolding + "\xff"}
@@ -94,7 +96,7 @@ func insideRange(p netip.Prefix) store.Range {
 	return store.Range{From: holdingKey(p), To: holdingKey(lastIn(p)) + "\x00"}
 }
 
-// lastIn returns the last prefix in a prefix in the order of keys: a single address.
+// lastIn returns the prefix in p that sorts last by key: a single address.
 func lastIn(p netip.Prefix) netip.Prefix {
 	last := addr.FromAddr(p.Addr()).Or(addr.Low(uint(p.Addr().BitLen() - p.Bits())))
 	if p.Addr().Is4() {
@@ -103,7 +105,8 @@ func lastIn(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(last.Addr6(), 128)
 }
 
-// code codes the key of a page. It begins with that of the pool's pages.
+// code encodes or decodes the key of a page. It begins with the common key of the pool's
+// pages.
 func (id *pageID) code(c *wire.Coder) {
 	c.Literal(kindPage)
 	pool, depth := id.of(), id.depth()
@@ -140,13 +143,13 @@ func pagesRange(pool netip.Prefix) store.Range {
 	return store.Range{From: string(c.B), To: string(c.B) + "\xff"}
 }
 
-// record is a holding as the store has it.
+// record is a holding in the form that the store has.
 type record struct {
 	Holding
 	above string // the lengths of the pools that it is in, the root pool's first
 }
 
-// code codes the value of a holding's record.
+// code encodes or decodes the value of a holding's record.
 func (r *record) code(c *wire.Coder) {
 	c.Version(recordVersion)
 	pool, lease := r.Children != (Sizes{}), !r.Until.IsZero()
@@ -201,7 +204,7 @@ func (r *record) poolAt(level int) netip.Prefix {
 	return netip.PrefixFrom(r.Prefix.Addr(), int(r.above[level])).Masked()
 }
 
-// code codes the record of the root pools.
+// code encodes or decodes the record of the root pools.
 func (r *roots) code(c *wire.Coder) {
 	c.Version(recordVersion)
 	c.Flags(&r.leases)
@@ -221,12 +224,13 @@ func decodeRoots(value string) (r roots, err error) {
 	return newRoots(r.pools, r.leases), nil
 }
 
-// unreadable returns the error for a record that cannot be decoded: ErrCorrupt, or ErrVersion for that of another version.
+// unreadable returns the error for a record that cannot be decoded: ErrVersion if another
+// version wrote it, else ErrCorrupt.
 func unreadable(p netip.Prefix, what string, err error) *ipalloc.Error {
 	return &ipalloc.Error{Package: pkg, Prefix: p, Reason: "record of " + what + ": " + err.Error(), Err: err}
 }
 
-// corrupt returns the error for damaged records; the call that meets it completes it.
+// corrupt returns the error for damaged records; the call completes it.
 func corrupt(p netip.Prefix, reason string) *ipalloc.Error {
 	return &ipalloc.Error{Package: pkg, Prefix: p, Reason: reason, Err: ipalloc.ErrCorrupt}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the owner does not hold
-// exactly that prefix (Holder names the owner that does), and with ErrInUse while a prefix is held from it
-// (InTheWay and Holder name one). After these errors nothing has changed. also is as in Allocate.
+// Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
+// owner does not hold exactly that prefix; Holder names the owner that does. It fails
+// with ErrInUse while a prefix is held from it; InTheWay and Holder name one. These
+// errors change nothing. also is as in Allocate.
 func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
 	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {
@@ -25,10 +26,11 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, 
 	}), also...)
 }
 
-// ReleaseTree releases a holding with everything that is held from it, of any owner, the deepest first, and returns the released
-// holdings. It makes as many commits as it needs. After an error the holdings released so far stay released; repeat the call to
-// continue. Prefixes handed out from the tree meanwhile are released too. It fails with ErrNotHeld if the owner does not hold
-// exactly that prefix.
+// ReleaseTree releases a holding and everything that is held from it, of any owner, the
+// deepest first, and returns the released holdings. It makes as many commits as needed.
+// After an error the holdings released so far stay released; repeat the call to continue.
+// It also releases prefixes that are allocated from the tree meanwhile. It fails with
+// ErrNotHeld if the owner does not hold exactly that prefix.
 func (a *Allocator) ReleaseTree(ctx context.Context, owner string, at netip.Prefix) ([]Holding, error) {
 	call := ipalloc.Error{Op: "release tree", Owner: owner, Prefix: at}
 	return a.releaseParts(ctx, call, checkHeld(owner, at), func(t *txn) (part, error) {
@@ -49,7 +51,7 @@ func checkHeld(owner string, at netip.Prefix) error {
 	return cmp.Or(checkOwner("owner", owner), checkPrefix("at", at))
 }
 
-// held returns the holding of a prefix, which must be the owner's.
+// held returns the holding of a prefix, which must be held by the owner.
 func (t *txn) held(owner string, at netip.Prefix) (record, error) {
 	r, ok, err := t.holding(at)
 	if err == nil && (!ok || r.Owner != owner) {
@@ -59,7 +61,8 @@ func (t *txn) held(owner string, at netip.Prefix) (record, error) {
 	return r, err
 }
 
-// release returns a prefix to its pool. It reads the pages that it needs at once.
+// release returns a prefix to its pool. It reads the pages that it needs in one round
+// trip.
 func (t *txn) release(r *record) error {
 	if r.Children != (Sizes{}) {
 		if err := t.mustBeEmpty(r.Prefix); err != nil {
@@ -77,7 +80,7 @@ func (t *txn) release(r *record) error {
 	return nil
 }
 
-// mustBeEmpty returns the error for a pool from which a prefix is held.
+// mustBeEmpty returns the error for a pool with a prefix that is held from it.
 func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 	if err := t.due(); err != nil {
 		return err
@@ -106,10 +109,11 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 	return e
 }
 
-// ReleaseByOwner releases all holdings of an owner, the deepest first, and returns them. After an Assign,
-// Allocate or Occupy of unknown outcome it leaves nothing behind, even if that commit is made late. It makes as
-// many commits as it needs. After an error the holdings released so far stay released. ErrInUse names a prefix
-// that another owner holds from one of them.
+// ReleaseByOwner releases all holdings of an owner, the deepest first, and returns them.
+// After an Assign, Allocate or Occupy of unknown outcome it leaves nothing held, even if
+// that commit is made late. It makes as many commits as needed. After an error the
+// holdings released so far stay released. It fails with ErrInUse if another owner holds a
+// prefix from one of the holdings; the error names that prefix.
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
 	return a.releaseParts(ctx, call, checkOwner("owner", owner), func(t *txn) (part, error) {
@@ -135,14 +139,15 @@ func (a *Allocator) releaseParts(ctx context.Context, call ipalloc.Error, bad er
 	return released, nil
 }
 
-// part is what one commit has released, and whether there is more.
+// part is the result of one commit, and whether more is left.
 type part struct {
 	released []Holding
 	more     bool
 }
 
-// releasePart releases as much of what a range of records names as one commit has room for; owner is that of
-// all, or empty. What it meets after a prefix that is in use stays.
+// releasePart releases the holdings named by a range of records, as many as one commit
+// has room for. All must belong to owner, unless it is empty. If a prefix is in use, the
+// holdings after it stay held.
 func (t *txn) releasePart(entries store.Range, parse func(store.Record) (netip.Prefix, error), owner string) (p part, err error) {
 	if t.Pending() {
 		return p, occ.ErrFirst // the range does not show what is pending
@@ -177,20 +182,22 @@ func (t *txn) releasePart(entries store.Range, parse func(store.Record) (netip.P
 	return p, nil
 }
 
-// mostCells bounds what a call of several steps does in one commit on a store without
-// limits; maxDepth+3 cells are more than any one step has.
+// mostCells bounds the work of a call of several steps in one commit on a store without
+// limits. A single step has fewer than maxDepth+3 cells.
 const mostCells = 1000
 
-// fits reports whether the commit has room for another step after n.
+// fits reports whether the commit has room for another step after n steps.
 func (t *txn) fits(n int) bool {
 	return n == 0 || t.Guards()+2*n+maxDepth+3 <= t.mostCells()
 }
 
 func (t *txn) mostCells() int { return cmp.Or(t.a.store.Limits().Ops, mostCells) }
 
-// Transfer gives a holding to another owner by compare-and-swap: it fails with ErrNotHeld unless from holds exactly that prefix;
-// Holder names another owner that does. The holdings from the prefix keep their owners. It makes one commit, with the operations
-// of also as in Allocate. After an unknown outcome repeat it: ErrNotHeld with to as the Holder means that the transfer was made.
+// Transfer assigns a holding to another owner by compare-and-swap. It fails with
+// ErrNotHeld unless from holds exactly that prefix; Holder names another owner that does.
+// Holdings from the prefix keep their owners. It makes one commit, with the operations of
+// also as in Allocate. After an unknown outcome repeat it: ErrNotHeld with to as the
+// Holder means that the transfer was made.
 func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "transfer", Owner: from, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkOwner("from", from), checkOwner("to", to)), also, func(_ *txn, r *record) error { r.Owner = to; return nil })
@@ -203,13 +210,15 @@ func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Pr
 	return a.change(ctx, call, checkAttributes(attributes), also, func(_ *txn, r *record) error { r.Attributes = attributes; return nil })
 }
 
-// SetChildren replaces the lengths that a holding hands out from now on. It makes the holding a pool, or, with the zero Sizes,
-// no longer a pool. Prefixes held from it stay held. also is as in Allocate: a Guard on a record of yours can keep a prefix
-// whose addresses you hand out from becoming a pool.
+// SetChildren replaces the lengths that a holding allocates from now on. It makes the
+// holding a pool, or, with the zero Sizes, no longer a pool. Prefixes held from it stay
+// held. also is as in Allocate: a Guard on your own record can keep a prefix from
+// becoming a pool while you allocate its addresses.
 //
-// It fails with ErrNotHeld as Transfer does; with ErrInvalid for lengths that are not longer than the prefix, and for a holding
-// that is a whole root pool or a lease; and with ErrInUse for the zero Sizes while a prefix is held from it, which InTheWay and
-// Holder name.
+// It fails with ErrNotHeld as Transfer does. It fails with ErrInvalid for lengths that
+// are not longer than the prefix, and for a holding that is a whole root pool or a lease.
+// It fails with ErrInUse for the zero Sizes while a prefix is held from it, which
+// InTheWay and Holder name.
 func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Prefix, children Sizes, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set children", Owner: owner, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkHeld(owner, at), children.checkOf(at)), also, func(t *txn, r *record) error {
@@ -229,7 +238,7 @@ func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Pref
 	})
 }
 
-// change replaces what is kept of a holding of call.Owner.
+// change changes the stored content of a holding of call.Owner.
 func (a *Allocator) change(ctx context.Context, call ipalloc.Error, bad error, also []store.Op, change func(*txn, *record) error) (Holding, error) {
 	bad = cmp.Or(bad, checkHeld(call.Owner, call.Prefix))
 	return answer(ctx, a, call, bad, func(t *txn) (Holding, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
-// pageID names a page: its pool, its depth, and the prefix that it spans by its first
-// address. It is words alone, because a map hashes these fastest.
+// pageID identifies a page: its pool, its depth, and the first address of the prefix that
+// it spans. It consists of words only, because a map hashes these fastest.
 type pageID struct {
 	pool, base addr.U128
 	shape      uint64 // the pool's family and length, and the depth, a byte each
@@ -35,17 +35,18 @@ func (id pageID) of() netip.Prefix {
 	return netip.PrefixFrom(id.pool.Addr6(), int(id.shape>>8&0xff))
 }
 
-// pages is where a tree keeps its pages. A page that is empty has no record.
+// pages stores the pages of a tree. An empty page has no record.
 type pages interface {
-	// page returns a page, reading it if it is not known.
+	// page returns a page, reading it if necessary.
 	page(id pageID) (*pageCell, error)
-	// create returns a page that is empty, because no slot above it is divided.
+	// create returns a page that is known to be empty, because no slot above it is
+	// divided.
 	create(id pageID) *pageCell
 	// set replaces the content of a page.
 	set(c *pageCell, p page)
 }
 
-// tree is the free space of one pool. No method reads more than two pages a level.
+// tree is the free space of one pool. No method reads more than two pages for each level.
 type tree struct {
 	pool  netip.Prefix
 	pages pages
@@ -65,15 +66,15 @@ func (t tree) prefix(base addr.U128, n int) netip.Prefix {
 	return netip.PrefixFrom(base.Addr6(), t.pool.Bits()+n)
 }
 
-// slotOf returns the first slot of a page of depth d that the prefix of relative length
-// n at an address covers, and log2 of how many it covers. n is from 6d to 6d+6.
+// slotOf returns the first slot, in a page of depth d, of the prefix of relative length n
+// at an address, and log2 of the number of its slots. n is from 6d to 6d+6.
 func (t tree) slotOf(base addr.U128, d, n int) (slot, order int) {
 	order = pageBits*(d+1) - n
 	within := base.Shr(uint(t.width() - t.pool.Bits() - n)).And(addr.Low(uint(n - pageBits*d)))
 	return int(within.Lo) << order, order
 }
 
-// slotAt returns the slot of a page of depth d with an address, which lies deeper.
+// slotAt returns the slot, in a page of depth d, that contains an address.
 func (t tree) slotAt(base addr.U128, d int) int {
 	slot, _ := t.slotOf(base, d, pageBits*(d+1))
 	return slot
@@ -108,8 +109,8 @@ func (t tree) free() (sizes, error) {
 }
 
 // find returns the free prefix of relative length n in the smallest maximal free prefix
-// that it fits into, of several the lowest; ok is false if none fits. t.way is the way to
-// it, for put.
+// with room for it, the lowest if there are several. ok is false if none has room. t.way
+// is the path to it, for put.
 func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 	id, w := t.root(), t.way
 	fit := 0
@@ -144,14 +145,14 @@ func (t tree) find(n int) (at netip.Prefix, ok bool, err error) {
 	}
 }
 
-// path is the pages from the root to the one that a prefix's slots are in.
+// path is the pages from the root to the page with a prefix's slots.
 type path struct {
 	cells [maxDepth]*pageCell
 	n     int
 }
 
-// walk reads the pages on the way to a prefix of the pool, and stops where a slot on the
-// way is not divided.
+// walk reads the pages on the path to a prefix of the pool, and stops at a slot that is
+// not divided.
 func (t tree) walk(at netip.Prefix) error {
 	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
 	w.n = 0
@@ -185,8 +186,8 @@ func (t tree) take(at netip.Prefix) (bool, error) {
 	return t.put(at)
 }
 
-// put marks a prefix as held, whose way has been read as far as it exists, and reports
-// whether it was free.
+// put marks a prefix as held and reports whether it was free. Its path must have been
+// read, except for pages that do not exist.
 func (t tree) put(at netip.Prefix) (bool, error) {
 	base, n, w := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits(), t.way
 	for d := w.n - 1; n > pageBits*(d+1); d++ {
@@ -210,8 +211,8 @@ func (t tree) put(at netip.Prefix) (bool, error) {
 	return true, t.store(base, d, w.cells[d], p)
 }
 
-// give is the inverse of take. The prefix is one that take has marked. It reads the page
-// with its slots, and those above that change.
+// give is the inverse of take. The prefix must be one that take has marked. It reads the
+// page with the prefix's slots, and the pages above that change.
 func (t tree) give(at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits()
 	d := max(n-1, 0) / pageBits
@@ -227,8 +228,8 @@ func (t tree) give(at netip.Prefix) error {
 	return t.store(base, d, c, p)
 }
 
-// store writes a page of depth d, which spans an address, and the pages above as far as
-// what they say of the one below changes.
+// store writes a page of depth d, which spans an address. It also writes the pages above
+// whose record of the page below changes.
 func (t tree) store(base addr.U128, d int, c *pageCell, p page) error {
 	for {
 		was := c.content()

@@ -13,12 +13,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// keptCells is how many pages, and how many holdings, an allocator caches: some 10 MB, for
-// the pages of 10,000 pools that are in use at a time.
+// keptCells is the number of pages, and of holdings, that an allocator caches: some 10
+// MB, for the pages of 10,000 pools that are in use at a time.
 const keptCells = 1 << 15
 
-// txn is one commit in the making. It names the revision of every record that it read,
-// so its answer holds at one moment whatever other processes do.
+// txn is one commit in the making. It names the revision of every record that it read, so
+// its answer holds at one moment even if other processes change records.
 type txn struct {
 	occ.Txn
 	a         *Allocator
@@ -30,7 +30,7 @@ type txn struct {
 	way       path
 }
 
-// roots is the root pools in the order in which they were added, and their sizes by prefix.
+// roots is the root pools in the order of their addition, and their sizes by prefix.
 type roots struct {
 	pools  []Pool
 	sizes  map[netip.Prefix]Sizes
@@ -61,8 +61,8 @@ func (c *rootsCell) Write(o *occ.Ops) {
 	o.Value()
 }
 
-// holdingCell is a holding; one without an owner has no record. It writes its index entry
-// too, which needs no expectation because it follows from the holding.
+// holdingCell is a holding; one without an owner has no record. It also writes its index
+// entry, which needs no expectation because it follows from the holding.
 type holdingCell struct {
 	occ.Var[record]
 	at      netip.Prefix
@@ -101,7 +101,7 @@ func (c *holdingCell) Write(o *occ.Ops) {
 	}
 }
 
-// index adds an operation on the index entry of an owner.
+// index adds an operation on an owner's index entry.
 func (c *holdingCell) index(o *occ.Ops, op store.Op, owner string) {
 	o.Add(op)
 	w := wire.Coder{B: o.Buf, Writes: true}
@@ -147,7 +147,7 @@ func remove(o *occ.Ops, c *occ.Cell) {
 	}
 }
 
-// newRunner returns what carries out the plans of an allocator.
+// newRunner returns the runner of an allocator's plans.
 func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	t := &txn{a: a}
 	t.rootPools = occ.NewCache(1, func(string) (k struct{}, ok bool) { return k, true }, func(_ struct{}, r store.Record) (*rootsCell, error) {
@@ -177,15 +177,16 @@ func newRunner(a *Allocator, db store.Store, attempts int) *occ.Runner[*txn] {
 	return occ.New(t, occ.Config{Package: pkg, Store: db, Attempts: attempts, Fence: fence})
 }
 
-// noRoots is the record of the root pools without one.
+// noRoots is the record of the root pools with no pool in it.
 var noRoots = func() string {
 	c := wire.Write(nil)
 	new(roots).code(c)
 	return string(c.B)
 }()
 
-// fence ranks what a lost commit expects: best a record that it writes, which no other
-// call need rest on; last the root pools, on which all do.
+// fence ranks the records that a lost commit expects. A record that it also writes is
+// best, because other calls rarely depend on it. The root pools are last, because all
+// calls depend on them.
 func fence(op store.Op) (rank int, value string) {
 	switch {
 	case op.Expect == 0:
@@ -235,7 +236,8 @@ func (a *Allocator) join(plan occ.Plan[*txn], also []store.Op) (occ.Plan[*txn], 
 	return &joined{plan: plan, ops: slices.Clone(also)}, store.CheckOps(pkg, also, a.store.Limits())
 }
 
-// do carries out a plan unless bad is set, and completes the error of either.
+// do carries out a plan, or returns bad if that is set, and completes the error of
+// either.
 func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan occ.Plan[*txn], also ...store.Op) error {
 	if bad == nil {
 		plan, bad = a.join(plan, also)
@@ -250,7 +252,7 @@ func (a *Allocator) do(ctx context.Context, call ipalloc.Error, bad error, plan 
 	return explain(bad, call)
 }
 
-// answer is do for a plan that answers more than an error.
+// answer is do for a plan that returns a value besides the error.
 func answer[T any](ctx context.Context, a *Allocator, call ipalloc.Error, bad error, plan func(*txn) (T, error), also ...store.Op) (T, error) {
 	var got, none T
 	err := a.do(ctx, call, bad, occ.Func[*txn](func(t *txn) (err error) {
@@ -284,7 +286,7 @@ func (t *txn) setRoots(pools []Pool, leases bool) {
 	occ.Set(&t.Txn, t.rootPools.Get(struct{}{}), newRoots(pools, leases))
 }
 
-// holding returns what is held under exactly this prefix; ok is false for nothing.
+// holding returns the holding of exactly this prefix; ok is false if there is none.
 func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
 	if r, err = t.stored(at); err == nil && !r.Until.IsZero() {
 		var past int64
@@ -295,7 +297,8 @@ func (t *txn) holding(at netip.Prefix) (r record, ok bool, err error) {
 	return r, r.Owner != "", err
 }
 
-// stored returns the record of a prefix, which may be that of a lease that has ended; the zero record if there is none.
+// stored returns the record of a prefix, also of an expired lease; the zero record if
+// there is none.
 func (t *txn) stored(at netip.Prefix) (record, error) {
 	c := t.holdings.Get(at)
 	if c == nil {
@@ -308,8 +311,9 @@ func (t *txn) stored(at netip.Prefix) (record, error) {
 	return c.Get(), nil
 }
 
-// give writes a holding that does not exist by the pages of its pool. It is not read:
-// the commit verifies that, and after a conflict it is known.
+// give writes a new holding; the pages of its pool show that it does not exist. Its
+// record is not read, because the commit verifies that it does not exist; after a
+// conflict it is known.
 func (t *txn) give(r *record) error {
 	c := t.holdings.Get(r.Prefix)
 	if c == nil {
@@ -324,7 +328,7 @@ func (t *txn) give(r *record) error {
 	return nil
 }
 
-// replace changes a holding that is known; the zero record removes it.
+// replace changes a holding that was read; the zero record removes it.
 func (t *txn) replace(at netip.Prefix, r *record) {
 	occ.Set(&t.Txn, t.holdings.Get(at), *r)
 	t.given = append(t.given, at)
@@ -343,7 +347,8 @@ func (t *txn) page(id pageID) (*pageCell, error) {
 	return c, nil
 }
 
-// create implements pages. The page is not read: the commit verifies that it has no record.
+// create implements pages. It does not read the page: the commit verifies that it has no
+// record.
 func (t *txn) create(id pageID) *pageCell {
 	c := t.pages.Get(id)
 	if c == nil || t.Doubtful(&c.Cell) { // what is cached may be a page that has gone
@@ -357,8 +362,8 @@ func (t *txn) create(id pageID) *pageCell {
 // set implements pages.
 func (t *txn) set(c *pageCell, p page) { occ.Set(&t.Txn, c, p) }
 
-// prefetch reads the pages on the way to a prefix of a pool, in one round trip, unless the
-// last one is known.
+// prefetch reads the pages on the path to a prefix of a pool, in one round trip, unless
+// the last one is known.
 func (t *txn) prefetch(tr tree, at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-tr.pool.Bits()
 	last := max(n-1, 0) / pageBits

@@ -10,15 +10,16 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Utilization says how much of a pool, or of several pools of one family, is held. The
-// index of each array is a prefix length.
+// Utilization counts the held and free prefixes of a pool, or of all pools of one level
+// and family. The index of each array is a prefix length.
 type Utilization struct {
 	Pools [129]int // the pools
 	Held  [129]int // the prefixes held from them
 	Free  [129]int // the free prefixes, each as large as possible
 }
 
-// Room returns how many prefixes of a length, 0 to 128, are free in total, at most math.MaxUint64.
+// Room returns the total number of free prefixes of a length, 0 to 128, at most
+// math.MaxUint64.
 func (u *Utilization) Room(length int) (n uint64) {
 	for l, free := range u.Free[:length+1] {
 		if free == 0 {
@@ -42,8 +43,8 @@ func (u *Utilization) LargestFree() int {
 	return -1
 }
 
-// Ratio returns the held part of the addresses of the pools, from 0 to 1. It returns 0 if
-// there are no pools.
+// Ratio returns the held part of the pools' addresses, from 0 to 1. It returns 0 if there
+// are no pools.
 func (u *Utilization) Ratio() float64 {
 	held, all := addresses(&u.Held), addresses(&u.Pools)
 	if all == 0 {
@@ -52,7 +53,7 @@ func (u *Utilization) Ratio() float64 {
 	return held / all
 }
 
-// addresses returns the sum of the sizes of prefixes as a part of all addresses.
+// addresses returns the sum of the sizes of prefixes as a fraction of all addresses.
 func addresses(counts *[129]int) (sum float64) {
 	for l, n := range counts {
 		sum += math.Ldexp(float64(n), -l)
@@ -60,7 +61,7 @@ func addresses(counts *[129]int) (sum float64) {
 	return sum
 }
 
-// add counts what one page says.
+// add counts the prefixes of one page.
 func (u *Utilization) add(id pageID, p page) {
 	end := id.of().Bits() + pageBits*(id.depth()+1) // the length of a slot
 	for order, free := range p.runs() {
@@ -73,9 +74,9 @@ func (u *Utilization) add(id pageID, p page) {
 	}
 }
 
-// Utilization returns the utilization of one pool: what is held from it and what is free. It reads only the
-// pages of the pool, about one record for 64 prefixes, in one consistent view. It fails with ErrNotFound if
-// there is no such pool.
+// Utilization returns the held and the free prefixes of one pool. It reads only the pages
+// of the pool, about one record for 64 prefixes, in one consistent view. It fails with
+// ErrNotFound if there is no such pool.
 func (a *Allocator) Utilization(ctx context.Context, pool netip.Prefix) (*Utilization, error) {
 	levels, err := a.utilization(ctx, ipalloc.Error{Op: "utilization", Pool: pool}, pool, false)
 	if err != nil {
@@ -84,9 +85,10 @@ func (a *Allocator) Utilization(ctx context.Context, pool netip.Prefix) (*Utiliz
 	return levels[0], nil
 }
 
-// Levels returns the utilization of a pool, then the sum over all pools held from it, then over the pools held
-// from these: region, clusters, nodes. It reads every holding in the pool and every page, 1,000 records at a
-// time, so the result is no consistent snapshot. It fails with ErrNotFound if there is no such pool.
+// Levels returns the utilization of a pool, then the sum over all pools held from it,
+// then over the pools held from these: region, clusters, nodes. It reads every holding in
+// the pool and every page, 1,000 records at a time, so the result is not a consistent
+// snapshot. It fails with ErrNotFound if there is no such pool.
 func (a *Allocator) Levels(ctx context.Context, pool netip.Prefix) ([]*Utilization, error) {
 	return a.utilization(ctx, ipalloc.Error{Op: "levels", Pool: pool}, pool, true)
 }
@@ -144,8 +146,8 @@ func (a *Allocator) utilization(ctx context.Context, call ipalloc.Error, pool ne
 	return levels, explain(err, call)
 }
 
-// eachPageNow calls f for the pages of a pool, and of those in it, as they will be when the ends of leases are written. It makes them
-// from the holdings.
+// eachPageNow calls f for the pages of a pool and of the pools in it, as they will be
+// after expired leases are recorded. It computes them from the holdings.
 func (a *Allocator) eachPageNow(ctx context.Context, pool netip.Prefix, f func(pageID, page)) error {
 	c := newChecker()
 	for rec, err := range a.list(ctx, insideRange(pool), listPart) {
@@ -168,7 +170,8 @@ func (a *Allocator) eachPageNow(ctx context.Context, pool netip.Prefix, f func(p
 	return nil
 }
 
-// eachPage calls f for every page of a range. It reads all at one moment, or in parts.
+// eachPage calls f for every page of a range. It reads all of them in one view, or in
+// parts.
 func (a *Allocator) eachPage(ctx context.Context, within store.Range, parts bool, f func(pageID, page)) error {
 	recs := a.list(ctx, within, listPart)
 	if !parts {

@@ -5,8 +5,8 @@
 //		prefixestest.Test(t, func(t *testing.T) store.Store { return open(t) })
 //	}
 //
-// The tests fail every call of the store once, make a commit's outcome unknown at every
-// commit, make lost commits late, run several allocators at once, and count commits and
+// The tests fail every call of the store once, make the outcome of every commit unknown,
+// and delay lost commits. They run several allocators at once, and count commits and
 // round trips.
 package prefixestest
 
@@ -35,12 +35,12 @@ var (
 	sizes6 = prefixes.Sizes{Shortest: 56, Longest: 64}
 )
 
-// readings is how often the clock of all allocators has been read. It ticks each time.
+// readings counts the readings of the clock of all allocators. It ticks each time.
 var readings atomic.Int64
 
 func clock() time.Time { return time.Unix(1e9, readings.Add(1)) }
 
-// newAllocator returns an allocator that tries often.
+// newAllocator returns an allocator that makes many attempts.
 func newAllocator(t *testing.T, s store.Store) *prefixes.Allocator {
 	t.Helper()
 	a, err := prefixes.New(s, prefixes.Options{Attempts: 1000, Now: clock})
@@ -79,7 +79,7 @@ func assign(pool, owner string, bits int, children prefixes.Sizes) step {
 	}}
 }
 
-// lease assigns a /64 as a lease. With a ttl of 1 it ends before the next call.
+// lease assigns a /64 as a lease. With a ttl of 1 it expires before the next call.
 func lease(owner string, ttl time.Duration) step {
 	return step{"lease for " + owner, func(ctx context.Context, a *prefixes.Allocator) error {
 		_, err := a.Assign(ctx, prefixes.Request{Pool: pool6, Owner: owner, Bits: 64, TTL: ttl})
@@ -87,7 +87,7 @@ func lease(owner string, ttl time.Duration) step {
 	}}
 }
 
-// renew moves the end of the lease of a client.
+// renew extends the lease of a client.
 func renew(ttl time.Duration) step {
 	return step{"renew", func(ctx context.Context, a *prefixes.Allocator) error {
 		_, err := a.Renew(ctx, "client", netip.MustParsePrefix("2001:db8:0:2::/64"), ttl)
@@ -95,7 +95,7 @@ func renew(ttl time.Duration) step {
 	}}
 }
 
-// released accepts the error of a release that has been made before.
+// released accepts the error of a repeated release.
 func released(err error) error {
 	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrNotFound) {
 		return nil
@@ -181,13 +181,13 @@ func history() []step {
 	}
 }
 
-// held is what the history leaves.
+// held is the expected state after the history.
 var held = []prefixes.Holding{
 	{Prefix: netip.MustParsePrefix("10.0.0.0/20"), Owner: "region-2", Pool: netip.MustParsePrefix("10.0.0.0/16"), Level: 1, Children: prefixes.Sizes{Shortest: 24, Longest: 27}},
 	{Prefix: netip.MustParsePrefix("10.0.0.0/25"), Owner: "cluster-2", Pool: netip.MustParsePrefix("10.0.0.0/20"), Level: 2},
 }
 
-// verify checks the store and returns all that is held.
+// verify checks the store and returns all holdings.
 func verify(t *testing.T, s store.Store) []prefixes.Holding {
 	t.Helper()
 	a := newAllocator(t, s)
@@ -250,8 +250,8 @@ func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testUnknownAtEveryCommit loses the answer of every commit once, of one that was made and
-// of one that was not.
+// testUnknownAtEveryCommit loses the answer of every commit once when it was made, and
+// once when it was not.
 func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 	for _, made := range []bool{true, false} {
 		for k := 1; replay(t, open, k, faults.Unknown(made), true); k++ {
@@ -259,8 +259,8 @@ func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testContextEndsAtEveryCall ends the caller's context at every call once: its error comes
-// back, and the step can be repeated on the same allocator.
+// testContextEndsAtEveryCall ends the caller's context at every call once. The call
+// returns the context's error, and the step can be repeated on the same allocator.
 func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 	for k, met := 1, true; met; k++ {
 		f := faults.NewFaulty(open(t))
@@ -294,7 +294,7 @@ func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
 }
 
 // testLateCommits loses the answer of every commit once and makes it only after the owner
-// has released by owner, as the documentation advises. Nothing is held in the end.
+// has released by owner, as the documentation advises. Nothing is held at the end.
 func testLateCommits(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	lost := 0
@@ -337,8 +337,8 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testManyAllocators has owners allocate and release through several allocators at once:
-// no prefix is given twice, and all of what is held was given.
+// testManyAllocators allocates and releases for many owners through several allocators at
+// once. No prefix is allocated twice, and every holding was allocated.
 func testManyAllocators(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	s := open(t)
@@ -386,7 +386,8 @@ func testManyAllocators(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testSameOwner has several allocators assign for one owner at once: all get the same prefix.
+// testSameOwner assigns for one owner by several allocators at once; all get the same
+// prefix.
 func testSameOwner(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	s := open(t)
@@ -423,8 +424,9 @@ func testSameOwner(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testAddressesOrChildren has two processes use each of several prefixes, one for addresses and one for children: the caller's record
-// in the same commit lets one of them do it.
+// testAddressesOrChildren runs two processes that use each of several prefixes, one for
+// addresses and one for children. The caller's record in the same commit lets only one of
+// them succeed.
 func testAddressesOrChildren(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	s := open(t)
@@ -476,7 +478,8 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		commits, calls int
 		do             func() error
 	}{
-		// The record of pools comes empty, in a commit of its own, so that each later one expects a revision.
+		// The record of pools is first written empty, in its own commit, so that each
+		// later commit expects a revision.
 		{"first pool", 2, 4, func() error { return a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4}) }},
 		{"add pool", 1, 1, func() error { return a.AddPool(ctx, prefixes.Pool{Prefix: pool6, Sizes: sizes6}) }},
 		{"first allocate", 1, 2, func() (err error) { _, err = a.Allocate(ctx, request("a")); return err }},
