@@ -54,6 +54,11 @@ type call[A any] struct {
 
 // fail returns an error about the journal.
 func (j *Journal[A]) fail(op string, err error) error {
+	if in := (*ipalloc.Error)(nil); errors.As(err, &in) && in.Field != "" { // an argument of the caller
+		e := *in
+		e.Package, e.Op, e.Name = "journal", op, j.name
+		return &e
+	}
 	return &ipalloc.Error{Package: "journal", Op: op, Name: j.name, Err: err}
 }
 
