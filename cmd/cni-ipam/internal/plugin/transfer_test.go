@@ -297,9 +297,13 @@ func TestInterruptedImport(t *testing.T) {
 	want := manyFiles(t, filepath.Join(n.dir, "net"), files)
 	c := conf("net", `"ranges":[[{"subnet":"10.1.0.0/16"}]]`)
 	random := rand.New(rand.NewPCG(5, 5))
+	// The steps grow, so that their number does not with the time that a busy machine takes.
+	later := func(limit time.Duration) time.Duration {
+		return limit + limit/10 + time.Duration(random.IntN(6))*time.Millisecond
+	}
 	kills := 0
 	for round := range 2 {
-		for limit := time.Millisecond; ; limit += time.Duration(random.IntN(6)) * time.Millisecond {
+		for limit := time.Millisecond; ; limit = later(limit) {
 			if _, killed := n.start(del1("nobody", c), limit); !killed {
 				break
 			}
@@ -308,7 +312,7 @@ func TestInterruptedImport(t *testing.T) {
 		if got := heldOf(n.state("net")); !got.equal(want) {
 			t.Fatalf("round %d: %d held of %d", round, len(got.owners), len(want.owners))
 		}
-		for limit := time.Millisecond; ; limit += time.Duration(random.IntN(6)) * time.Millisecond {
+		for limit := time.Millisecond; ; limit = later(limit) {
 			cmd := exec.Command(n.bin, "uninstall", n.originals(), "-data-dir", n.dir)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
