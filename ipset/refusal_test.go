@@ -85,6 +85,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.ReleaseByHost", "no owner", invalid, "Owner", second(e.ReleaseByHost(bg, zero)))
 	add("Engine.ReleaseByHandle", "no handle", invalid, "handle", second(e.ReleaseByHandle(bg, "")))
 	add("Engine.ReleaseIPs", "no address", invalid, "Address", second(e.ReleaseIPs(bg, alloc.Release{})))
+	add("Engine.Withdraw", "no request", invalid, "request", second(e.Withdraw(bg, "")))
 	add("Engine.RemoveHost", "no host", invalid, "Owner", third(e.RemoveHost(bg, zero)))
 	add("Engine.Renew", "no handle", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
 	add("Engine.Renew", "not held", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))

@@ -130,6 +130,7 @@ var settling = map[string]func(e *Engine) error{
 	"Spaces":          func(e *Engine) error { return last(e.spaces.root.Operator().Spaces(bg)) },
 	"SplitPool":       func(e *Engine) error { return e.Operator().SplitPool(bg, "p", 1) },
 	"Sweep":           func(e *Engine) error { _, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); return err },
+	"Withdraw":        func(e *Engine) error { _, err := e.Withdraw(bg, "z"); return err },
 	"UpdatePool":      func(e *Engine) error { return e.UpdatePool(bg, poolOf("p", "10.0.0.0/24", 28)) },
 	"Utilization":     func(e *Engine) error { _, err := e.Utilization(bg); return err },
 }

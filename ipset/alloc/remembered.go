@@ -35,12 +35,14 @@ const (
 	RememberedSticky
 	// RememberedCooling is an address in its cooldown, or a declined address.
 	RememberedCooling
+	// RememberedWithdrawn is a request key that Engine.Withdraw ended. Addresses are those that are still to be released.
+	RememberedWithdrawn
 )
 
-// String returns "request", "sticky" or "cooling".
+// String returns "request", "sticky", "cooling" or "withdrawn".
 func (k RememberedKind) String() string {
-	if k < RememberedRequest || k > RememberedCooling {
+	if k < RememberedRequest || k > RememberedWithdrawn {
 		return "none"
 	}
-	return [...]string{"request", "sticky", "cooling"}[k-1]
+	return [...]string{"request", "sticky", "cooling", "withdrawn"}[k-1]
 }

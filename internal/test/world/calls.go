@@ -156,6 +156,14 @@ func releasing() []Call {
 			got, err := e.ReleaseByHandle(ctx, "plain")
 			return answer(err, got)
 		}},
+		{Method: "Withdraw", May: handle("requested", "request-1"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Withdraw(ctx, "request-1")
+			return answer(err, got)
+		}},
+		{Method: "Withdraw", May: handle("none", "request-0"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Withdraw(ctx, "request-0") // no call had it
+			return answer(err, got)
+		}},
 		{Method: "ReleaseByHandle", May: handle("two"), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.ReleaseByHandle(ctx, "two")
 			return answer(err, got)

@@ -51,6 +51,7 @@ var (
 	NotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
 	Torn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	Owner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
+	Withdrawn  error = &cause{"the request was withdrawn", ipalloc.ErrMismatch}
 	CoHeld     error = &cause{"others hold the address as well", ipalloc.ErrInUse}
 	Exhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )

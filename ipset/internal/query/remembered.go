@@ -32,6 +32,9 @@ func (e *Reader) Remembered(ctx context.Context) iter.Seq2[alloc.Remembered, err
 						return
 					}
 					is := alloc.Remembered{Kind: alloc.RememberedRequest + alloc.RememberedKind(i), Name: r.Key[len(kind):], At: wire.Unstamp(m.At)}
+					if m.Digest == record.Withdrawn {
+						is.Kind = alloc.RememberedWithdrawn
+					}
 					for _, id := range m.Ids {
 						is.Addresses = append(is.Addresses, id.Addr())
 					}

@@ -25,6 +25,10 @@ type Memo struct {
 
 const memoVersion = 1
 
+// Withdrawn is the digest of a request that was withdrawn; no arguments have it, because their digests have 16 bytes. What the memo lists is
+// still to be released.
+const Withdrawn = "withdrawn"
+
 // code codes the record, into a memo without ids.
 func (m *Memo) code(c *wire.Coder) {
 	c.Version(memoVersion)

@@ -42,6 +42,9 @@ func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string) ([]Place,
 	if err != nil || !ok {
 		return nil, err
 	}
+	if was.Digest == record.Withdrawn {
+		return nil, cause.Withdrawn
+	}
 	if was.Digest != m.Digest {
 		return nil, cause.Invalid("Request", "the key was used for a request with other arguments")
 	}
