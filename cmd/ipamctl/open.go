@@ -210,7 +210,16 @@ func (s *source) openSQL(ctx context.Context, m mode, adopt bool) error {
 		return fail(exitUsage, "%w", err)
 	}
 	err = s.openDatabase(ctx, driver, dsn, sqlstore.Options{NoCreate: m != making, Adopt: adopt})
-	if lite := new(sqlite.Error); m == reading && errors.As(err, &lite) && lite.Code() == sqlite3.SQLITE_READONLY_DIRECTORY {
+	lite := new(sqlite.Error)
+	if m == reading && errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_CANTOPEN {
+		for _, beside := range []string{"-wal", "-shm"} { // the last commits may be in them alone
+			f, oerr := os.Open(s.location.Path + beside)
+			if f.Close(); errors.Is(oerr, os.ErrPermission) {
+				return fail(exitRefused, "%s: another user's process has it open, and %w: run this command as that user", s.location.Path, oerr)
+			}
+		}
+	}
+	if m == reading && errors.As(err, &lite) && lite.Code() == sqlite3.SQLITE_READONLY_DIRECTORY {
 		dsn, err = s.copySQLite()
 		if err == nil {
 			err = s.openDatabase(ctx, driver, dsn, sqlstore.Options{NoCreate: true})

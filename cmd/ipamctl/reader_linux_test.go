@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -34,6 +36,21 @@ func TestReaderOfSQLite(t *testing.T) {
 	}
 	if out, err := list(); err != nil || len(out) != len("pods\nlb\npods6\n") {
 		t.Errorf("%s, %v", out, err)
+	}
+	if os.Getuid() == 0 { // files of another user, whose process has the store open
+		for _, beside := range []string{"-wal", "-shm"} {
+			if err := os.WriteFile(path+beside, make([]byte, 32<<10), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(path + beside)
+		}
+		out, err := list()
+		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != exitRefused || !strings.Contains(out, "another user") {
+			t.Errorf("beside another user's process: %s, %v", out, err)
+		}
+		for _, beside := range []string{"-wal", "-shm"} {
+			os.Remove(path + beside)
+		}
 	}
 	rest, err := os.ReadDir(dir)
 	if err != nil || len(rest) != 1 {
