@@ -279,7 +279,7 @@ proctype World() { byte e; byte setback=SETBACK;
   :: atomic { ticks>0 -> ticks--; d_step { now++; printf("tick %d\n",now); for (i : 0 .. NA-1) { if :: hd[i]!=0 && hu[i]!=0 && hu[i]<=now -> hd[i]=0 :: else fi } k=0 } }
   :: atomic { setback>0 && !snapped -> d_step { snapped=1; printf("snapshot\n"); cpd(sn,st); for (i : 0 .. NA-1) { hnew[i]=0; anew[i]=0 } tnew[1]=0; tnew[2]=0; knew=0 } }
   :: atomic { setback>0 && snapped -> setback=0; d_step { snapped=0; back=1; printf("set back\n"); dirty=0; cpd(st,sn); clearT(); cpd(sn,T.d);
-       for (i : 0 .. 1) { repl[i]=newer[i]; if :: newer[i] -> p[i].gone=0 :: else fi }
+       for (i : 0 .. 1) { repl[i]=newer[i]; p[i].gone=0 }
        for (i : 0 .. NA-1) { if :: hnew[i] -> hd[i]=0 :: anew[i] && !hnew[i] -> hassign[i]=0 :: else fi; anew[i]=0 }
        for (i : 1 .. 2) { if :: tnew[i] -> ta[i]=0 :: else fi } if :: knew -> ka=0; ks=0 :: else fi; law(); k=0 } }
   :: done==2 -> break

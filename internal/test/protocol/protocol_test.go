@@ -17,6 +17,7 @@ var searches = []string{
 	"UNK=1 NA=3 AUTO=1 CALLS1=1",
 	"UNK=1 SETBACK=1 CALLS1=1",
 	"UNK=2 CRASH=1 CALLS1=1",
+	"UNK=1 CRASH=1 SETBACK=1 CALLS1=1",
 }
 
 // A mutant breaks one rule of the model; spin must find a violated law in the setting.
