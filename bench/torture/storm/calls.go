@@ -59,8 +59,9 @@ type call struct {
 	kind       kind
 	text       string
 	of         *process
-	room       room // whose next call settles it; a Together is a room of its own
-	begin, end int  // steps
+	room       room  // whose next call settles it; a Together is a room of its own
+	begin, end int   // steps
+	by         *call // that has settled it, if its outcome was unknown
 	do         func(ctx context.Context, c *call) error
 	cut, dead  bool // the client has left; its process is down
 	err        error
@@ -152,6 +153,12 @@ func (w *world) choose(c *client) *call {
 	}
 	if k.host = fmt.Sprint("n", (len(k.handle)+int(k.handle[1]))%hosts); w.plan.moves && w.r.IntN(3) == 0 {
 		k.host = fmt.Sprint("n", w.r.IntN(hosts))
+	}
+	if last := c.last; last != nil && last.outcome == unknown && !last.dead && last.room == addresses && last.handle != "" && w.r.IntN(4) > 0 {
+		k.kind, k.handle = []kind{assign, releaseByHandle}[w.r.IntN(2)], last.handle // as the documents advise
+		if last.host != "" {
+			k.host = last.host
+		}
 	}
 	known := w.ledger.known(k.handle)
 	if (k.kind == releaseIPs || k.kind == renewIP) && len(known) == 0 {

@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -35,8 +36,8 @@ type ledger struct {
 type holding struct {
 	held
 	firm     bool
-	assigned bool // an answer of Assign or one like it
-	changed  int  // step
+	assigned int // the step of the first answer of Assign or one like it, 0 if there was none
+	changed  int // step
 }
 
 func newLedger(w *world) ledger {
@@ -123,9 +124,9 @@ func (l *ledger) settle(c *call) {
 		delete(l.open, c)
 	}
 	for e := range l.open {
-		alive := e.end != 0 && e.of == c.of && e.room == c.room && c.outcome == done && c.begin > e.end
+		alive := e.end != 0 && e.of == c.of && e.room == c.room && c.outcome == done && c.begin >= e.end
 		if alive {
-			e.end = l.w.step
+			e.end, e.by = l.w.step, c
 			delete(l.open, e)
 		}
 	}
@@ -146,7 +147,7 @@ func (l *ledger) gone() {
 
 // hold notes an answer that says who holds a thing.
 func (l *ledger) hold(c *call, h held) {
-	soft := slices.ContainsFunc(l.ends, func(e *call) bool { return (l.open[e] || e.end >= c.begin) && l.releases(e, h) })
+	soft := slices.ContainsFunc(l.ends, func(e *call) bool { return (l.open[e] || e.end > c.begin && e.by != c) && l.releases(e, h) })
 	if l.w.set && c.begin <= l.back {
 		return // the answer may be of the lost past
 	}
@@ -171,9 +172,11 @@ func (l *ledger) hold(c *call, h held) {
 		l.w.wrong("%s of %s has the sequence number %d, and was not released as %d", h.thing, h.handle, h.seq, was.seq)
 	}
 	is := &holding{held: h, firm: !soft, changed: l.w.step}
-	is.assigned = c.kind == assign || c.kind == number || c.kind == takePrefix || c.kind == together
+	if c.kind == assign || c.kind == number || c.kind == takePrefix || c.kind == together {
+		is.assigned = l.w.step
+	}
 	if was != nil && was.handle == h.handle && was.seq == h.seq {
-		is.assigned = is.assigned || was.assigned
+		is.assigned = cmp.Or(was.assigned, is.assigned)
 		if was.until == h.until {
 			is.changed = was.changed
 		}
@@ -185,7 +188,7 @@ func (l *ledger) hold(c *call, h held) {
 // agree verifies that all answers of Assign for a handle name one thing.
 func (l *ledger) agree(is *holding) {
 	for _, o := range l.holdings {
-		if is.assigned && is.firm && o.assigned && o.firm && o.thing != is.thing && o.handle == is.handle && kindOf(o.thing) == kindOf(is.thing) && o.until.IsZero() && is.until.IsZero() {
+		if is.assigned*o.assigned > 0 && is.firm && o.firm && o.thing != is.thing && o.handle == is.handle && kindOf(o.thing) == kindOf(is.thing) && o.until.IsZero() && is.until.IsZero() {
 			l.w.wrong("Assign gave %s both %s and %s", is.handle, min(o.thing, is.thing), max(o.thing, is.thing))
 		}
 	}
@@ -219,6 +222,11 @@ func (l *ledger) expire() {
 // setBack forgets what was answered after the backup. A release that was settled since may take effect again.
 func (l *ledger) setBack() {
 	maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool { return h.changed >= l.backup })
+	for _, h := range l.holdings {
+		if h.assigned >= l.backup {
+			h.assigned = 0
+		}
+	}
 	l.back = l.w.step
 	clear(l.used)
 	clear(l.keys)

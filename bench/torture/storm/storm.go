@@ -49,6 +49,7 @@ type client struct {
 	name   string
 	at     *process
 	call   *call // nil while it is idle
+	last   *call
 	cancel func()
 	left   int // calls
 }
@@ -77,6 +78,7 @@ type world struct {
 type plan struct {
 	lose, late, twice, cancel, crash, jump, backup bool
 	moves                                          bool // handles come from several hosts
+	patience, rarity                               int  // how long a late packet is on its way; how rare a fault of a packet is
 	kinds                                          []kind
 	pool                                           alloc.Pool
 }
@@ -131,13 +133,14 @@ func Run(seed uint64) (history string, err error) {
 // draw chooses the plan.
 func (w *world) draw() {
 	some := func() bool { return w.r.IntN(2) == 0 }
-	p := plan{lose: some(), late: some(), twice: some(), cancel: some(), crash: some(), jump: some(), backup: w.r.IntN(4) == 0, moves: w.r.IntN(3) == 0}
+	p := plan{lose: w.r.IntN(4) > 0, late: w.r.IntN(4) > 0, twice: some(), cancel: some(), crash: some(), jump: some(), backup: w.r.IntN(4) == 0, moves: w.r.IntN(3) == 0}
 	p.kinds = []kind{assign, releaseByHandle, assign, releaseByHandle}
 	for k := range kinds {
 		if some() {
 			p.kinds = append(p.kinds, k)
 		}
 	}
+	p.patience, p.rarity = 8<<w.r.IntN(5), 4<<w.r.IntN(3)
 	p.pool = pools[w.r.IntN(len(pools))]
 	w.plan = p
 }
@@ -158,7 +161,7 @@ func (w *world) begin() (first map[string]string, err error) {
 		w.processes = append(w.processes, w.start())
 	}
 	for i := range 3 + w.r.IntN(3) {
-		w.clients = append(w.clients, &client{name: fmt.Sprint("c", i), at: w.processes[i%len(w.processes)], left: 3 + w.r.IntN(5)})
+		w.clients = append(w.clients, &client{name: fmt.Sprint("c", i), at: w.processes[i%len(w.processes)], left: 4 + w.r.IntN(9)})
 	}
 	return w.records(), nil
 }
@@ -216,7 +219,7 @@ func (w *world) next() bool {
 	case n < len(waited)*2+len(idle):
 		w.call(idle[n-len(waited)*2])
 	case w.plan.jump || len(waited) == 0 && len(idle) == 0:
-		w.wait(jump << w.r.IntN(8))
+		w.wait(w.pause())
 	}
 	return true
 }
@@ -224,12 +227,13 @@ func (w *world) next() bool {
 // disturb has a fault that concerns no call in particular, now and then.
 func (w *world) disturb(late []*packet) bool {
 	chance := func(enabled bool, of int) bool { return w.r.IntN(of) == 0 && enabled }
-	if len(late) > 0 && w.r.IntN(6) == 0 {
+	if len(late) > 0 && w.r.IntN(w.plan.patience) == 0 {
 		p := late[w.r.IntN(len(late))]
 		if w.r.IntN(4) == 0 {
 			w.drop(p)
 		} else {
 			w.say("late %s %s %s%s: %s", p.of.name, p.client, p.kind, p.text, w.db.arrive(p))
+			w.verify()
 		}
 		return true
 	}
@@ -268,11 +272,11 @@ func (w *world) drop(p *packet) {
 // forward moves a packet on: to the database, back to its caller, or to neither.
 func (w *world) forward(p *packet) {
 	did := "answered"
-	fault := func(enabled bool) bool { return w.r.IntN(12) == 0 && enabled }
+	fault := func(enabled bool) bool { return w.r.IntN(w.plan.rarity) == 0 && enabled }
 	switch {
-	case fault(w.plan.lose):
+	case fault(w.plan.lose) || p.kind == put && fault(w.plan.lose):
 		did = "cut"
-		if p.answer(errCut); !p.made && (p.kind != put || w.r.IntN(2) == 0 || !w.plan.late) {
+		if p.answer(errCut); !p.made && (p.kind != put || w.r.IntN(4) == 0 || !w.plan.late) {
 			did = "cut, lost"
 			w.drop(p)
 		}
@@ -290,6 +294,17 @@ func (w *world) forward(p *packet) {
 		p.answer(nil)
 	}
 	w.say("%s %s %s%s: %s", p.of.name, p.client, p.kind, p.text, did)
+}
+
+// pause draws how far the time moves: often to a second before the next lease ends, where clocks that differ matter.
+func (w *world) pause() time.Duration {
+	d, draw := jump<<w.r.IntN(8), w.r.IntN(2)
+	for _, h := range w.ledger.holdings {
+		if left := h.until.Sub(w.now) - jump; draw == 0 && !h.until.IsZero() && left >= jump {
+			d = min(d, left)
+		}
+	}
+	return d
 }
 
 // wait moves the time.
@@ -357,7 +372,7 @@ func (w *world) collect() (again bool) {
 	slices.SortFunc(w.finished, func(a, b *client) int { return strings.Compare(a.name, b.name) })
 	for _, c := range w.finished {
 		k := c.call
-		c.call = nil
+		c.call, c.last = nil, k
 		c.cancel()
 		switch {
 		case k.dead:
