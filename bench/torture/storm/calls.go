@@ -316,14 +316,13 @@ func (w *world) changing(k *call) {
 			return c.of.e.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{spare.Name}, IfEmpty: true})
 		}
 	case reserve:
-		var b netipx.IPSetBuilder
-		if w.r.IntN(2) == 0 {
-			b.Add(p.Prefix.Addr())
+		var rs []alloc.Reservation
+		if k.text = "SetReservations, none"; w.r.IntN(2) == 0 {
+			rs = []alloc.Reservation{{Range: netipx.IPRangeFrom(p.Prefix.Addr(), p.Prefix.Addr())}}
+			k.text = fmt.Sprint("SetReservations ", p.Prefix.Addr())
 		}
-		set, _ := b.IPSet()
-		k.text = fmt.Sprint("SetReservations ", set.Ranges())
 		k.do = func(ctx context.Context, c *call) error {
-			_, err := c.of.e.Operator().SetReservations(ctx, set)
+			_, err := c.of.e.Operator().SetReservations(ctx, rs)
 			return err
 		}
 	}
