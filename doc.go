@@ -50,9 +50,9 @@
 //
 // # Errors
 //
-// Every error matches one of the sentinels below and is, or wraps, an [*Error]. Use
-// errors.As to get the call, the pool, the prefix or address, the holder and the time. A
-// failed call changes nothing.
+// Every error matches a sentinel below and is, or wraps, an [*Error]. Use errors.As to
+// get the call, the pool, the prefix or address, the holder and the time. A failed call
+// changes nothing.
 //
 //	ErrInvalid         an argument, option or configuration field is impossible
 //	ErrFull            nothing is free that fits the request

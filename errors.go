@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// The sentinels that every package returns, for [errors.Is]. Each error matches one of
-// these sentinels and is, or wraps, an [*Error].
+// The sentinels that every package returns, for [errors.Is]. Each error matches a
+// sentinel and is, or wraps, an [*Error].
 var (
 	// ErrInvalid means an argument, option or configuration field is impossible;
 	// Error.Field names it.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrFull means nothing that fits the request is free.
 	ErrFull = errors.New("full")
-	// ErrCooling means everything that fits was released too recently; Error.Until is the
-	// time at which the next part of it becomes free.
+	// ErrCooling means everything that fits was released too recently; Error.Until tells
+	// when the next part of it becomes free.
 	ErrCooling = errors.New("cooling")
 	// ErrOccupied means the named prefix, address or port, or a part of it, is taken.
 	ErrOccupied = errors.New("occupied")

@@ -41,10 +41,10 @@
 //	Count, Empty, Full                                     O(1)
 //	All, Zeros, Runs, ZeroRuns                             O(1) amortised for each result
 //
-// A search skips full words: the summary word of a page leads to the next word with room,
-// and the summary word of a node to the next slot with room. BestFit and MaxClearOrder
-// build order summaries on their first call and refresh them lazily: a flip marks its
-// word stale, which is one OR for each level.
+// A search skips full words: the summary word of a page shows the next word with room,
+// and the summary word of a node the next slot. BestFit and MaxClearOrder build order
+// summaries on their first call and refresh them lazily: a flip marks its word stale,
+// which is one OR for each level.
 //
 // Steady state does not allocate: up to 64 pages that became wholly clear or wholly set
 // are kept for the next flip. A workload whose number of partly filled pages swings by
@@ -61,13 +61,13 @@
 // takes at most 32 KiB. It is made when a quarter of its slots has a node, and kept at
 // least until the last of these nodes is dropped. For example, two ordinals in each of 16
 // slots of 2^24 take 2,058 bytes each, and the last of them keeps the array. If n is not
-// a power of two, the set also keeps the path to n once it is touched: at most one inner
-// node for each 6 bits of n.
+// a power of two, the set also keeps the path to n once it is touched. The path has at
+// most one inner node for each 6 bits of n.
 //
 // # Errors and concurrency
 //
-// An ordinal out of range, lo > hi and a negative order panic, as a slice index does,
-// because they are mistakes in the program, not in its input. Only
-// [Bitmap.UnmarshalBinary] returns errors. A Bitmap is not safe for concurrent use; the
-// allocators built on it lock.
+// An ordinal out of range, lo > hi and a negative order panic, as a slice index does.
+// They are mistakes in the program, not in its input. Only [Bitmap.UnmarshalBinary]
+// returns errors. A Bitmap is not safe for concurrent use; the allocators built on it
+// lock.
 package bitmap

@@ -144,8 +144,8 @@ func (b *Bitmap) setClear(dst []uint64, x uint64) (n int) {
 	return n
 }
 
-// seek returns the lowest ordinal of the given state at or after x and the page that
-// holds it; page is nil if a whole slot has that state. Ordinals from n on count as set.
+// seek returns the lowest ordinal of the given state at or after x, and its page. page is
+// nil if a whole slot has that state. Ordinals from n on count as set.
 //
 // It descends to x and remembers the last node with the state in a later slot. The search
 // continues there if the nodes below have no such ordinal at or after x. The search from

@@ -21,7 +21,7 @@ import (
 //	          word 45 bit 0 is set
 //
 // A node is 560 bytes. The Go allocator puts 8 bytes before an object of this size, so it
-// just fits the size class of 576 bytes; with 9 bytes more it would need the class of
+// just fits the size class of 576 bytes. With 9 bytes more it would need the class of
 // 640.
 type node struct {
 	room uint64 // slot c has a clear ordinal

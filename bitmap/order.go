@@ -16,7 +16,7 @@ import (
 // A slot with its bit in stale must be recomputed before use.
 //
 // A child may be smaller than its slot. If the rest of the slot is clear, the child
-// contributes its own runs and its buddies: the rest is exactly one maximal run of each
+// contributes its own runs and its buddies. The rest is exactly one maximal run of each
 // order from the size of the child to half the slot.
 //
 // A node of shift s has a chain of at least s/6 links. A link covers six orders and takes
@@ -123,8 +123,8 @@ func group(m uint64, j int) uint64 {
 	return m
 }
 
-// digest returns a bit for each j for which group(m, j) is not empty. It is unrolled and
-// branch-free because it runs for every mixed word that flipped.
+// digest returns the orders j with a group(m, j) that is not empty, as bits. It is
+// unrolled and branch-free because it runs for every mixed word that flipped.
 func digest(m uint64) uint64 {
 	m1 := m & (m >> 1) & 0x5555555555555555
 	m2 := m1 & (m1 >> 2) & 0x1111111111111111

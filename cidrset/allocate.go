@@ -12,9 +12,9 @@ import (
 // option, that is the first free child at or after the cursor, wrapping.
 //
 // It fails with [ipalloc.ErrFull] if no child is free, or with [ipalloc.ErrCooling] if
-// children are cooling; Until is then the time at which the next one becomes free. The
-// set is unchanged. The result is masked, of length ChildBits and inside the pool. O(log
-// n), and O(1) if the set is full; it does not allocate in steady state.
+// children are cooling. Until then tells when the next one becomes free. The set is
+// unchanged. The result is masked, of length ChildBits and inside the pool. O(log n), and
+// O(1) if the set is full; it does not allocate in steady state.
 func (s *Set) AllocateNext() (netip.Prefix, error) {
 	if !s.plain {
 		var dst [1]netip.Prefix
@@ -37,9 +37,9 @@ func (s *Set) AllocateNext() (netip.Prefix, error) {
 // one lock and as one change. It allocates all of them or none.
 //
 // It fails with [ipalloc.ErrFull] if fewer are free, or with [ipalloc.ErrCooling] if
-// enough of the others are cooling; Until is then the time at which the last of them
-// becomes free. The set is unchanged and the contents of dst are unspecified. O(log n)
-// for each child, and less where free children are neighbours.
+// enough of the others are cooling. Until then tells when the last of them becomes free.
+// The set is unchanged and the contents of dst are unspecified. O(log n) for each child,
+// and less where free children are neighbours.
 func (s *Set) AllocateN(dst []netip.Prefix) error {
 	if len(dst) == 0 {
 		return nil
@@ -156,9 +156,9 @@ func (s *Set) draw(taken uint64) uint64 {
 //
 // It fails with [ipalloc.ErrInvalid], and Field "bits", for an impossible length. It
 // fails with [ipalloc.ErrFull] if no free space is that large, although smaller ones may
-// exist, or with [ipalloc.ErrCooling] if children are cooling, because these might make
-// room later. On error the set is unchanged. O(log n) amortised, however many prefixes
-// are live; it does not allocate in steady state.
+// exist. It fails with [ipalloc.ErrCooling] instead if children are cooling, because
+// these might make room later. On error the set is unchanged. O(log n) amortised, however
+// many prefixes are live; it does not allocate in steady state.
 func (s *Set) AllocatePrefix(bits int) (netip.Prefix, error) {
 	k := s.codec.ChildBits() - bits
 	if k < 0 || k > s.codec.Order() {

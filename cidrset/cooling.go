@@ -118,9 +118,9 @@ func (c *cooling) release(lo, hi uint64, now time.Time) (released uint64) {
 	return c.taken.ClearRange(lo, hi)
 }
 
-// If the queue has too many runs, retire removes the oldest ones that have cooled and
-// makes their children free. It removes at most two, because a new run may also have
-// split another one.
+// If the queue has too many runs, retire removes the oldest that have cooled and makes
+// their children free. It removes at most two, because a new run may also have split
+// another one.
 func (c *cooling) retire(now time.Time) {
 	for range 2 {
 		oldest := c.runs[0].next
@@ -209,8 +209,8 @@ func (c *cooling) pop() uint64 {
 	return i
 }
 
-// when returns the time from which n children, at least one, may be reused; ok is false
-// if fewer are cooling, or if c is nil. O(n).
+// when returns the earliest time when n children, at least one, may be reused. ok is
+// false if fewer are cooling, or if c is nil. O(n).
 func (c *cooling) when(n uint64) (t time.Time, ok bool) {
 	if c == nil {
 		return time.Time{}, false

@@ -20,10 +20,10 @@
 //
 // # Terms
 //
-// The pool is the masked prefix that the set divides. A child is one of the pool's 2^k
-// equal prefixes, k from 0 to 64; [New] sets their length. The ordinal of a child is its
-// position, counted from 0 at the lowest address. A child is taken, free or, with
-// [Cooldown], cooling: released and not to be reused yet.
+// The pool is the masked prefix that the set divides. A child is a prefix of the pool
+// whose length is given to [New]. A pool has 2^k children, k from 0 to 64. The ordinal of
+// a child is its position, counted from 0 at the lowest address. A child is taken, free
+// or, with [Cooldown], cooling: released and not to be reused yet.
 //
 // # Policy
 //
@@ -31,7 +31,7 @@
 // moves the cursor just after it. Releasing does not move the cursor, so a released child
 // is reused as late as possible. [LowestFirst], [Random] and [Cooldown] change the
 // choice. [Set.AllocatePrefix] takes an aligned prefix of any length from the smallest
-// free space that holds it. Prefixes of several sizes therefore share a pool without
+// free space that holds it. Prefixes of different lengths therefore share a pool without
 // fragmenting it. [Set.Occupy] and [Set.Claim] take the prefix that the caller names.
 //
 // Prefixes must be masked and not 4-in-6; write a 4-in-6 prefix as IPv4. Only an IPv6
@@ -64,8 +64,8 @@
 //
 // # Origin
 //
-// The policy is that of package cidrset in the Kubernetes node IPAM controller, which
-// loses or double-assigns prefixes in some cases. This package differs there: releasing
-// less than a child is an error, host bits in the pool are an error, and IPv6 pools may
-// have more than 2^16 children.
+// The policy follows package cidrset in the Kubernetes node IPAM controller, which loses
+// or double-assigns prefixes in some cases. This package differs there. Releasing less
+// than a child is an error, host bits in the pool are an error, and IPv6 pools may have
+// more than 2^16 children.
 package cidrset

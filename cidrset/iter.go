@@ -9,9 +9,9 @@ import (
 )
 
 // All returns the taken children, ascending. It holds the lock only between steps, to
-// look up the next children (up to 64), so the body of the loop may call any method of
-// the set. A child changed during the loop may be reported in either state; all others
-// are exact. It does not allocate per child.
+// look up the next children (up to 64). The body of the loop may therefore call any
+// method of the set. A child changed during the loop may be reported in either state; all
+// others are exact. It does not allocate per child.
 func (s *Set) All() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) { s.each(s.taken, true, yield) }
 }

@@ -105,7 +105,7 @@ func Cooldown(d time.Duration, now func() time.Time) Option {
 // one call of f runs at a time.
 //
 // f may read the set but must not modify it: a modifying call deadlocks. If f panics,
-// that change counts as delivered and later changes are still delivered. The panic
+// that change is not delivered again, and later changes are still delivered. The panic
 // continues in the call that was delivering.
 func OnChange(f func(Change)) Option {
 	return option(func(c *config) *ipalloc.Error {

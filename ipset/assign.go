@@ -12,8 +12,8 @@ import (
 // Assign returns the address that a handle holds, and first assigns one if it holds none.
 // That is an IPv4 address, or an IPv6 address if no IPv4 pool serves the owner. If pools
 // are named, Assign uses only these, also for the address that the handle holds, and
-// ignores their selectors. If the handle holds several addresses, it returns the one that
-// it assigned first, IPv4 before IPv6, else the lowest.
+// ignores their selectors. If the handle holds several addresses, it returns the first
+// that it assigned, IPv4 before IPv6, else the lowest.
 //
 // If the handle holds the address for another host, the address moves to o in the commit
 // of the answer, with a new sequence number. MovedFrom names the former host; guards of
@@ -59,15 +59,15 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 // On error nothing is assigned. The call fails with [ipalloc.ErrInvalid] for impossible
 // arguments, among them Head or Tail without strict affinity. It fails with
 // [ipalloc.ErrNotFound] if the owner or a pool does not exist, or if no pool may serve a
-// family. If addresses are short and Partial is not set, it fails with
-// [ipalloc.ErrCooling] and the time, with [ipalloc.ErrLimit] or with
-// [ipalloc.ErrReserved] if that is the only reason in all pools tried, else with
-// [ipalloc.ErrFull]. It fails with [ipalloc.ErrLimit] if one commit cannot hold the call,
-// with [ipalloc.ErrConflict] after Retry.Attempts conflicts, and with any error of the
-// store. If a record of Also is not at the expected revision, the call fails with
-// [ipalloc.ErrConflict] without another attempt, and [store.ConflictKey] names the
-// record. After [ipalloc.ErrUnknownOutcome] the addresses may have been assigned: repeat
-// with the same Request, or release by handle on the same engine.
+// family. If addresses are short and Partial is not set, the error depends on the pools
+// tried. If all have the same reason, it is [ipalloc.ErrCooling] with the time,
+// [ipalloc.ErrLimit] or [ipalloc.ErrReserved], and otherwise [ipalloc.ErrFull]. It fails
+// with [ipalloc.ErrLimit] if one commit cannot hold the call, with [ipalloc.ErrConflict]
+// after Retry.Attempts conflicts, and with any error of the store. If a record of Also is
+// not at the expected revision, the call fails with [ipalloc.ErrConflict] without another
+// attempt, and [store.ConflictKey] names the record. After [ipalloc.ErrUnknownOutcome]
+// the addresses may have been assigned: repeat with the same Request, or release by
+// handle on the same engine.
 //
 // Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
@@ -100,30 +100,30 @@ func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...net
 // limit applies. Adding or removing a holder is one commit.
 //
 // On error nothing is assigned. The call fails with [ipalloc.ErrInvalid] for impossible
-// arguments. It fails with [ipalloc.ErrNotFound] if the owner does not exist, if no
-// enabled pool has the address for this use, and with Selectors if the pool does not
-// select the owner and the namespace. It fails with [ipalloc.ErrOccupied] and the holder
-// if the address is held, if affinity is strict and another owner has its block, and if a
-// block of another size is in the way. It fails with [ipalloc.ErrCooling] and the time,
-// unless the handle is the one that released the address. It fails with
-// [ipalloc.ErrMismatch] and the first holder if the address is shared under another key.
-// It fails with [ipalloc.ErrReserved] in the Head or Tail of its block, and with
-// WithinRules for an address that automatic assignment omits. It fails with
-// [ipalloc.ErrLimit] if a limit or the configuration forbids claiming the block, if a
-// shared address has its largest number of holders, and if the record would exceed 256
-// KiB or the store's limit. It fails with [ipalloc.ErrConflict],
+// arguments. It fails with [ipalloc.ErrNotFound] if the owner does not exist, or if no
+// enabled pool has the address for this use. With Selectors it also does so if the pool
+// does not select the owner and the namespace. It fails with [ipalloc.ErrOccupied] and
+// the holder if the address is held, or if affinity is strict and another owner has its
+// block. It also does so if a block of another size is in the way. It fails with
+// [ipalloc.ErrCooling] and the time, unless the same handle released the address. It
+// fails with [ipalloc.ErrMismatch] and the first holder if the address is shared under
+// another key. It fails with [ipalloc.ErrReserved] in the Head or Tail of its block, and
+// with WithinRules for an address that automatic assignment omits. It fails with
+// [ipalloc.ErrLimit] if a limit or the configuration forbids claiming the block, or if a
+// shared address has its largest number of holders. It also does so if the record would
+// exceed 256 KiB or the store's limit. It fails with [ipalloc.ErrConflict],
 // [ipalloc.ErrUnknownOutcome] and other errors of the store as AutoAssign does.
 func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
 	al, err := e.assign.AssignIP(ctx, a)
 	return al, cause.Of("assign IP", a.Handle, err)
 }
 
-// Offer assigns addresses to a handle for a short time, the TTL. It prefers the addresses
-// that the handle holds, then free ones that it held last, then others. It is AutoAssign
-// with Existing and Sticky. If the handle's lease of an address expires earlier than TTL
-// from now, the call extends it to TTL. To accept an offer, extend the lease with RenewIP
-// or Renew. An offer that is not accepted expires, and its addresses then cool for the
-// Cooldown of their pool.
+// Offer assigns addresses to a handle for a short time, the TTL. It prefers addresses
+// that the handle holds, then free addresses that it held last, then others. It is
+// AutoAssign with Existing and Sticky. If the handle's lease of an address expires
+// earlier than TTL from now, the call extends it to TTL. To accept an offer, extend the
+// lease with RenewIP or Renew. An offer that is not accepted expires, and its addresses
+// then cool for the Cooldown of their pool.
 //
 // It fails as AutoAssign does, and with [ipalloc.ErrInvalid] without TTL or handle, or
 // with a Request.
@@ -132,25 +132,24 @@ func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned,
 	return got, cause.Of("offer", a.Handle, err)
 }
 
-// EnsureBlock ensures that an owner has a block in one of the pools that serve the
-// arguments. It returns the owner's blocks there, which need not have room. If there is
-// none it claims one, as AutoAssign would, but assigns no address. Set Num4 or Num6 to
-// any positive number to request a block of that family.
+// EnsureBlock ensures that an owner has a block in a pool that serves the arguments. It
+// returns the owner's blocks there, which need not have room. If there is none it claims
+// one, as AutoAssign would, but assigns no address. Set Num4 or Num6 to any positive
+// number to request a block of that family.
 //
 // On error it claims nothing. It fails as AutoAssign does. If a block is free but a limit
-// forbids the owner to claim it, it fails with [ipalloc.ErrLimit]; if no block is free,
-// it fails as AutoAssign does when addresses are short.
+// forbids the owner to claim it, the error is [ipalloc.ErrLimit]. If no block is free, it
+// fails as AutoAssign does when addresses are short.
 func (e *Engine) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []netip.Prefix, err error) {
 	blocks, err = e.assign.EnsureBlock(ctx, a)
 	return blocks, cause.Op("ensure block", err)
 }
 
 // Explain returns the result that AutoAssign with these arguments would have if each pool
-// were the only one. For every pool, in the order in which AutoAssign tries them, it
-// returns the addresses, or the reason why there are too few. It ignores Existing,
-// Sticky, Partial, Request and Also. A preferred address counts only for the pool that
-// contains it. It writes nothing. It examines the pools one after the other, so the
-// result is not a consistent snapshot.
+// were the only one. It returns the addresses for every pool, in AutoAssign's order, or
+// the reason why there are too few. It ignores Existing, Sticky, Partial, Request and
+// Also. A preferred address counts only for the pool that contains it. It writes nothing.
+// It examines the pools one after the other, so the result is not a consistent snapshot.
 //
 // It fails with [ipalloc.ErrInvalid] for impossible arguments, with [ipalloc.ErrNotFound]
 // if the owner or a pool does not exist, and with any error of the store. Cost: an

@@ -19,9 +19,9 @@ import (
 // between are lost. For a complete log, write a record of your own in the commit that
 // assigns or releases; see the example AuditLog.
 //
-// Commits are those of all engines on the store. Changes skips commits that change no
-// address, block, pool or setting of this engine's space. A commit lists changes of pools
-// and settings first, then claimed blocks, then addresses in address order, then released
+// Changes covers all engines on the store. Changes skips commits that change no address,
+// block, pool or setting of this engine's space. A commit lists changes of pools and
+// settings first, then claimed blocks, then addresses in address order, then released
 // blocks.
 //
 // A change is reported when a commit writes it. The expiry of a lease or cooldown is
@@ -35,10 +35,10 @@ import (
 // the revision.
 //
 // The error matches [ipalloc.ErrOutOfRange] if the store no longer has the commits after
-// that revision, or if the loop body is so slow that the store drops commits before their
-// delivery. Begin again with 0 then. It matches [ipalloc.ErrCorrupt] for an unreadable
-// record, and [ipalloc.ErrVersion] for a record of another version. Any other error is
-// from the store or from ctx.
+// that revision. A slow loop body can cause this too, if the store drops commits before
+// their delivery. Begin again with 0 then. It matches [ipalloc.ErrCorrupt] for an
+// unreadable record, and [ipalloc.ErrVersion] for a record of another version. Any other
+// error is from the store or from ctx.
 //
 // Changes holds no lock while the loop body runs, and no goroutine outlives the loop.
 func (e *Engine) Changes(ctx context.Context, after uint64) iter.Seq2[alloc.Commit, error] {

@@ -9,12 +9,12 @@ import (
 )
 
 // Check reads all records of the engine's space. It verifies that each record is
-// readable, that blocks do not overlap and are where a pool made them, and that all other
-// records agree with the blocks and addresses. These are address records, index records,
-// block counts of owners and pages of pools. If uses is not nil, Check compares it with
-// the held addresses. A cooling address and an address with a lease never count as
-// unused, because a lease expires unless its holder renews it. To check a whole store,
-// check the space without a name and each of [Operator.Spaces].
+// readable, that blocks do not overlap and are where a pool made them. It also verifies
+// that all other records agree with the blocks and addresses. These are address records,
+// index records, block counts of owners and pages of pools. If uses is not nil, Check
+// compares it with the held addresses. A cooling address and an address with a lease
+// never count as unused, because a lease expires unless its holder renews it. To check a
+// whole store, check the space without a name and each of [Operator.Spaces].
 //
 // Read the report's Repair before you pass it to [Operator.Repair]. A check keeps some
 // 200 bytes a block in memory. For a consistent address it keeps nothing, or some 80
@@ -32,8 +32,8 @@ import (
 // with such a list while others assign. An expired lease holds nothing.
 //
 // A later release of this module may have written a block, an address, an answer to a
-// request or the pools in a form that this release cannot read. The report then says so
-// and has no Repair, because only that release can read them.
+// request or the pools in a form unknown to this release. The report then says so and has
+// no Repair, because only that release can read them.
 func (o Operator) Check(ctx context.Context, uses iter.Seq[audit.InUse]) (*audit.Report, error) {
 	r, err := o.e.check.Check(ctx, uses)
 	return r, cause.Op("check", err)

@@ -39,9 +39,8 @@ type Options struct {
 	// on the time fails with [ipalloc.ErrInvalid].
 	Now func() time.Time
 	// Skew is the largest difference between the clocks of the engines on one store.
-	// Leases, cooldowns and the idle time of blocks end Skew later than their time,
-	// because an engine whose clock is ahead must not assign an address that another
-	// engine still holds.
+	// Leases, cooldowns and the idle time of blocks end Skew later. Otherwise an engine
+	// whose clock is ahead could assign an address that another engine still holds.
 	Skew time.Duration
 	// Rand draws the waits between retries and the seeds of pools; the default is the
 	// process's generator.
@@ -60,9 +59,10 @@ type Options struct {
 	Cache int
 }
 
-// Engine assigns addresses and keeps them in a store. Make one with [New]. Any number of
-// engines, in any number of processes, may work on one store. It is safe for concurrent
-// use. [Engine.Follow] keeps its cache fresh if other engines serve the same hosts.
+// Engine assigns addresses and keeps them in a store. Make an Engine with [New]. Any
+// number of engines, in any number of processes, may work on one store. It is safe for
+// concurrent use. [Engine.Follow] keeps its cache fresh if other engines serve the same
+// hosts.
 //
 // # Calls
 //
@@ -79,8 +79,8 @@ type Options struct {
 // # Blocks without owner
 //
 // The commit that empties a block without owner, such as the release of its last address,
-// deletes it. If the block's last lease or cooldown expires, one of these deletes the
-// block: the next Sweep, a call that reads it, or an assignment that searches beyond its
+// deletes it. After the block's last lease or cooldown has expired, it is deleted by the
+// next Sweep, by a call that reads it, or by an assignment that searches beyond its
 // owner's blocks. Such an assignment first records all expired leases and cooldowns in
 // its pools, so it assigns the address that it would assign after a Sweep. Until then the
 // block is listed.
@@ -127,14 +127,14 @@ type Options struct {
 // holders. Attributes of one address have at most 64 KiB, and the record of an address
 // with several holders at most 256 KiB; beyond that, calls fail with [ipalloc.ErrLimit].
 // An owner may have any number of blocks. With more than 64, the order of its addresses
-// depends on what the engine last read.
+// depends on the blocks that the engine read last.
 //
 // The record of a block of 2^16 addresses or more grows by about 3 bytes for each stretch
-// of its free addresses, and every commit in the block writes it. It takes 72 KB after
-// 25,000 of 50,000 addresses were released in random order. If the record would exceed
-// the store's limit for a value, releases in the block fail with [ipalloc.ErrLimit]. In
-// etcd with values of 500 KB, that takes some 165,000 stretches. Use smaller blocks for
-// that many addresses.
+// of its free addresses. Every commit in the block writes it. It takes 72 KB after 25,000
+// of 50,000 addresses were released in random order. If the record would exceed the
+// store's limit for a value, releases in the block fail with [ipalloc.ErrLimit]. In etcd
+// with values of 500 KB, that takes some 165,000 stretches. Use smaller blocks for that
+// many addresses.
 //
 // The pools are one record. 10,000 pools with as many reserved ranges take some 320 KB,
 // which a change of a pool rewrites and an engine reads again, in 5 ms. Other calls do

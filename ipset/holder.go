@@ -27,8 +27,8 @@ func (e *Engine) Update(ctx context.Context, a alloc.UpdateArgs) error {
 // Renew extends all leases of a handle and returns them: they now expire after ttl. A ttl
 // of 0 makes them permanent. It neither changes nor returns addresses that the handle
 // holds without a lease. It fails with [ipalloc.ErrNotHeld] if the handle has no lease or
-// its leases have expired, with [ipalloc.ErrInvalid], or with an error of the store and
-// the leases renewed so far.
+// its leases have expired, and with [ipalloc.ErrInvalid]. After an error of the store it
+// returns the leases renewed so far.
 func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
 	renewed, err := e.release.Renew(ctx, handle, ttl)
 	return renewed, cause.Of("renew", handle, err)
@@ -39,10 +39,10 @@ func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([
 // it unchanged. The fields that are set in the guard must match the holder.
 //
 // On error nothing changes. The call fails with [ipalloc.ErrMismatch] and the holder if
-// the guard names another holder, with [ipalloc.ErrCooling] and the time if the address
-// is cooling, and with [ipalloc.ErrNotHeld] if it is free. After each of these a server
-// answers its client with a refusal. It also fails with [ipalloc.ErrInvalid] and errors
-// of the store, as other calls do. Cost: one commit.
+// the guard names another holder. It fails with [ipalloc.ErrCooling] and the time if the
+// address is cooling, and with [ipalloc.ErrNotHeld] if it is free. After each of these a
+// server answers its client with a refusal. It also fails with [ipalloc.ErrInvalid] and
+// errors of the store, as other calls do. Cost: one commit.
 func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
 	al, err := e.release.RenewIP(ctx, a, g, ttl)
 	return al, cause.Of("renew IP", g.Handle, err)

@@ -18,9 +18,10 @@ func (e *Engine) Hosts(ctx context.Context) ([]alloc.HostReport, error) {
 	return hosts, cause.Op("hosts", err)
 }
 
-// IPsByHost returns the addresses that are held for a host, in address order: addresses
-// in its own blocks that no other host has borrowed, and addresses that it has borrowed.
-// Cost: four round trips. It fails with [ipalloc.ErrInvalid] for an invalid owner.
+// IPsByHost returns the addresses that are held for a host, in address order. It includes
+// addresses that the host has borrowed, and omits addresses of its blocks that other
+// hosts have borrowed. Cost: four round trips. It fails with [ipalloc.ErrInvalid] for an
+// invalid owner.
 func (e *Engine) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
 	held, err := e.release.IPsByHost(ctx, o)
 	return held, cause.Op("IPs by host", err)
@@ -90,8 +91,8 @@ func (e *Engine) ReleaseByHost(ctx context.Context, o alloc.Owner) (released []n
 }
 
 // RemoveHost releases every address that is held for a host, and then disowns all its
-// blocks. Blocks from which others have borrowed stay without owner. It is ReleaseByHost
-// followed by DisownBlocks, and is resumed in the same way.
+// blocks. Blocks with addresses that others have borrowed stay without owner. It is
+// ReleaseByHost followed by DisownBlocks, and is resumed in the same way.
 func (e *Engine) RemoveHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, blocks []netip.Prefix, err error) {
 	released, blocks, err = e.release.RemoveHost(ctx, o)
 	return released, blocks, cause.Op("remove host", err)

@@ -83,9 +83,10 @@ func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, false, tru
 // Subnet have Ranges without the ends of the Subnet.
 //
 // It fails with [ipalloc.ErrNotFound] if there is no such pool. It fails with
-// [ipalloc.ErrInvalid] for more than 8 bits or less than 1, and if a part would be
-// smaller than a block, also one of a former size. It fails with [ipalloc.ErrExists] if a
-// name is taken, or if a nested pool is as large as a part or larger.
+// [ipalloc.ErrInvalid] for more than 8 bits or less than 1. It also does so if a part
+// would be smaller than a block, blocks of former sizes included. It fails with
+// [ipalloc.ErrExists] if a name is taken, or if a nested pool is as large as a part or
+// larger.
 func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 	return cause.Op("split pool", o.e.admin.SplitPool(ctx, name, bits))
 }
@@ -95,9 +96,9 @@ func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 // blocks of another size than the first pool's. A pool can be merged with its nested
 // pools; other nested pools stay.
 //
-// It fails with [ipalloc.ErrNotFound] if a part is not a pool, with [ipalloc.ErrInvalid]
-// without parts or if they do not make up one prefix, and with [ipalloc.ErrExists] if
-// another pool has the name.
+// It fails with [ipalloc.ErrNotFound] if a part is not a pool, and with
+// [ipalloc.ErrExists] if another pool has the name. It fails with [ipalloc.ErrInvalid]
+// without parts or if they do not make up one prefix.
 func (o Operator) MergePools(ctx context.Context, name string, parts ...string) error {
 	return cause.Op("merge pools", o.e.admin.MergePools(ctx, name, parts...))
 }
@@ -138,7 +139,7 @@ func (o Operator) Blocks(ctx context.Context, p netip.Prefix) iter.Seq2[*block.B
 // with more addresses than one commit can hold in steps. If it is interrupted, the block
 // has the addresses written so far, and the others are free.
 //
-// It fails with [ipalloc.ErrOccupied] if a block of any size is in the way, and with
+// It fails with [ipalloc.ErrOccupied] if a block of any size is in the way. It fails with
 // [ipalloc.ErrNotFound] if no pool contains the block or the pool's blocks have another
 // size. The store is unchanged then.
 func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {

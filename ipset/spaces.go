@@ -140,7 +140,7 @@ func (o Operator) sweepAll(ctx context.Context, a alloc.SweepArgs) (map[string]a
 // numbers start again. It succeeds for a space that does not exist.
 //
 // If the space has a pool, an address or a record of another program, it fails with
-// [ipalloc.ErrInUse] and names it; at most empty blocks have been deleted then. It never
+// [ipalloc.ErrInUse] and names it. At most empty blocks have been deleted then. It never
 // removes records of other programs. If one is written while RemoveSpace runs,
 // RemoveSpace fails with ErrInUse, and only that record remains. No assignment is lost,
 // because each deletion is conditional on the unchanged catalog without pools, which is

@@ -32,8 +32,8 @@ type (
 	zone = bands.Zone
 )
 
-// The sizes of the static bands are those of Kubernetes (KEP-3070 for addresses, KEP-3668
-// for ports).
+// The sizes of the static bands follow Kubernetes (KEP-3070 for addresses, KEP-3668 for
+// ports).
 const (
 	tooSmallToSplit = 16 // a band of 16 would leave nothing
 	minStatic       = 16

@@ -16,7 +16,7 @@ const (
 	// OpRelease means that the addresses and ports were released.
 	OpRelease Op = "released"
 	// OpReplace means that the owner now holds exactly the addresses and ports in the
-	// change, those of an open transaction included.
+	// change, which include its open transaction.
 	OpReplace Op = "replaced"
 	// OpMove means that the owner gained the addresses and ports in the change, and that
 	// From.Owner lost those in From. Both generations are the ones after the move; either
@@ -40,10 +40,10 @@ type Change struct {
 
 // Apply repeats a change delivered by [OnChange] of another registry, in a registry that
 // follows the other or is rebuilt from a journal. After all changes of the other
-// registry, applied in order, the same owners hold the same addresses and ports, and
-// owners that claim one address are in the same order. Changes that a snapshot already
-// contains may be applied again, in order. The state is correct after the last of them,
-// except for the order of owners that claim one address.
+// registry, applied in order, the same owners hold the same addresses and ports. Owners
+// that claim one address are in the same order. Changes that a snapshot already contains
+// may be applied again, in order. The state is correct after the last of them, except for
+// the order of owners that claim one address.
 //
 // It fails with [ipalloc.ErrInvalid] for a change that no registry makes, and with
 // [ipalloc.ErrInUse] if a transaction of the owner is open here. On error nothing

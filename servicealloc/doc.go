@@ -97,6 +97,6 @@
 // The random generator is seeded by the range, or by [Random], so the same calls give the
 // same answers. A dry run gives exactly the answer of the next call. MarshalBinary takes
 // a snapshot of any of the three types, and [Restore] restores it with the state of the
-// generator. OnChange feeds a journal, from which Registry.Apply rebuilds a registry.
+// generator. OnChange feeds a journal, and Registry.Apply rebuilds a registry from it.
 // Package rangealloc reads and writes the RangeAllocation of Kubernetes.
 package servicealloc

@@ -11,17 +11,17 @@ import (
 // Move releases from.Addrs and from.Ports of from.Owner, and assigns to.Addrs and
 // to.Ports to to.Owner, in one step. Both grants must name the generation of the owner's
 // present grant, 0 if it holds nothing. Either grant may list nothing: its owner then
-// keeps its grant. A zero Grant names no owner. to may list the same addresses and ports
-// as from: to.Owner then gets them, even if Load also recorded them for other owners.
+// keeps its grant. A zero Grant names no owner. Both grants may list the same addresses
+// and ports: to.Owner then gets them, even if Load also recorded them for other owners.
 // Everything else in to must be free. Move returns the new generations of both grants. A
 // generation is 0 if the owner holds nothing or its grant lists nothing. It takes O(log
 // n) for each address and port, however much the owners hold.
 //
-// It fails with [ipalloc.ErrMismatch] if a generation differs, with [ipalloc.ErrInUse] if
-// a transaction of one of the owners is open, and with [ipalloc.ErrNotHeld] if from lists
-// an address or port that its owner does not hold. It fails with [ipalloc.ErrOccupied],
-// [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for an address or port that to.Owner
-// cannot get. On error nothing changes.
+// It fails with [ipalloc.ErrMismatch] if a generation differs, and with
+// [ipalloc.ErrInUse] if a transaction of either owner is open. It fails with
+// [ipalloc.ErrNotHeld] if from lists an address or port that its owner does not hold. It
+// fails with [ipalloc.ErrOccupied], [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] for
+// an address or port that to.Owner cannot get. On error nothing changes.
 func (r *Registry) Move(from, to Grant) (left, got uint64, err error) {
 	r.lock()
 	defer r.unlock()

@@ -165,10 +165,10 @@ func (s *settings) onlyPrefixes() string {
 	return ""
 }
 
-// OnChange passes every change to f, in order. A batch is one call. f runs without a lock
-// held, before the method that made the change returns. f may read the allocator but must
-// not modify it: a modifying call deadlocks. If f panics, that change counts as
-// delivered; later changes are still delivered. Every constructor takes it.
+// OnChange passes every change to f, in order. A batch is one call. The receiver runs
+// without a lock held, before the method that made the change returns. It may read the
+// allocator but must not modify it: a modifying call deadlocks. If f panics, that change
+// is not delivered again; later changes are still delivered. Every constructor takes it.
 func OnChange(f func(Change)) Option {
 	return option{"OnChange", func(c *config) string {
 		if f == nil {
@@ -249,7 +249,7 @@ func (s *settings) String() string {
 
 // A picker holds the random value that the next allocation uses. It is drawn ahead, so a
 // dry run can return the answer of the real call. An allocation that succeeds replaces
-// it; one that fails keeps it. Lowest first is the same walk from the value 0, which is
+// it; a failed one keeps it. Lowest first is the same walk from the value 0, which is
 // never replaced.
 type picker struct {
 	next   uint64

@@ -13,7 +13,7 @@ type ordered[T comparable] struct {
 	gone  int32       // how many of items are zero
 }
 
-// fewItems is the length up to which a search is faster than a map.
+// fewItems is the longest list in which a search is faster than a map.
 const fewItems = 16
 
 func orderedOf[T comparable](items []T) (o ordered[T]) {

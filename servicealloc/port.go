@@ -30,8 +30,8 @@ type Port struct {
 	Number   uint16
 }
 
-// overlaps reports whether p and o have the same number, and the same protocol unless one
-// of them has all protocols. The number 0 overlaps nothing.
+// overlaps reports whether p and o have the same number, and the same protocol unless p
+// or o has all protocols. The number 0 overlaps nothing.
 func (p Port) overlaps(o Port) bool {
 	return p.Number != 0 && p.Number == o.Number && (p.Protocol == o.Protocol || p.Protocol == "" || o.Protocol == "")
 }

@@ -123,7 +123,7 @@ func (r *rangeSet) mark(s subject, held bool) {
 	set(r.line(lineKey{kind: anyPort}), held)
 }
 
-// search returns the index of name, or the index at which it would be inserted.
+// search returns the index of name, or else the index to insert it at.
 func (r *rangeSet) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(r.entries, name, func(e *RangeInfo, name string) int { return cmp.Compare(e.Name, name) })
 }
@@ -176,8 +176,8 @@ func (r *rangeSet) uses(e *RangeInfo, s subject) bool {
 }
 
 // stranded returns a held address that old makes usable and that no range would make
-// usable if e, nil for none, replaced old. more reports whether there are more such
-// addresses.
+// usable if e, nil for none, replaced old. The result more reports whether there are more
+// such addresses.
 func (r *rangeSet) stranded(old, e *RangeInfo) (first subject, some, more bool) {
 	if old == nil || old.Reserved {
 		return first, false, false

@@ -27,9 +27,9 @@ type Request struct {
 	// Generation, if not 0, must be the generation of the grant that this request
 	// replaces.
 	Generation uint64
-	// Deadline, if not zero, is the time at which a transaction that is still open is
-	// rolled back. It must be later than the last moment at which your write of the
-	// owner's record could still succeed. Only [Registry.Begin] uses it.
+	// Deadline, if not zero, is when a transaction that is still open is rolled back.
+	// Choose it later than the last moment when your write of the owner's record could
+	// still succeed. Only [Registry.Begin] uses it.
 	Deadline time.Time
 	// DryRun makes [Registry.Allocate] return exactly the answer of the same call without
 	// DryRun, and change nothing.
@@ -127,14 +127,14 @@ func (r *Registry) lock() {
 // empty request the owner holds nothing.
 //
 // It fails with [ipalloc.ErrMismatch] if the owner has a different grant whose generation
-// req does not name, and with [ipalloc.ErrNotHeld] if req names one and the owner holds
-// nothing. It fails with [ipalloc.ErrInUse] if a transaction of the owner is open or a
-// range is draining. It fails with [ipalloc.ErrFull], [ipalloc.ErrOccupied] (the error
-// names the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a part of req is
-// unavailable. It fails with [ipalloc.ErrInvalid] if req contradicts itself. It fails
-// with [ipalloc.ErrLimit] after generation 2^62, which counting never reaches. On error
-// nothing changes. It takes O(log n) for each part, and a step for each disjoint range if
-// the engine chooses the part. The answer allocates memory.
+// req does not name. It fails with [ipalloc.ErrNotHeld] if req names a generation and the
+// owner holds nothing. It fails with [ipalloc.ErrInUse] if a transaction of the owner is
+// open or a range is draining. It fails with [ipalloc.ErrFull], [ipalloc.ErrOccupied]
+// (the error names the holder), [ipalloc.ErrReserved] or [ipalloc.ErrOutOfRange] if a
+// part of req is unavailable. It fails with [ipalloc.ErrInvalid] if req contradicts
+// itself. It fails with [ipalloc.ErrLimit] after generation 2^62, which counting never
+// reaches. On error nothing changes. It takes O(log n) for each part, and a step for each
+// disjoint range if the engine chooses the part. The answer allocates memory.
 func (r *Registry) Allocate(owner string, req Request) (Grant, error) {
 	r.lock()
 	if req.DryRun {
@@ -204,8 +204,8 @@ func (r *Registry) OwnerOf(ip netip.Addr) (owner string, generation uint64, held
 	return r.ownerOf(subjectOf(ip))
 }
 
-// OwnerOfPort is [Registry.OwnerOf] for a port. If port has no protocol, the first
-// protocol for which the number is held counts.
+// OwnerOfPort is [Registry.OwnerOf] for a port. If port has no protocol, OwnerOfPort
+// returns the holder under the first protocol that has one.
 func (r *Registry) OwnerOfPort(p Port) (owner string, generation uint64, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -120,8 +120,8 @@ func (r *Registry) finish(p *pending, h holding, why string) {
 	r.become(p.rec, h, nil)
 }
 
-// expire rolls back the transactions whose deadline has passed, in the order in which
-// they began.
+// expire rolls back the transactions whose deadline has passed, in the order of their
+// beginning.
 func (r *Registry) expire(now time.Time) {
 	var due []*pending
 	for len(r.timed) > 0 && !now.Before(r.timed[0].deadline) {

@@ -129,9 +129,10 @@ func LowestFirst() Option {
 
 // OnChange passes every change to f, in order. f runs outside the allocator's lock,
 // before the method that made the change returns. One [Allocator.Load] is one change,
-// preceded by the releases of nodes whose UID has changed. f may read the allocator but
-// must not modify it: a modifying call deadlocks. Calls of f do not overlap. If f panics,
-// the change passed to it counts as delivered; later changes are still delivered.
+// preceded by the releases of nodes whose UID has changed. The receiver may read the
+// allocator but must not modify it: a modifying call deadlocks. Calls of f do not
+// overlap. If f panics, the change passed to it is not delivered again; later changes are
+// still delivered.
 func OnChange(f func(Change)) Option {
 	return option(func(o *options) *ipalloc.Error {
 		switch {

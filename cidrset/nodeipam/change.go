@@ -53,8 +53,8 @@ type Change struct {
 	Gone   []string     // the terminating entries that went with this change, ascending
 }
 
-// PoolState describes a pool in a [Change]. The pools of a slot are in the order in which
-// Allocate tries them.
+// PoolState describes a pool in a [Change]. Allocate tries the pools of a slot in this
+// order.
 type PoolState struct {
 	Slot     int
 	Prefix   netip.Prefix

@@ -47,7 +47,7 @@
 //  7. the longer prefix;
 //  8. the lower name.
 //
-// The order is independent of the order in which entries were added. [Allocator.Explain]
+// The ranking does not depend on the order of the AddEntry calls. [Allocator.Explain]
 // shows it for any node.
 //
 // # Rules of both policies

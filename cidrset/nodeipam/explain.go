@@ -22,9 +22,9 @@ type Candidate struct {
 	Entry string
 	Rank  int // 1 for the best match; 0 if the entry cannot serve the node at all
 	// Verdict is "chosen" for the entry that Allocate takes, or would take if the node
-	// held nothing. It is "behind" for an entry that has room but ranks lower, "full" for
-	// one without room in one of its families, "no match", or "terminating" for a deleted
-	// one.
+	// held nothing. It is "behind" for an entry that has room but ranks lower, and "full"
+	// for an entry without room in a family. Other verdicts are "no match", and
+	// "terminating" for a deleted entry.
 	Verdict string
 	// Rule is the rule that ranked the entry behind the one before it, such as "labels
 	// met" or "base address". It is "" for the first entry and for entries without a

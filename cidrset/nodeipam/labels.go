@@ -49,8 +49,7 @@ func newLabels(a *Allocator, need []Family) (*labels, *ipalloc.Error) {
 	return l, nil
 }
 
-// search returns the index of the entry of that name, or the index at which it would be
-// inserted.
+// search returns the index of the entry of that name, or else the index to insert it at.
 func (l *labels) search(name string) (int, bool) {
 	return slices.BinarySearchFunc(l.entries, name, func(e *entry, name string) int { return strings.Compare(e.spec.Name, name) })
 }

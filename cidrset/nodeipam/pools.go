@@ -38,7 +38,7 @@ func (a *Allocator) AddPool(slot int, p netip.Prefix) error {
 	})
 }
 
-// GrowPool replaces a pool by a larger one that contains it, at the same position in its
+// GrowPool replaces a pool by a larger pool that contains it, at the same position in its
 // slot. Nodes keep their prefixes and the cursor does not move.
 //
 // It fails with [ipalloc.ErrNotFound] if from is not a pool, and with
@@ -75,8 +75,8 @@ func (a *Allocator) DrainPool(p netip.Prefix, on bool) error {
 	})
 }
 
-// RemovePool removes a pool from which no node holds a prefix. A slot may be left without
-// a pool; every Allocate then fails.
+// RemovePool removes a pool if no node holds a prefix of it. A slot may be left without a
+// pool; every Allocate then fails.
 //
 // It fails with [ipalloc.ErrNotFound] if there is no such pool. It fails with
 // [ipalloc.ErrInUse] while nodes hold prefixes that overlap it; Holder is then the first

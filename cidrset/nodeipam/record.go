@@ -150,7 +150,7 @@ func (r *recording) sweep() {
 }
 
 // finish queues all changes as one change. Entries are removed only at the end of a Load,
-// because one of its later records may be for another of their nodes.
+// because a later record may be for another of their nodes.
 func (r *recording) finish() {
 	r.sweep()
 	if len(r.changed)+len(r.gone) > 0 {

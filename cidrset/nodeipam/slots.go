@@ -185,8 +185,8 @@ func (s *slots) judge(r *recording, places []place) {
 	}
 }
 
-// missing reports each slot for which the node lacks a prefix of its family; a repeated
-// prefix counts once.
+// missing reports each slot without a prefix of its family in the node's record; a
+// repeated prefix counts once.
 func (s *slots) missing(r *recording) {
 	var have [2]int
 	for _, p := range s.a.want {

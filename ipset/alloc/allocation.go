@@ -25,12 +25,12 @@ type Allocation struct {
 	Alternate  Attributes
 	// Seq is the sequence number of the allocation; no other allocation of this address ever has it.
 	Seq uint64
-	// Since is the time at which the holder got the address, or a cooling address began
-	// to cool. It is exact to the second. It is zero if unknown, for example after an
-	// import without it.
+	// Since is when the holder got the address, or when a cooling address began to cool.
+	// It is exact to the second. It is zero if unknown, for example after an import
+	// without it.
 	Since time.Time
-	// Until is the time at which the lease expires, zero without one. For a cooling
-	// address it is the time from which the address can be assigned again.
+	// Until is the expiry of the lease, zero without a lease. A cooling address can be
+	// assigned again from that time on.
 	Until   time.Time
 	Cooling bool
 	// MovedFrom is set in the answer of a call that moved the address from another host:

@@ -16,8 +16,8 @@ type AssignArgs struct {
 	// with its host.
 	Handle     string
 	Attributes Attributes
-	// TTL is the time after which the lease expires; 0 means that the addresses are held
-	// until they are released.
+	// TTL is the duration of the leases; 0 means that the addresses are held until they
+	// are released.
 	TTL time.Duration
 	// Share, if it is not zero, lets each address have further holders after the first.
 	// It needs a Handle. Each holder has its own host, attributes and lease. The address
@@ -77,8 +77,8 @@ type AssignArgs struct {
 }
 
 // BlockArgs restricts the blocks that a call makes for its owner. The restrictions depend
-// on the owner, not on the pool. For example, a Windows host reserves three addresses and
-// one of each block, and a Linux host of the same pool none.
+// on the owner, not on the pool. For example, a Windows host reserves three addresses at
+// the start and one at the end of each block, and a Linux host of the same pool none.
 type BlockArgs struct {
 	// Max lowers the limit of blocks per host if it is above 0.
 	Max int
@@ -96,8 +96,8 @@ type AssignIPArgs struct {
 	Attributes Attributes
 	TTL        time.Duration
 	Share      Share
-	// Since is the time at which the holder of an imported address got it. Zero and
-	// future times mean now.
+	// Since is when the holder of an imported address got it. Zero and future times mean
+	// now.
 	Since time.Time
 	// Use, if not 0, must be a use that the pool allows.
 	Use Use
@@ -135,8 +135,8 @@ type Shortage struct {
 	Family int // 4 or 6
 	Pool   string
 	Reason Reason
-	// Until is the time at which the first of the pool's cooling addresses becomes free,
-	// with ReasonCoolingLeft.
+	// Until is when the first of the pool's cooling addresses becomes free, with
+	// ReasonCoolingLeft.
 	Until time.Time
 	// Limit is the limit reached, with ReasonLimitReached, and the number of blocks that
 	// the owner has or would have got. Max is 0 with NoAutoBlocks.

@@ -34,8 +34,8 @@ func at(k choose.Kind, a netip.Addr) Choice {
 	return Choice(choose.Of(k, a))
 }
 
-// Contiguous selects consecutive addresses: all addresses of a family come from one
-// block, in a row, or none is assigned. The block is the owner's own, or the owner claims
+// Contiguous selects consecutive addresses. All addresses of a family are in one block,
+// in a row, or the call assigns none. The block is the owner's own, or the owner claims
 // it or takes it over; nothing is borrowed. It takes the lowest run that fits, in any
 // Order of the pool. Contiguous excludes Partial and Sticky. Repeating a Request fails if
 // some of its addresses have been released.

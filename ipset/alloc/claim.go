@@ -16,15 +16,15 @@ type Claim struct {
 	// with its host.
 	Handle     string
 	Attributes Attributes
-	// TTL is the time after which the lease expires; 0 means that the address is held
-	// until it is released.
+	// TTL is the duration of the lease; 0 means that the address is held until it is
+	// released.
 	TTL time.Duration
 	// Share, if it is not zero, lets the address have further holders after the first. It
 	// needs a Handle. Each holder has its own host, attributes and lease. The address is
 	// free after its last holder releases it.
 	Share Share
-	// Since is the time at which the holder of an imported address got it. Zero and
-	// future times mean now.
+	// Since is when the holder of an imported address got it. Zero and future times mean
+	// now.
 	Since time.Time
 }
 
@@ -70,8 +70,8 @@ type Guard struct {
 type Outcome uint8
 
 const (
-	// Released means that the address was held and is now free or cooling. Other holders
-	// than the one that the guard names keep it.
+	// Released means that the address was held and is now free or cooling. Holders that
+	// the guard does not name keep it.
 	Released Outcome = iota + 1
 	// WasFree means that the address was not held.
 	WasFree

@@ -47,13 +47,13 @@ type Pool struct {
 	Closed bool `json:"closed,omitempty"`
 	// Manual restricts the pool to calls that name it.
 	Manual bool `json:"manual,omitempty"`
-	// Order selects the next address of a block: the one that was released first (the
+	// Order selects the next address of a block: first released first assigned (the
 	// default), the lowest, or a random one. The block is chosen first. The owner's
 	// blocks come first, in address order, then a free block. The search for a free block
 	// starts at a position derived from the owner's name, or with Lowest at the first
 	// block of the pool. Lowest and Random therefore apply to the whole pool only if it
-	// is one block. In a pool of several blocks, use [From] with the first address of
-	// Prefix to get the lowest of the whole pool. Such a pool can also grow at once,
+	// is one block. If a pool has more than one block, use [From] with the first address
+	// of Prefix to get the lowest of the whole pool. Such a pool can also grow at once,
 	// unlike a pool that stays a single block, see Engine.UpdatePool. Cost: see
 	// ipset.Engine.
 	Order Order `json:"order,omitempty"`
@@ -66,8 +66,8 @@ type Pool struct {
 	// these keys among its attributes. Adding or removing a key affects only later
 	// assignments; Operator.Reindex applies it to the addresses already held.
 	Index []string `json:"index,omitempty"`
-	// Priority puts the pool before pools of lower Priority: an address comes from a pool
-	// only if no qualifying pool of higher Priority has one. That holds even if the owner
+	// Priority puts the pool before pools of lower Priority: a pool serves a call only if
+	// no qualifying pool of higher Priority has an address. That holds even if the owner
 	// has blocks in the pool of lower Priority. Among pools of equal Priority the owner's
 	// existing blocks come first, then the pools in the order of their names.
 	Priority int `json:"priority,omitempty"`

@@ -13,11 +13,11 @@ type Remembered struct {
 	// Name is the request key, the sticky handle, or the handle that released a cooling
 	// address.
 	Name string
-	// At is the time at which the record was written, or a cooling address began to cool.
+	// At is when the record was written, or when a cooling address began to cool.
 	// Operator.Sweep counts the age from here.
 	At time.Time
-	// Until is the time from which a cooling address can be assigned again. Requests and
-	// sticky handles do not expire at a fixed time.
+	// Until is when a cooling address can be assigned again. Requests and sticky handles
+	// do not expire at a fixed time.
 	Until time.Time
 	// Addresses lists the addresses of the answer or of the sticky handle, or the cooling
 	// address.

@@ -9,10 +9,10 @@
 // # Terms
 //
 // A block is a prefix of at most 2^64 addresses. An address is held, free, cooling
-// (released, but not yet reusable) or reserved (one of the first or last). The owner is
-// the block's; a host is the machine that an address is held for. A handle is the
-// caller's key of an address, and a sequence number distinguishes one allocation of an
-// address from all later ones.
+// (released, but not yet reusable) or reserved (at the start or end of the block). The
+// owner is the block's; a host is the machine that an address is held for. A handle is
+// the caller's key of an address, and a sequence number distinguishes one allocation of
+// an address from all later ones.
 //
 // # Cost
 //
@@ -37,9 +37,9 @@ import (
 // ones.
 //
 // Every address is in exactly one state. It is free (in the queue), held, cooling
-// (released, in the cooling queue until its time), or reserved (one of the first or last,
-// excluded from assignment). The caller passes the time; [Block.Advance] applies the
-// changes that time alone causes.
+// (released, in the cooling queue until its time), or reserved (at the start or end of
+// the block, and excluded from assignment). The caller passes the time; [Block.Advance]
+// applies the changes that time alone causes.
 //
 // It is not safe for concurrent use. Make a Block with [New] or [Restore]; the zero value
 // is unusable. The engine uses the same block through further methods, which report the
@@ -53,7 +53,7 @@ type Options struct {
 	// Head and Tail are the numbers of addresses at the two ends that are reserved for
 	// the host.
 	Head, Tail uint64
-	// Claimed is the time at which the owner gets the block.
+	// Claimed is when the owner gets the block.
 	Claimed time.Time
 	// Seq is the last sequence number in use; the block's first assignment gets the next one.
 	Seq uint64
@@ -88,7 +88,7 @@ func (b *Block) Prefix() netip.Prefix { return b.core().Prefix() }
 // Owner returns the owner of the block, the zero Owner if it has none.
 func (b *Block) Owner() alloc.Owner { return b.core().Owner() }
 
-// Claimed returns the time at which the present owner got the block.
+// Claimed returns when the present owner got the block.
 func (b *Block) Claimed() time.Time { return b.core().Claimed() }
 
 // Seq returns the sequence number of the block's last assignment.
@@ -118,7 +118,7 @@ func (b *Block) Lookup(at netip.Addr) (alloc.Allocation, bool) { return b.core()
 // All yields the addresses that are held or cooling, ascending. Results are unspecified if the block changes during iteration.
 func (b *Block) All() iter.Seq[alloc.Allocation] { return b.core().All() }
 
-// FreeAddresses yields the free addresses in the order in which they will be assigned.
+// FreeAddresses yields the free addresses in the order of their assignment.
 func (b *Block) FreeAddresses() iter.Seq[netip.Addr] { return b.core().FreeAddresses() }
 
 // Clone returns a block of the same content that shares no memory with b. O(held
@@ -134,9 +134,9 @@ func (b *Block) AutoAssign(dst []alloc.Allocation, n int, c alloc.Claim, now tim
 // Assign assigns one address.
 //
 // It fails with [ipalloc.ErrOutOfRange] if the block does not contain the address, with
-// [ipalloc.ErrReserved] if it is reserved, with [ipalloc.ErrOccupied] if it is held, and
-// with [ipalloc.ErrCooling] if it is cooling, unless the same handle released it. On
-// error nothing changes.
+// [ipalloc.ErrReserved] if it is reserved, and with [ipalloc.ErrOccupied] if it is held.
+// It fails with [ipalloc.ErrCooling] if the address is cooling, unless the same handle
+// released it. On error nothing changes.
 func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
 	return b.core().Assign(a, c, now)
 }

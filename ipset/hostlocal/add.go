@@ -22,9 +22,9 @@ type Address struct {
 // of the sets. It allocates all of them, or none and returns an error whose [SetError]
 // names the set.
 //
-// Each set takes the first requested address that is in one of its ranges and that no
-// earlier set took. Without such an address, it takes the first free address after the
-// last one that it allocated, wrapping. A request does not move that position.
+// Each set takes the first requested address that is in its ranges and that no earlier
+// set took. Without such an address, it takes the first free address after its last
+// allocated one, wrapping. A request does not move that position.
 //
 // It fails with ErrExists if the attachment already holds an address of a set, even if
 // other addresses are requested. It fails with ErrFull if a set has no free address. For
@@ -97,8 +97,8 @@ func checkAddr(a netip.Addr) error {
 	return nil
 }
 
-// holders returns the keys of the records for a name: its own record, the record of its
-// container without interface, and the record of the key that it uses.
+// holders returns the keys of the records for a name. These are its own record, the
+// record of its container without interface, and the record of the key that it uses.
 func (e *Engine) holders(who Attachment) []string {
 	keys := []string{e.attachment(who), e.attachment(Attachment{Container: who.Container})}
 	if e.uses {

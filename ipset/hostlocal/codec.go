@@ -98,8 +98,8 @@ func (h *header) code(c *wire.Coder) {
 }
 
 // holding is the content of an attachment's record: at least one address, and none twice.
-// The holding of a key has user and sequence too; added is then the time at which the key
-// was last used, or came out of use.
+// The holding of a key has user and sequence too; added is then when the key was last
+// used, or came out of use.
 type holding struct {
 	epoch     uint64
 	added     int64 // nanoseconds since 1970
@@ -148,8 +148,8 @@ func (u *use) code(c *wire.Coder) {
 	}
 }
 
-// place is an address: as a value the last one that a set allocated, in a key the held
-// one.
+// place is an address: as a value the last address that a set allocated, in a key the
+// held address.
 type place struct{ netip.Addr }
 
 func (p *place) code(c *wire.Coder) { c.Addr(&p.Addr) }

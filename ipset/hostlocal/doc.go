@@ -1,6 +1,6 @@
-// Package hostlocal allocates addresses for the containers of one node, or of several
-// nodes that share a store, from ranges that come with every call. It works like the CNI
-// plugin host-local, but keeps records in a store instead of a file for each address.
+// Package hostlocal allocates addresses for the containers of a node, or of nodes that
+// share a store, from ranges that come with every call. It works like the CNI plugin
+// host-local, but keeps records in a store instead of a file for each address.
 // cmd/cni-ipam is the plugin built on it.
 //
 //	engine, err := hostlocal.New(store.NewMemory(), hostlocal.Config{
@@ -66,7 +66,7 @@
 // An operation is one commit that names the revision of every record read for it. Any
 // number of engines and processes may share a store; an engine that loses a race retries.
 //
-// If engines of several nodes share a network, each has its own scope ([Config.Scope]),
+// If engines on different nodes share a network, each has its own scope ([Config.Scope]),
 // with its own boot, leases and GC. Every commit in a scope verifies its header. Commits
 // in two scopes conflict only over records of addresses that both change.
 //

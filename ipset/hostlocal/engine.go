@@ -23,7 +23,7 @@ type Config struct {
 	// and Status fail and everything else works.
 	Sets []RangeSet
 	// Scope, such as the name of the node, names the engine's part of the network if
-	// engines of several nodes share its addresses. Boot, Leases and GC apply to the
+	// engines on different nodes share its addresses. Boot, Leases and GC apply to the
 	// attachments that were added in the scope. Sets with the same first address share a
 	// cursor, even under different numbers. Del writes a record of the scope, so that a
 	// commit that a killed process left in flight cannot be made later.
@@ -48,7 +48,7 @@ type Config struct {
 	Wait func(ctx context.Context, attempt int) error
 }
 
-// Engine allocates the addresses of one network. Make one with [New]. Any number of
+// Engine allocates the addresses of one network. Make an Engine with [New]. Any number of
 // engines, in any number of processes, may work on one store. It is safe for concurrent
 // use. Calls that arrive while a commit is in flight share the next one.
 type Engine struct {

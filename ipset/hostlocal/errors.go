@@ -57,7 +57,7 @@ func own(err error) *ipalloc.Error {
 }
 
 // explain adds the failed call to an error, and turns any other error, such as the
-// store's, into one of this package.
+// store's, into an error of this package.
 func (e *Engine) explain(err error, op string, who Attachment) error {
 	if err == nil {
 		return nil

@@ -13,9 +13,8 @@ type GCArgs struct {
 	// Valid lists the attachments to keep. With an empty list, GC releases everything, so
 	// pass an empty list only if it is complete.
 	Valid []Attachment
-	// Made is the time at which Valid was complete: GC keeps attachments that were added
-	// later. The zero Time means the time of the call. Times are compared with the nodes'
-	// clocks.
+	// Made is when Valid was complete: GC keeps attachments that were added later. The
+	// zero Time means the time of the call. Times are compared with the nodes' clocks.
 	Made time.Time
 	// AllScopes makes GC release in every scope of the network. Valid must list the attachments of all nodes.
 	AllScopes bool
@@ -96,9 +95,8 @@ type Holding struct {
 	// Scope is the scope of the engine that added it; empty for a key out of use. Import
 	// ignores it.
 	Scope string
-	// Added is the time at which it last added an address. For a key, it is the time at
-	// which the key was last used, or came out of use. For Import, the zero Time means
-	// now.
+	// Added is when it last added an address. For a key, it is when the key was last
+	// used, or came out of use. For Import, the zero Time means now.
 	Added time.Time
 	// User is the attachment that uses a key, if any. Import ignores it: the key is then
 	// out of use.
@@ -122,7 +120,7 @@ func (e *Engine) now() int64 { return e.clock().UnixNano() }
 // sweepPage is how many attachments are read at a time.
 const sweepPage = 1024
 
-// sweep ends the attachments for which goes returns so. The commit calls goes again.
+// sweep ends the attachments that goes selects. The commit calls goes again.
 func (e *Engine) sweep(ctx context.Context, goes func(Attachment, holding) fate) (freed []Holding, err error) {
 	for r := e.all(kindAttachment); ; {
 		r.Limit = sweepPage

@@ -51,8 +51,8 @@ func (t *txn) mark(a netip.Addr, taken bool) error {
 	return space.Mark(tree{t, a.Is6()}, a.BitLen(), addr.FromAddr(a), taken)
 }
 
-// findFree returns the first address of a range at or after from that is neither taken
-// nor the range's gateway nor excluded; the zero Addr if there is none.
+// findFree returns the first address of a range at or after from that is free, not
+// excluded and not the range's gateway; the zero Addr if there is none.
 func (t *txn) findFree(r Range, from netip.Addr) (netip.Addr, error) {
 	for from.IsValid() && !r.Last.Less(from) {
 		a, err := t.findUntaken(from, r.Last, r.Gateway)
@@ -88,9 +88,9 @@ func (t *txn) findUntaken(from, to, skip netip.Addr) (none netip.Addr, err error
 
 // pick returns the first free address of a set after a cursor, the zero Addr if there is
 // none. It searches from the address after the cursor to the end of its range, then the
-// other ranges in turn, and last the cursor's own range from its start. If the cursor is
-// in none of the ranges, it searches all of them in order. It skips the gateway and the
-// excluded addresses of the range.
+// other ranges in turn. Last, it searches the cursor's own range from its start. If the
+// cursor is in none of the ranges, it searches all of them in order. It skips the gateway
+// and the excluded addresses of the range.
 func (t *txn) pick(s RangeSet, cursor netip.Addr) (a netip.Addr, err error) {
 	first := s.RangeOf(cursor)
 	if first >= 0 && cursor != s[first].Last {

@@ -11,8 +11,8 @@ import (
 )
 
 // A network keeps headers and cursors after its last address is released, so its sets
-// continue where they stopped. Remove deletes those too, for stores in which networks are
-// added and removed.
+// continue where they stopped. Remove deletes those too, which a store needs if networks
+// are added and removed.
 
 // Remove deletes every record of a network without held addresses, in all of its scopes.
 // It is idempotent, and the network may be used again. A concurrent Add either keeps

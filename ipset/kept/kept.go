@@ -1,6 +1,6 @@
 // Package kept keeps addresses for handles that need not hold them. Examples are the host
-// reservations of a DHCP server, and the address of a virtual machine that is off, or of
-// a claim or service that does not exist yet.
+// reservations of a DHCP server, the address of a virtual machine that is off, and the
+// address of a service that does not exist yet.
 //
 //	keeper, err := kept.New(db, alloc.VirtualOwner("dhcp"), ipset.Options{})
 //	err = keeper.Keep(ctx, printer, mac)
@@ -32,11 +32,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// notBefore is the attribute of a keeper whose address was declined: the time from which
-// its handle can get it again.
+// notBefore is the attribute of a keeper whose address was declined: its handle can get
+// the address again from that time on.
 const notBefore = "not before"
 
-// Keeper keeps addresses. Make one with [New].
+// Keeper keeps addresses. Make a Keeper with [New].
 type Keeper struct {
 	db    store.Store
 	owner alloc.Owner
@@ -164,7 +164,7 @@ func (k *Keeper) All(ctx context.Context) iter.Seq2[Kept, error] {
 }
 
 // Drop stops keeping addresses for a handle and returns these addresses. If the handle
-// holds one of them, it continues to hold it.
+// holds such an address, it continues to hold it.
 func (k *Keeper) Drop(ctx context.Context, handle string) ([]netip.Addr, error) {
 	e, err := ipset.New(k.db, k.o)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Limits makes calls under limits. Make one with [New].
+// Limits makes calls under limits. Make a Limits with [New].
 type Limits struct {
 	db store.Store
 	o  ipset.Options
@@ -35,8 +35,8 @@ type Limits struct {
 // engines have the given options.
 func New(db store.Store, o ipset.Options) *Limits { return &Limits{db, o} }
 
-// Limit is the largest number of addresses or prefixes with a common property. Make one
-// with [Attribute] or [Prefixes].
+// Limit is the largest number of addresses or prefixes with a common property. Make a
+// Limit with [Attribute] or [Prefixes].
 type Limit struct {
 	name  string
 	most  int
@@ -222,10 +222,9 @@ func (l *Limits) Set(ctx context.Context, limit Limit) error {
 	})
 }
 
-// Ports assigns a shared address if no other holder has one of the ports. The ports are
-// the keys of attributes that begin with "port/". If the handle already holds the
-// address, its attributes become those in the call, so a service changes its ports in
-// place.
+// Ports assigns a shared address if no other holder uses its ports. The ports are the
+// keys of attributes that begin with "port/". If the handle already holds the address,
+// its attributes become those in the call, so a service changes its ports in place.
 //
 // It fails as [ipset.Engine.AssignIP] does, and with [ipalloc.ErrOccupied] and the holder
 // if a port is taken.

@@ -21,7 +21,7 @@ import (
 // Range is the numbers from First to Last, both included.
 type Range struct{ First, Last uint32 }
 
-// Numbers allocates the numbers of one range. Make one with [New] or [Open].
+// Numbers allocates the numbers of one range. Make a Numbers with [New] or [Open].
 type Numbers struct {
 	e    *ipset.Engine
 	name string

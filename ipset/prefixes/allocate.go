@@ -15,8 +15,8 @@ import (
 //
 // It fails with ErrInvalid for a malformed request, and with ErrNotFound if Pool is
 // neither a root pool nor a holding with Children. It fails with ErrOutOfRange if Pool
-// does not allocate that length, and with ErrFull if no free prefix of that length is
-// left; Reason then names the largest free one. These errors change nothing.
+// does not allocate that length. It fails with ErrFull if no free prefix of that length
+// is left; Reason then names the largest free one. These errors change nothing.
 //
 // It makes one commit, which writes the holding, its index entry, and at most one page for each 6 bits between
 // the pool and the prefix.
@@ -203,7 +203,7 @@ var lengths = func() string {
 }()
 
 // ownedPart is the number of an owner's index entries that Assign reads at a time,
-// because it needs only the first one of the length.
+// because it needs only the first entry of the length.
 const ownedPart = 16
 
 // heldBy returns the owner's lowest holding from the pool with the length of the request;

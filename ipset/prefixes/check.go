@@ -22,10 +22,10 @@ type Checked struct {
 	Holdings int // with the leases that have ended, until that is written
 }
 
-// Check verifies all records of this package in one consistent view: every record is
-// readable, each holding has its pool and overlaps no other, and the index and the pages
-// agree with the holdings. It reads everything into memory, some 500 bytes a holding.
-// Problems are in the report, not in the error.
+// Check verifies all records of this package in one consistent view. Every record must be
+// readable, each holding must have its pool and overlap no other, and the index and the
+// pages must agree with the holdings. It reads everything into memory, some 500 bytes a
+// holding. Problems are in the report, not in the error.
 func (a *Allocator) Check(ctx context.Context) (*Checked, error) {
 	c, err := a.check(ctx)
 	if err != nil {

@@ -60,8 +60,8 @@
 //	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
 //	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
 //
-// If two processes read the same revision, one of them fails with ErrConflict, and
-// store.ConflictKey names the record.
+// If two processes read the same revision, only one succeeds. The other fails with
+// ErrConflict, and store.ConflictKey names the record.
 //
 // # Addresses below
 //
@@ -91,8 +91,8 @@
 // # Records
 //
 // Every key begins with X. An ipset.Engine in the same store uses other keys, but neither
-// package detects that the other uses the same addresses. <prefix> is the family, the
-// address and the length.
+// package detects that the other uses the same addresses. In this table, <prefix> is the
+// family, the address and the length.
 //
 //	Xr                              the root pools with their sizes; none without a root pool
 //	Xh<prefix>                      a holding: the pools that it lies in, its children's sizes, owner, attributes

@@ -28,7 +28,7 @@ type page struct {
 	taken, divided uint64 // slots; no slot is both
 	first          uint64 // of the taken slots the first one of each held prefix
 	// lengths is the set of lengths of the maximal free prefixes in the pages under
-	// divided slots. below has one mask for each of them, in order: the slots with such a
+	// divided slots. For each length, in order, below has a mask of the slots with such a
 	// prefix.
 	lengths sizes
 	below   []uint64
@@ -69,7 +69,7 @@ func (s *sizes) pop() int {
 }
 
 // fit returns the longest length that is not above n: the smallest free prefix with room
-// for one of length n. It returns 0 if there is none.
+// for length n. It returns 0 if there is none.
 func (s sizes) fit(n int) int {
 	hi, lo := s[1], s[0]
 	if n < 128 {
@@ -189,8 +189,8 @@ func (p *page) drop(slot, order int) bool {
 	return true
 }
 
-// order returns log2 of the number of slots of the held prefix that begins at slot, or -1
-// if no prefix with that number of slots can begin there.
+// order returns log2 of the number of slots of the held prefix that begins at slot. It
+// returns -1 if no prefix with that number of slots can begin there.
 func (p page) order(slot int) int {
 	n := min(bits.TrailingZeros64(^(p.taken >> slot)), 1+bits.TrailingZeros64(p.first>>slot>>1))
 	n = min(n, 1<<pageBits-slot)
@@ -237,8 +237,8 @@ func run(slot, order int) uint64 {
 }
 
 // code encodes or decodes a page: its slots, the free lengths under divided slots, and
-// the lengths whose slots differ from those of the length before, with the difference. A
-// path to a single prefix has one divided slot for all lengths.
+// the changes of the slots from one length to the next. A path to a single prefix has one
+// divided slot for all lengths.
 func (p *page) code(c *wire.Coder) {
 	c.Version(recordVersion)
 	wire.Word(c, &p.taken)

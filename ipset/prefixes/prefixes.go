@@ -38,7 +38,7 @@ type Holding struct {
 	Children Sizes
 	// Attributes is the caller's data, at most MaxAttributes bytes.
 	Attributes string
-	// Until is the time at which the lease expires, in UTC; the zero time means never.
+	// Until is the expiry of the lease, in UTC; the zero time means never.
 	Until time.Time
 }
 
@@ -77,8 +77,8 @@ type Options struct {
 }
 
 // Allocator allocates prefixes from pools whose state is in a store. Any number of
-// allocators, in any number of processes, may share a store. Make one with [New]. It is
-// safe for concurrent use.
+// allocators, in any number of processes, may share a store. Make an Allocator with
+// [New]. It is safe for concurrent use.
 type Allocator struct {
 	store store.Store
 	tries int

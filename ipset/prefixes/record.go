@@ -11,9 +11,9 @@ import (
 )
 
 // Every key begins with X; an ipset.Engine on the same store does not touch such records.
-// doc.go describes the records. <prefix> is the family, '4' or '6', the address and the
-// length. Prefixes therefore sort by address, and a larger prefix before a smaller one
-// that begins at the same address.
+// The package comment describes the records. In a key, <prefix> is the family, '4' or
+// '6', the address and the length. Prefixes therefore sort by address. If two begin at
+// the same address, the larger one comes first.
 const (
 	kindOf      = "X"
 	keyRoots    = "Xr" // the root pools

@@ -113,7 +113,7 @@ func (t *txn) mustBeEmpty(pool netip.Prefix) error {
 // After an Assign, Allocate or Occupy of unknown outcome it leaves nothing held, even if
 // that commit is made late. It makes as many commits as needed. After an error the
 // holdings released so far stay released. It fails with ErrInUse if another owner holds a
-// prefix from one of the holdings; the error names that prefix.
+// prefix inside a holding of the owner; the error names that prefix.
 func (a *Allocator) ReleaseByOwner(ctx context.Context, owner string) (released []Holding, err error) {
 	call := ipalloc.Error{Op: "release by owner", Owner: owner}
 	return a.releaseParts(ctx, call, checkOwner("owner", owner), func(t *txn) (part, error) {
@@ -182,8 +182,8 @@ func (t *txn) releasePart(entries store.Range, parse func(store.Record) (netip.P
 	return p, nil
 }
 
-// mostCells bounds the work of a call of several steps in one commit on a store without
-// limits. A single step has fewer than maxDepth+3 cells.
+// mostCells bounds the work of a multi-step call in one commit on a store without limits.
+// A single step has fewer than maxDepth+3 cells.
 const mostCells = 1000
 
 // fits reports whether the commit has room for another step after n steps.

@@ -211,7 +211,7 @@ func (t tree) put(at netip.Prefix) (bool, error) {
 	return true, t.store(base, d, w.cells[d], p)
 }
 
-// give is the inverse of take. The prefix must be one that take has marked. It reads the
+// give is the inverse of take. The prefix must have been marked by take. It reads the
 // page with the prefix's slots, and the pages above that change.
 func (t tree) give(at netip.Prefix) error {
 	base, n := addr.FromAddr(at.Addr()), at.Bits()-t.pool.Bits()

@@ -13,8 +13,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// keptCells is the number of pages, and of holdings, that an allocator caches: some 10
-// MB, for the pages of 10,000 pools that are in use at a time.
+// keptCells is the number of pages, and of holdings, that an allocator caches. It takes
+// some 10 MB, for the pages of 10,000 pools that are in use at a time.
 const keptCells = 1 << 15
 
 // txn is one commit in the making. It names the revision of every record that it read, so

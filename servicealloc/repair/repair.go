@@ -257,8 +257,8 @@ func Plan(findings []*Finding, seen int, age time.Duration) (plan []*Finding) {
 	return plan
 }
 
-// Apply carries out a plan: it takes missing items, releases leaked ones and transfers
-// those with a wrong owner. Each repair is one [servicealloc.Registry.Move]. It returns
+// Apply carries out a plan: it takes missing items, releases leaked items and transfers
+// items with a wrong owner. Each repair is one [servicealloc.Registry.Move]. It returns
 // an error for each finding that it could not repair. That is the error of Move, with the
 // owner and the address or port of the finding, or [ipalloc.ErrInvalid] if the finding
 // has no repair. A failed repair changes nothing; the others are carried out. Pass the

@@ -18,8 +18,8 @@ type Source interface {
 	// while a request of an earlier controller may still be carried out.
 	//
 	// From then on, and possibly earlier, the source calls changed with the name of every
-	// node that was added, changed or deleted, after the view shows the change. changed
-	// never blocks.
+	// node that was added, changed or deleted, after the view shows the change. The call
+	// of changed never blocks.
 	Start(ctx context.Context, changed func(name string)) error
 	// List returns all nodes of the view. For a node without a record, List may return
 	// prefixes that belong to the node all the same, such as the prefixes of its machine
@@ -40,10 +40,10 @@ type Source interface {
 type Writer interface {
 	// Write records an assignment for n, which has no prefixes in the view. A write of
 	// the recorded assignment succeeds. An error that wraps [ipalloc.ErrConflict] means
-	// that the write was refused, and one that wraps [ipalloc.ErrNotFound] that the node
-	// does not exist. In both cases this call recorded nothing and never will. After any
-	// other error the outcome is unknown. The request may then still be carried out until
-	// [Config].RequestLife after Write returned.
+	// that the write was refused. An error that wraps [ipalloc.ErrNotFound] means that
+	// the node does not exist. In both cases this call recorded nothing and never will.
+	// After any other error the outcome is unknown. The request may then still be carried
+	// out until [Config].RequestLife after Write returned.
 	//
 	// The API server must check the node when it carries out the request, not when it
 	// receives it. It must refuse a node that has other prefixes and, if the records have

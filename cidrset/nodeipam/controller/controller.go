@@ -63,13 +63,13 @@ type Config struct {
 	// allocated. In it, delete the entries that were added only for their existing nodes.
 	Loaded func()
 	// Report receives the condition of a node when it begins, when it changes and, with a
-	// nil error, when it ends; a retry alone reports nothing. A condition is one of
-	// these. The allocator objects to the record: the error is an error of Load or
-	// Observe, or several joined. The allocator cannot serve the node: ErrFull,
-	// ErrCooling or ErrNotFound of package ipalloc. The write was refused
-	// (ipalloc.ErrConflict), was delayed by the server (ErrLimit), or has an unknown
-	// outcome (ErrUnknownOutcome). Choose failed. Several goroutines call it, one at a
-	// time for each node, without any lock held.
+	// nil error, when it ends; a retry alone reports nothing. The conditions are these.
+	// The allocator objects to the record: the error is an error of Load or Observe, or
+	// several joined. The allocator cannot serve the node: ErrFull, ErrCooling or
+	// ErrNotFound of package ipalloc. The write was refused (ipalloc.ErrConflict), was
+	// delayed by the server (ErrLimit), or has an unknown outcome (ErrUnknownOutcome).
+	// Choose failed. Several goroutines call it, one at a time for each node, without any
+	// lock held.
 	Report func(node string, err error)
 	// Worked, if set, is called after each processing of a node, with the times that the
 	// node waited for a worker and that the work took. Several goroutines call it,
@@ -78,7 +78,7 @@ type Config struct {
 }
 
 // Controller assigns every node of a [Source] its prefixes and records them with a
-// [Writer]. Make one with [New].
+// [Writer]. Make a Controller with [New].
 //
 // All methods are safe for concurrent use. No lock is held while the caller's code runs.
 // If the caller's code panics, [Controller.Run] ends all its goroutines and then panics

@@ -27,9 +27,9 @@
 // names a delay, the node keeps its prefixes and waits that long; a change of the node
 // does not shorten the wait.
 //
-// A node for which the allocator is full waits with growing pauses, and is tried as soon
-// as another node releases space. A node that no entry matches waits until the node
-// changes or [Controller.Retry] is called.
+// If the allocator is full for a node, the node waits with growing pauses, and is tried
+// as soon as another node releases space. A node that no entry matches waits until the
+// node changes or [Controller.Retry] is called.
 //
 // # Where a cloud assigns the prefixes
 //

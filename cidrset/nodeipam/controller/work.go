@@ -147,9 +147,8 @@ func (w *worker) choose(n nodeipam.Node) verdict {
 // doubt is the reason why a node is unsettled.
 type doubt struct {
 	uid string
-	// until is the latest time at which the last request of unknown outcome can be
-	// carried out. It is zero if a later write succeeded, because both writes have the
-	// same prefixes.
+	// until is the latest time for the last request of unknown outcome to be carried out.
+	// It is zero if a later write succeeded, because both writes have the same prefixes.
 	until time.Time
 }
 

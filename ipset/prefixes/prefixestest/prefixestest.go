@@ -424,9 +424,9 @@ func testSameOwner(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testAddressesOrChildren runs two processes that use each of several prefixes, one for
-// addresses and one for children. The caller's record in the same commit lets only one of
-// them succeed.
+// testAddressesOrChildren runs two processes, one that uses each prefix for addresses and
+// one that uses it for children. The caller's record in the same commit lets only one
+// process succeed.
 func testAddressesOrChildren(t *testing.T, open storetest.Open) {
 	ctx := context.Background()
 	s := open(t)

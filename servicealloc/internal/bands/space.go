@@ -190,8 +190,8 @@ func (s *Space) FreeAt(bd *Band, k uint64) uint64 {
 	panic("bands: a band Has fewer free positions than it counts")
 }
 
-// Share returns how many of n picks come from the dynamic band; the others come from the
-// static band. ok is false if there is not enough room.
+// Share returns the number of the n picks that the dynamic band can serve; the static
+// band serves the others. ok is false if there is not enough room.
 func (s *Space) Share(n uint64, spill bool) (k uint64, ok bool) {
 	k = min(n, s.Band(Dynamic).Free())
 	return k, k == n || spill && s.Band(Static).Free() >= n-k
