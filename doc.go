@@ -78,7 +78,7 @@
 // Nothing that a caller passes makes an allocator panic. Package bitmap panics on an
 // ordinal out of range, as a slice does on an index out of range.
 //
-// # What holds everywhere
+// # Common rules
 //
 // Addresses are net/netip values. Inputs are checked and never corrected. Time and
 // randomness are passed in, so the same calls give the same answers. No package logs,

@@ -21,9 +21,9 @@ func (b *Bitmap) NextClear(x uint64) (next uint64, ok bool) {
 	return next, ok
 }
 
-// SetNextClear sets and returns the lowest clear ordinal at or after x or, if there is
-// none, the lowest clear ordinal of the set. ok is false if the set is full. It panics if
-// x is out of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear
+// SetNextClear sets and returns the lowest clear ordinal at or after x. If there is none,
+// it takes the lowest clear ordinal of the set. ok is false if the set is full. It panics
+// if x is out of range. O(log64 n), and little more than [Bitmap.Set] alone when a clear
 // ordinal is near.
 func (b *Bitmap) SetNextClear(x uint64) (next uint64, ok bool) {
 	page := b.near(x)

@@ -52,9 +52,9 @@ func (s *Set) String() string {
 	return fmt.Sprintf("%v in /%d: %d used, %d cooling, %d free", s.Pool(), s.ChildBits(), st.Used, st.Cooling, st.Free)
 }
 
-// Ordinal returns the position of the child p, counted from 0 at the lowest address. i is
-// meaningful only if ok is true, which means that p is a child of the pool. O(1),
-// lock-free.
+// Ordinal returns the position of the child p, counted from 0 at the lowest address. The
+// position is meaningful only if ok is true, which means that p is a child of the pool.
+// O(1), lock-free.
 func (s *Set) Ordinal(p netip.Prefix) (i uint64, ok bool) { return s.codec.Child(p) }
 
 // Child returns the child whose [Set.Ordinal] is i; ok is false if there is none. O(1),

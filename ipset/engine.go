@@ -79,11 +79,11 @@ type Options struct {
 // # Blocks without owner
 //
 // The commit that empties a block without owner, such as the release of its last address,
-// deletes it. After the block's last lease or cooldown has expired, it is deleted by the
-// next Sweep, by a call that reads it, or by an assignment that searches beyond its
-// owner's blocks. Such an assignment first records all expired leases and cooldowns in
-// its pools, so it assigns the address that it would assign after a Sweep. Until then the
-// block is listed.
+// deletes it. After the block's last lease or cooldown has expired, one of three calls
+// deletes it: the next Sweep, a call that reads it, or an assignment that searches beyond
+// its owner's blocks. Such an assignment first records all expired leases and cooldowns
+// in its pools, so it assigns the address that it would assign after a Sweep. Until then
+// the block is listed.
 //
 // # An unknown outcome
 //
@@ -136,9 +136,9 @@ type Options struct {
 // with values of 500 KB, that takes some 165,000 stretches. Use smaller blocks for that
 // many addresses.
 //
-// The pools are one record. 10,000 pools with as many reserved ranges take some 320 KB,
-// which a change of a pool rewrites and an engine reads again, in 5 ms. Other calls do
-// not depend on the number of pools.
+// The pools are one record, which a change of a pool rewrites and an engine then reads
+// again. With 10,000 pools and as many reserved ranges, it takes some 320 KB and 5 ms.
+// Other calls do not depend on the number of pools.
 //
 // A store has a limit of 2^24 changes that give a pool more addresses or another block
 // size while its family has, or had, blocks of other sizes. That is one change a minute

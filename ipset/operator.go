@@ -37,19 +37,20 @@ func (o Operator) SetConfig(ctx context.Context, cfg alloc.Config) error {
 	return cause.Op("set config", o.e.admin.SetConfig(ctx, cfg))
 }
 
-// Reservations returns the ranges that automatic assignment never takes, in address order. [alloc.ReservedSet] makes one set of them.
+// Reservations returns the ranges that automatic assignment never takes, in address
+// order. [alloc.ReservedSet] makes one set of them.
 func (o Operator) Reservations(ctx context.Context) ([]alloc.Reservation, error) {
 	rs, err := o.e.admin.Reservations(ctx)
 	return rs, cause.Op("reservations", err)
 }
 
 // SetReservations replaces the ranges that automatic assignment never takes, in one
-// commit; [Operator.ChangePools] adds and removes single ones. Addresses in use stay in
+// commit; [Operator.ChangePools] adds and removes single ranges. Addresses in use stay in
 // use; SetReservations returns them, in address order. To find them it reads every block
 // at most once. After an error that follows the commit, the reservations are in force.
 //
-// It returns [ipalloc.ErrInvalid] for a range that cannot be reserved, and for a note or
-// a time that an [alloc.Reservation] cannot have.
+// It fails with [ipalloc.ErrInvalid] for a range that cannot be reserved, and for an
+// impossible note or time of an [alloc.Reservation].
 func (o Operator) SetReservations(ctx context.Context, rs []alloc.Reservation) (live []alloc.Allocation, err error) {
 	live, err = o.e.admin.SetReservations(ctx, rs)
 	return live, cause.Op("set reservations", err)

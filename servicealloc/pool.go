@@ -262,8 +262,8 @@ func (p *Pool[T]) AllocateNext() (member T, spilled bool, err error) {
 
 // AllocateN fills dst with members, all or none, under one lock and as one change. They
 // are the members that [Pool.AllocateNext] would return if each call began at the end of
-// the last one. spilled is the number of members, at the end of dst, from the static
-// band.
+// the last one. The result spilled is the number of members, at the end of dst, from the
+// static band.
 //
 // It fails with [ipalloc.ErrFull] if fewer are free; nothing is taken and dst keeps its
 // content. It takes O(log n) for each run of free members and does not allocate.

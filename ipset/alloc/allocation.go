@@ -97,9 +97,9 @@ func (a Allocation) Holder() string {
 // the pool's prefix length, and for a routed address the full length, 32 or 128.
 func (a Allocation) Prefix() netip.Prefix { return netip.PrefixFrom(a.Address, a.Block.Bits()) }
 
-// Declined returns the handle that declined the address and its reason. handle is "" for
-// a holder without one; ok is false for an address that was not declined. A declined
-// address is cooling, and even its former holder cannot get it before its time.
+// Declined returns the handle that declined the address and its reason. The handle is ""
+// for a holder without one, and ok is false for an address that was not declined. A
+// declined address is cooling, and even its former holder cannot get it before its time.
 func (a Allocation) Declined() (handle, reason string, ok bool) {
 	if !a.Cooling || a.Handle != "" {
 		return "", "", false

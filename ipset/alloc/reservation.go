@@ -8,20 +8,24 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Reservation is a range that automatic assignment never takes. Reservations may overlap: an address is kept back while one of them has
-// it. Two with the same Range and By are one.
+// Reservation is a range that automatic assignment never takes. Reservations may overlap:
+// an address is reserved as long as any of them contains it. Two reservations with the
+// same Range and By count as one.
 type Reservation struct {
 	Range netipx.IPRange `json:"range"`
-	// Note says why, By who: a person, a program, an import. Both are UTF-8 of at most 1,024 bytes.
+	// Note is the reason, and By the person, program or import that made the reservation.
+	// Both are UTF-8 of at most 1,024 bytes.
 	Note string `json:"note,omitempty"`
 	By   string `json:"by,omitempty"`
-	// Since is when the range was reserved, in whole seconds from 1970 to 2106. A call that leaves it zero sets the time of the call, or
-	// keeps the time of the reservation that has the same Range, By and Note.
+	// Since is when the range was reserved, in whole seconds from 1970 to 2106. If it is
+	// zero, the call sets it to the time of the call, or keeps the time of the
+	// reservation with the same Range, By and Note.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// ReservedSet returns the addresses of some reservations. It returns [ipalloc.ErrInvalid] for a range that cannot be reserved: one that is
-// empty, has a zone or 4-in-6 addresses.
+// ReservedSet returns the addresses of some reservations. It fails with
+// [ipalloc.ErrInvalid] for a range that cannot be reserved: an empty range, or one with a
+// zone or 4-in-6 addresses.
 func ReservedSet(rs []Reservation) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {

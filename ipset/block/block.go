@@ -37,9 +37,9 @@ import (
 // ones.
 //
 // Every address is in exactly one state. It is free (in the queue), held, cooling
-// (released, in the cooling queue until its time), or reserved (at the start or end of
-// the block, and excluded from assignment). The caller passes the time; [Block.Advance]
-// applies the changes that time alone causes.
+// (released, in the cooling queue until its time), or reserved (at either end of the
+// block, excluded from assignment). The caller passes the time; [Block.Advance] applies
+// the changes that time alone causes.
 //
 // It is not safe for concurrent use. Make a Block with [New] or [Restore]; the zero value
 // is unusable. The engine uses the same block through further methods, which report the

@@ -102,8 +102,8 @@ func (t *txn) record(r *Request, at netip.Prefix, above string) (record, error) 
 }
 
 // Occupy allocates the named prefix from r.Pool. If the owner already holds it from that
-// pool, Occupy returns the holding unchanged, or ErrExists with Request.New. also is as
-// in Allocate, and is ignored if the holding exists.
+// pool, Occupy returns the holding unchanged, or ErrExists with Request.New. The argument
+// also works as in Allocate, but is ignored if the holding exists.
 //
 // It fails as Allocate does, except with ErrFull, and with ErrOutOfRange for a prefix
 // outside the pool. It fails with ErrOccupied if a part of the prefix is held; InTheWay

@@ -212,8 +212,8 @@ func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Pr
 
 // SetChildren replaces the lengths that a holding allocates from now on. It makes the
 // holding a pool, or, with the zero Sizes, no longer a pool. Prefixes held from it stay
-// held. also is as in Allocate: a Guard on your own record can keep a prefix from
-// becoming a pool while you allocate its addresses.
+// held. The argument also works as in Allocate. For example, a Guard on your own record
+// can keep a prefix from becoming a pool while you allocate its addresses.
 //
 // It fails with ErrNotHeld as Transfer does. It fails with ErrInvalid for lengths that
 // are not longer than the prefix, and for a holding that is a whole root pool or a lease.

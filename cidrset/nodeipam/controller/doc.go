@@ -2,7 +2,7 @@
 // nodeipam. Every node gets its prefixes, and an API server records them. The package
 // imports nothing of Kubernetes; a [Source] shows the nodes, and a [Writer] changes them.
 //
-// # What it does
+// # Behaviour
 //
 // [Controller.Run] starts the source, loads all nodes into the allocator and only then
 // allocates. It works from the names of nodes that may need work, never from the contents

@@ -191,7 +191,7 @@ func (s *Space) FreeAt(bd *Band, k uint64) uint64 {
 }
 
 // Share returns the number of the n picks that the dynamic band can serve; the static
-// band serves the others. ok is false if there is not enough room.
+// band serves the others. It returns false if there is not enough room.
 func (s *Space) Share(n uint64, spill bool) (k uint64, ok bool) {
 	k = min(n, s.Band(Dynamic).Free())
 	return k, k == n || spill && s.Band(Static).Free() >= n-k
