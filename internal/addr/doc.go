@@ -20,9 +20,10 @@
 // ::/80 contains ::ffff:0:0/96, and its codec returns children in that prefix. An
 // allocator over such a pool must accept its own children when they are released. So it
 // validates prefixes of the caller, of records and of snapshots with [Codec.Check],
-// never with Check alone: the former accepts a 4-in-6 prefix in a pool that contains it.
-// Before it reads a record of ::ffff:0.0.0.0/96 as 0.0.0.0/0, it must look into its IPv6
-// pools. An allocator that does not want that refuses such pools when they are added.
+// never with Check alone. Codec.Check accepts a 4-in-6 prefix in a pool that contains
+// it. Before it reads a record of ::ffff:0.0.0.0/96 as 0.0.0.0/0, it must look into its
+// IPv6 pools. An allocator that does not want that refuses such pools when they are
+// added.
 //
 // # Cost and concurrency
 //

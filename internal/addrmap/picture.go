@@ -76,7 +76,7 @@ func (p *Picture) class(label string) int {
 	return maxClasses
 }
 
-// Headline says in one line how full the pool is.
+// Headline returns one line with the use of the pool.
 func (s *Space) Headline() string {
 	c := s.Total()
 	size := sizeOf(s.width() - s.Pool.Bits())

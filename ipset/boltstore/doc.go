@@ -42,10 +42,10 @@
 // last commit, when it begins and when it ends. If older bytes overwrite the file during a commit, the commit
 // is not acknowledged; during a read, the read returns no records.
 //
-// This comparison cannot detect an overwrite that leaves both meta pages unchanged. Two examples are older
-// bytes behind the meta pages, and a copy of the last commit that is written over the file just before the
-// meta page of the next commit. Checksums detect most of the damage, as ipalloc.ErrCorrupt. Verification of
-// the file finds an older version of a whole page.
+// This comparison cannot detect an overwrite that leaves both meta pages unchanged. One example is older
+// bytes behind the meta pages. Another is a copy of the last commit that is written over the file just before
+// the meta page of the next commit. Checksums detect most of the damage, as ipalloc.ErrCorrupt. Verification
+// of the file finds an older version of a whole page.
 //
 // Damage fails a call and not the process, with one exception. Branch pages that refer back to themselves end
 // the process, because bbolt follows page numbers without a bound. Open finds them in a file of any size. In

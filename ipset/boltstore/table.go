@@ -22,8 +22,8 @@ type Table struct {
 	name  string
 }
 
-// OpenTable opens a table, which its first commit makes. A table can be open only once
-// at a time; [Table.Close] ends that.
+// OpenTable opens a table; the first commit to it creates it. A table can be open only
+// once at a time; [Table.Close] ends that.
 //
 // Errors: ipalloc.ErrInvalid for a name that is empty or longer than 1,024 bytes;
 // ipalloc.ErrInUse if the table is open; ipalloc.ErrClosed.

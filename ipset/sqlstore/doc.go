@@ -31,12 +31,12 @@
 //
 // # Outcomes
 //
-// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome. That error has four causes: the context
-// ended or the connection broke while the commit was in flight, the server closed the connection without an answer, or SQLite had an
-// I/O error during COMMIT. Deadlocks, serialisation failures and refused connections are repeated for about a second. All calls,
-// including Open and reads, wait for a locked SQLite file until the context ends. Contending processes get the lock about equally
-// often. A certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error
-// whether trying again can help.
+// A commit that failed left no trace, unless its error matches ipalloc.ErrUnknownOutcome. The causes are: the context ended or the
+// connection broke while the commit was in flight, the server closed the connection without an answer, or SQLite had an I/O error
+// during COMMIT. Deadlocks, serialisation failures and refused connections are repeated for about a second. All calls, including
+// Open and reads, wait for a locked SQLite file until the context ends. Contending processes get the lock about equally often. A
+// certificate that is not trusted and a server without TLS are final errors. [store.Retryable] reports of every error whether trying
+// again can help.
 //
 // # Requirements
 //

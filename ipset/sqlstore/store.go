@@ -66,8 +66,8 @@ func (s *Store) Limits() store.Limits { return limits }
 // prefixes are the prefixes that need no quotes in either language.
 var prefixes = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
-// Open returns the store in a database, and makes an empty one if there is none. Open asks the database which kind it is.
-// If another process has locked the file, Open waits until ctx ends.
+// Open returns the store in a database, and creates an empty one if there is none. Open asks the database which kind it is. If
+// another process has locked the file, Open waits until ctx ends.
 //
 // Errors, nothing changed: [ipalloc.ErrMismatch] for tables that are not a store's. [ipalloc.ErrVersion] for a schema of
 // another version. [ipalloc.ErrNotFound] if there is no store and NoCreate is set. [ipalloc.ErrInvalid] for impossible options,

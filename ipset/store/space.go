@@ -190,9 +190,8 @@ func (s *space) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 	}
 }
 
-// Spaces yields the names of the spaces of db that hold a record, in byte order. It lists
-// one record for each, so its cost does not depend on how many records they hold; a space that is added or removed meanwhile
-// may be missed.
+// Spaces yields the names of the spaces of db that hold a record, in byte order. It lists one record for each, so its cost does
+// not depend on the number of their records. A space that is added or removed meanwhile may be missed.
 //
 // It returns the errors of db, and ipalloc.ErrCorrupt, after all names, if a key begins like the keys of spaces but names no
 // space. An error is the last thing that Spaces yields.

@@ -25,7 +25,7 @@ const (
 	ownNamed       = "a named address that the handle holds"
 	ghostNamed     = "a named address for a host that does not exist"
 	selectorMoves  = "empty blocks of a pool that no longer selects their host"
-	failsWhole     = "a release of several addresses, one held by another handle"
+	failsWhole     = "a release of many addresses, one held by another handle"
 	staleSequence  = "a repeated release with a sequence number"
 	freesReserved  = "a release of an address that is reserved for the host"
 	queuesAnyhow   = "the order of addresses released together"
@@ -35,7 +35,7 @@ const (
 	claimsBeyond   = "a claim of a prefix larger than a pool"
 	releasesGone   = "a release of blocks whose pool was removed or disabled"
 	releasesPart   = "a release of a prefix smaller than a block"
-	stopsAtFirst   = "a release of several blocks, one in use"
+	stopsAtFirst   = "a release of many blocks, one in use"
 )
 
 // Divergences that have a test of their own.
@@ -95,7 +95,7 @@ var divergences = []divergence{
 
 	{textOrder, "by text: 10.0.0.128 before 10.0.0.16", "by address", "addresses have an order", false},
 	{askedOrder, "they are tried as they are listed", "they are tried by priority, then by name", "the order is the operator's: Pool.Priority", false},
-	{oneFamily, "the other family comes from any pool", "the other family has no pool: ErrNotFound", "a named list of pools is a restriction for both families", false},
+	{oneFamily, "the other family is assigned from any pool", "the other family has no pool: ErrNotFound", "a named list of pools is a restriction for both families", false},
 	{smallBlocks, "a block claimed in vain and an error; a panic for blocks of one address", "the pool is passed over", "a request must not fail while another pool can serve it", false},
 	{looseEnds, "allowed", "ErrInvalid", "other hosts would borrow addresses of a network that is not theirs", false},
 	{looseLimit, "an error", "a limit", "it shares blocks fairly with and without borrowing", false},

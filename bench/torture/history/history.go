@@ -41,7 +41,7 @@ type Step struct {
 // ErrNotLinearizable says that no order of the operations explains the answers.
 var ErrNotLinearizable = errors.New("history: not linearizable")
 
-// ErrUndecided says that the checker was not done in time.
+// ErrUndecided means that the checker did not finish in time.
 var ErrUndecided = errors.New("history: not decided in time")
 
 // Check looks for an order of the operations on each address. It returns ErrNotLinearizable, naming an address, or ErrUndecided. Steps that

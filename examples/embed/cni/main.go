@@ -1,5 +1,5 @@
 // Command cni is a CNI IPAM plugin in a hundred lines: ADD, DEL, CHECK, GC and STATUS of one
-// network, with its state in a file that survives any crash. A complete plugin is
+// network. Its state is in a file that survives any crash. A complete plugin is
 // cmd/cni-ipam.
 //
 // A runtime calls it with CNI_COMMAND and its companions in the environment and the

@@ -12,8 +12,8 @@ import (
 // inside is set in the process that runs a suite.
 const inside = "IPALLOC_TEST_FAILS"
 
-// Want runs a suite in a separate process, because a failed test cannot be reset. It fails t unless each test of the suite whose
-// name matches the pattern fails there, and there is one. A test calls it once with the same t.
+// Want runs a suite in a separate process, because a failed test cannot be reset. It fails t unless at least one test of the
+// suite matches the pattern and every matching test fails there. A test calls it once with the same t.
 func Want(t *testing.T, pattern string, suite func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(inside) != "" {

@@ -18,8 +18,8 @@ const (
 	CidrOccupied   = "occupied"
 )
 
-// CidrFailure is why an operation of a twin of cidrset.Set failed. The zero value
-// is success.
+// CidrFailure is the reason why an operation of a twin of cidrset.Set failed. The
+// zero value is success.
 type CidrFailure struct {
 	Kind  string
 	Until time.Time    // with CidrCooling

@@ -98,7 +98,7 @@ func (b *IPSetBlock) Leave(a netip.Addr, i int, now time.Time, cooldown time.Dur
 }
 
 // IPSetBlock is the twin of block.Block. It has a list of free addresses in the order of assignment, a list of cooling
-// addresses by the end of their cooldown, and a map of the holders.
+// addresses by end of cooldown, and a map of holders.
 type IPSetBlock struct {
 	Prefix netip.Prefix
 	Owner  string

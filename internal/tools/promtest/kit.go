@@ -172,8 +172,8 @@ type panel struct {
 	Targets    []struct{ Expr, LegendFormat, RefID string }
 }
 
-// CheckDashboard returns the faults of the dashboard: an expression that does not parse or names unknown metrics, a panel
-// without a title or a query, two panels in one place, a data source other than the variable.
+// CheckDashboard returns the faults of the dashboard. A fault is an expression that does not parse or names unknown
+// metrics, a panel without a title or a query, two panels in one place, or a data source other than the variable.
 func (k Kit) CheckDashboard() (errs []error) {
 	m, err := k.metrics()
 	if err != nil {

@@ -311,7 +311,7 @@ func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
 // Drop removes a journal and its content from the file. Dropping a journal that does not exist succeeds. ipalloc.ErrInUse: the journal
 // is open; [Journal.Drop] drops an open one. Else the errors of [boltstore.Store.Commit].
 //
-// Drop works in a full file too, in several commits. If it fails there, or the process ends, the journal is as it was, is refused with
+// Drop also works in a full file, in more than one commit. If it fails there, or the process ends, the journal is as it was, is refused with
 // ipalloc.ErrCorrupt, or is empty; Drop can try again.
 func Drop(ctx context.Context, s *boltstore.Store, name string) error {
 	table, err := s.OpenTable(prefix + name)

@@ -1,8 +1,8 @@
 //go:build transplant
 
-// Package ipam puts prefixes.Allocator and ipset.Engine under go-ipam's Ipamer: the first gives
-// its prefixes, the second their addresses. The code that chooses and stores is replaced; the
-// value types, and the calls that only combine other calls, are go-ipam's.
+// Package ipam implements go-ipam's Ipamer with prefixes.Allocator for its prefixes and
+// ipset.Engine for their addresses. The code that chooses and stores is replaced; the value
+// types, and the calls that only combine other calls, are go-ipam's.
 package ipam
 
 import (

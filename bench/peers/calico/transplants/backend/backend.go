@@ -48,7 +48,8 @@ func (c *Client) Node(name string) (libapiv3.Node, bool) {
 	return n, ok
 }
 
-// Clean removes the blocks. Calico's removes the nodes too, and assigns an address that is named to a host that it does not know.
+// Clean removes the blocks. Calico's also removes the nodes, and assigns a requested address to an unknown
+// host.
 func (c *Client) Clean() error {
 	c.Store = store.NewMemory()
 	return nil

@@ -1,6 +1,6 @@
 //go:build transplant
 
-// Package k8s stands for the datastore that the suite is not run on.
+// Package k8s is a stub for the datastore that the suite does not use.
 package k8s
 
 import (
