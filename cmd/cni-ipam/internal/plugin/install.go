@@ -331,7 +331,7 @@ func sameContent(a, b string) (bool, error) {
 		return false, err
 	}
 	defer g.Close()
-	x, y := bufio.NewReader(f), bufio.NewReader(g)
+	x, y := bufio.NewReaderSize(f, 64<<10), bufio.NewReaderSize(g, 64<<10)
 	for {
 		left, err := x.ReadByte()
 		right, other := y.ReadByte()
