@@ -42,8 +42,9 @@
 //	occupy     the caller names what is taken
 //	release    give back
 //	reserve    take out of circulation, without an owner
-//	owner      the caller's name for who holds something; in ipset, the handle;
-//	           the host that uses the address is stored with it
+//	owner      the caller's name for who holds something; in ipset, the host that an
+//	           address is for and a block belongs to
+//	handle     in ipset, the caller's key for what it holds, such as a pod or a lease
 //	affinity   the host that a block belongs to
 //	cooling    released, and not to be reused yet
 //	band       the static or the dynamic part of a service range

@@ -79,8 +79,8 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // request, in one commit. An example is a static IPv4 address with an automatic IPv6 one.
 // It assigns each named address as [Engine.AssignIP] does. Reservations and ranges do not
 // apply, selectors apply only with Selectors, and an address that the handle already
-// holds is returned again. If a named address cannot be assigned, the call fails, even
-// with Partial. The named addresses come first in the result. At most 64 may be named.
+// holds is returned again. If Pools are named, each address must be in one of them. If a
+// named address cannot be assigned, the call fails, even with Partial. The named addresses come first in the result. At most 64 may be named.
 // Choose must be neither [alloc.From] nor a row.
 //
 // It fails as AssignIP and AutoAssign do.

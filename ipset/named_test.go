@@ -205,3 +205,46 @@ func TestAnAdoptedBlockGivesTheRest(t *testing.T) {
 		t.Errorf("%v, %v: %v named of %v, beside %v", got.V4, err, named, first, later)
 	}
 }
+
+// Pools restrict the addresses that a call names, whether it names one or several, with rules or without.
+func TestPoolsRestrictNamedAddresses(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28), poolOf("b", "10.0.1.0/26", 28))
+	h, in, out := alloc.HostOwner("h"), ip("10.0.0.5"), ip("10.0.1.5")
+	calls := map[string]func(handle string, at netip.Addr, pools ...string) error{
+		"AssignIP": func(handle string, at netip.Addr, pools ...string) error {
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: h, Handle: handle, Pools: pools})
+			return err
+		},
+		"AssignIP within rules": func(handle string, at netip.Addr, pools ...string) error {
+			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: h, Handle: handle, Pools: pools, WithinRules: true})
+			return err
+		},
+		"AssignIPs": func(handle string, at netip.Addr, pools ...string) error {
+			_, err := w.AssignIPs(bg, alloc.AssignArgs{Owner: h, Handle: handle, Pools: pools}, at)
+			return err
+		},
+		"AssignIPs with another": func(handle string, at netip.Addr, pools ...string) error {
+			_, err := w.AssignIPs(bg, alloc.AssignArgs{Owner: h, Handle: handle, Num4: 1, Pools: pools}, at)
+			return err
+		},
+	}
+	for name, call := range calls {
+		before := w.rev()
+		if err := call("x", out, "a"); !errors.Is(err, ipalloc.ErrNotFound) || w.rev() != before {
+			t.Errorf("%s, in another pool: %v", name, err)
+		}
+		if err := call("x", in, "a", "nowhere"); !errors.Is(err, ipalloc.ErrNotFound) || w.rev() != before {
+			t.Errorf("%s, of a pool that does not exist: %v", name, err)
+		}
+		for _, pools := range [][]string{{"a"}, {"b", "a"}, nil} {
+			if err := call("x", in, pools...); err != nil {
+				t.Errorf("%s in %v: %v", name, pools, err)
+			}
+			if err := call("x", in, "b"); !errors.Is(err, ipalloc.ErrNotFound) {
+				t.Errorf("%s of an address that is held in another pool: %v", name, err)
+			}
+			w.releaseHandle("x")
+		}
+	}
+	w.check()
+}

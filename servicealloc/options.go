@@ -91,6 +91,10 @@ func NeverSpill() Option {
 // number of usable members; NewPorts also refuses ps. For a [Registry], the size holds
 // for each range of addresses and for its ports, or with PerProtocol for the ports of
 // each protocol. A smaller range is static as a whole.
+//
+// Without StaticBand, a range has the static band of Kubernetes, because an address that a
+// manifest names must be free when it is created. A range without callers that name
+// addresses needs no static band.
 func StaticBand(size int, ps ...netip.Prefix) Option {
 	ps = slices.Clone(ps)
 	return option{"StaticBand", func(c *config) string {

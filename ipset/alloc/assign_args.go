@@ -40,7 +40,7 @@ type AssignArgs struct {
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
 	// Pools restricts the choice to the named pools; their selectors then apply only with
-	// Selectors.
+	// Selectors. Every address that the call names must be in one of them.
 	Pools     []string
 	Selectors bool
 	// Choose is [Prefer], [From], [Contiguous] or [Aligned]; by default the order of the
@@ -103,6 +103,8 @@ type AssignIPArgs struct {
 	Use Use
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
+	// Pools, if it is not empty, must name the pool that contains the address.
+	Pools []string
 	// Selectors applies the selectors of the pool that contains the address: its Nodes to
 	// the labels of the owner, its Namespaces to Namespace. Otherwise no selector
 	// applies. Pool.Manual is ignored in either case, because the address names the pool.

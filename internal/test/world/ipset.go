@@ -44,7 +44,7 @@ func (f *filler) addresses() {
 	}
 	f.must(f.e.Operator().SetConfig(f.Context(), use(f, alloc.Config{Strict: true})))
 	f.assign(alloc.AssignArgs{Owner: host("windows"), Num4: 1, Handle: "ends", Blocks: alloc.BlockArgs{Head: 3, Tail: 1}})
-	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Handle: "ends", Blocks: alloc.BlockArgs{Head: 3, Tail: 1}, Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
+	f.assignIP(alloc.AssignIPArgs{Address: at("10.0.3.4"), Owner: host("windows"), Handle: "ends", Pools: []string{"plain"}, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}, Also: []store.Op{{Kind: store.Put, Key: "Machine/3", Value: "here", Expect: store.AnyRevision}}})
 	f.must(f.e.Operator().SetConfig(f.Context(), alloc.Config{}))
 	f.own()
 	f.others()

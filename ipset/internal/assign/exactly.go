@@ -13,8 +13,8 @@ import (
 // onlyPool restricts a choice to the pool of the wish. The wish names it, but its selectors apply.
 func (p *AssignPlan) onlyPool(c *pool.Choice) error {
 	i := p.cat.Containing(p.Wish)
-	if i < 0 {
-		return cause.Outside
+	if err := p.mayName(i); err != nil {
+		return err
 	}
 	c.Names, c.Both = []string{p.cat.Pools[i].Name}, true
 	return nil

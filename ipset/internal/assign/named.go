@@ -34,7 +34,7 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 	}
 	p, how := e.plan(&alloc.AssignArgs{
 		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Namespace: a.Namespace,
-		Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
+		Pools: a.Pools, Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
 	}), plain
 	p.Since = a.Since
 	switch {
@@ -102,6 +102,10 @@ func (p *AssignPlan) pickNamed(t *txn.Txn) error {
 
 // pickAddress picks one named address. Its block is made for the owner if there is none.
 func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
+	i := p.cat.Containing(a)
+	if err := p.mayName(i); err != nil {
+		return err
+	}
 	if k := p.madeFor(a); k >= 0 {
 		x, err := p.picks[k].fresh.Ordinal(a)
 		if err == nil {
@@ -109,10 +113,6 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 		}
 		p.picks[k].ordinals = append(p.picks[k].ordinals, x)
 		return err
-	}
-	i := p.cat.Containing(a)
-	if i < 0 {
-		return cause.Outside
 	}
 	if p.cat.Closed(i) {
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: a, Err: cause.Closed})
@@ -179,6 +179,22 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	id := block.IdentityOf(p.asClaim(), p.Owner, p.cat.Index(be.At)...)
 	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
 	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
+}
+
+// mayName returns an error unless an address of pool i, -1 for none, is in one of the pools that the caller names, if any.
+func (p *AssignPlan) mayName(i int) error {
+	if i < 0 {
+		return cause.Outside
+	}
+	for _, name := range p.Pools {
+		if p.cat.ByName(name) < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "choose", Name: name, Err: cause.UnknownPool})
+		}
+	}
+	if len(p.Pools) > 0 && !p.names(i) {
+		return cause.Wrap(ipalloc.Error{Op: "choose", Name: p.cat.Pools[i].Name, Err: cause.NotNamed})
+	}
+	return nil
 }
 
 // madeFor returns the pick that makes the block of an address, -1 if there is none.
