@@ -82,14 +82,14 @@ func (b *blocked) Watch(ctx context.Context, after uint64, prefixes ...string) i
 
 // waiters are what works on a store.
 type waiters struct {
-	db        *blocked
-	engine    *ipset.Engine
-	operator  ipset.Operator
-	collector *ipset.Collector
-	prefixes  *prefixes.Allocator
-	hostlocal *hostlocal.Engine
-	numbers   *numbers.Numbers
-	space     store.Store
+	db           *blocked
+	engine       *ipset.Engine
+	operator     ipset.Operator
+	collector    *ipset.Collector
+	prefixes     *prefixes.Allocator
+	hostlocal    *hostlocal.Engine
+	numbers      *numbers.Numbers
+	space, local store.Store
 }
 
 func newWaiters(t *testing.T) *waiters {
@@ -108,7 +108,7 @@ func newWaiters(t *testing.T) *waiters {
 	w.prefixes, errs[1] = prefixes.New(in("prefixes"), prefixes.Options{})
 	w.hostlocal, errs[2] = hostlocal.New(in("local"), hostlocal.Config{Network: "n", Scope: "s", Keys: true, Sets: []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("10.2.0.0/24")}}}})
 	w.numbers, errs[3] = numbers.New(ctx, in("numbers"), "vlan", numbers.Range{First: 1, Last: 99}, ipset.Options{})
-	w.space = in("space")
+	w.space, w.local = in("space"), in("local")
 	errs[5] = w.engine.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28})
 	errs[4] = w.engine.AddPool(ctx, alloc.Pool{Name: "empty", Prefix: netip.MustParsePrefix("10.8.0.0/24")})
 	_, errs[6] = w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.9"), Owner: alloc.HostOwner("a"), Handle: "a"})
@@ -164,8 +164,11 @@ var waitRows = map[string][]any{
 // waits returns every call that has a context, by name. An iterator is run to its end.
 func (w *waiters) waits(t *testing.T) map[string]func(context.Context) error {
 	all := map[string]func(context.Context) error{
-		"store.Copy":     func(ctx context.Context) error { _, err := store.Copy(ctx, store.NewMemory(), w.db); return err },
-		"store.Spaces":   func(ctx context.Context) error { return callWait(reflect.ValueOf(store.Spaces), "", ctx, w.db) },
+		"store.Copy":   func(ctx context.Context) error { _, err := store.Copy(ctx, store.NewMemory(), w.db); return err },
+		"store.Spaces": func(ctx context.Context) error { return callWait(reflect.ValueOf(store.Spaces), "", ctx, w.db) },
+		"hostlocal.Networks": func(ctx context.Context) error {
+			return callWait(reflect.ValueOf(hostlocal.Networks), "", ctx, w.local)
+		},
 		"store.Complete": func(ctx context.Context) error { return store.Complete(ctx, w.db) },
 		"store.Together": func(ctx context.Context) error {
 			return store.Together(ctx, w.db, func(tx store.Store) error {

@@ -72,11 +72,11 @@ func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until t
 	return b.Holds[a].until(i), ""
 }
 
-// mayMove says what keeps the holding of a handle from moving to another host: "", or "taken" under strict affinity.
+// mayMove says what keeps the holding of a handle from moving to another host: "", or "strict".
 func (m *IPSet) mayMove(a netip.Addr, handle, host string) string {
 	b := m.containing(a)
 	if h := b.Holds[a]; h.Holders()[h.find(handle)].Host != host && m.Strict && b.Owner != host && b.Owner != "" {
-		return "taken"
+		return "strict"
 	}
 	return ""
 }
@@ -103,7 +103,7 @@ func (m *IPSet) Offer(handle, host string, ttl time.Duration) (held bool, why st
 	for _, b := range m.Blocks {
 		for _, a := range b.HeldBy(handle) {
 			if held = true; m.mayMove(a, handle, host) != "" {
-				why = "taken"
+				why = "strict"
 			}
 		}
 	}
