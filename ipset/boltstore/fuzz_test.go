@@ -71,3 +71,13 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// TestStateOfOtherBytes: bytes that are no state of a file are refused.
+func TestStateOfOtherBytes(t *testing.T) {
+	whole := string(state{rev: 7, count: 1, sum: 3}.append(nil))
+	for _, raw := range []string{"", "x", "x" + whole, stateMagic, stateMagic + "1", stateMagic + "one\n", stateMagic + "\n" + whole} {
+		if st, err := parseState([]byte(raw)); err == nil {
+			t.Errorf("%q is %+v", raw, st)
+		}
+	}
+}

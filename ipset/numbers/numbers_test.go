@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -283,5 +284,22 @@ func TestReleasedNumbersLeaveNoRecord(t *testing.T) {
 	}
 	if r := records(); r != left {
 		t.Errorf("%d records after 200 owners, %d after one", r, left)
+	}
+}
+
+// TestReleaseOfThree: Release returns every number of an owner.
+func TestReleaseOfThree(t *testing.T) {
+	n, err := New(t.Context(), store.NewMemory(), "vlan", Range{1, 100}, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []uint32{7, 20, 90} {
+		if err := n.Occupy(t.Context(), "o", x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := n.Release(t.Context(), "o")
+	if slices.Sort(got); err != nil || !slices.Equal(got, []uint32{7, 20, 90}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

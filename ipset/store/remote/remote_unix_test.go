@@ -136,3 +136,18 @@ func TestClientGoesAway(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorOfSeveralKinds: an error that matches several sentinels matches them behind the socket too.
+func TestErrorOfSeveralKinds(t *testing.T) {
+	db := faults.NewFaulty(store.NewMemory())
+	c := served(t, db)
+	for _, want := range [][]error{{ipalloc.ErrUnknownOutcome, ipalloc.ErrClosed}, {ipalloc.ErrLimit, ipalloc.ErrCorrupt, ipalloc.ErrInvalid}} {
+		db.Script(faults.AtCommit(1, faults.Fail(errors.Join(want...))))
+		_, err := c.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: "a", Expect: store.AnyRevision}})
+		for _, w := range want {
+			if !errors.Is(err, w) {
+				t.Errorf("%v does not match %v", err, w)
+			}
+		}
+	}
+}
