@@ -194,10 +194,10 @@ func (l *ledger) agree(is *holding) {
 	}
 }
 
-// repeated verifies that a request key has one answer while that is held.
+// repeated verifies that a request key has one answer while that is held. An address that has moved to another host is not the answer any more.
 func (l *ledger) repeated(c *call) {
 	is := c.got[0]
-	if was, ok := l.keys[c.key]; ok && (was.thing != is.thing || was.seq != is.seq) {
+	if was, ok := l.keys[c.key]; ok && !l.moved[c.handle] && (was.thing != is.thing || was.seq != is.seq) {
 		if h := l.holdings[was.thing]; h != nil && h.firm && h.handle == was.handle && h.seq == was.seq && h.changed < c.begin {
 			l.w.wrong("request %q gave %s and %s", c.key, was.thing, is.thing)
 		}
