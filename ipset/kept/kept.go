@@ -185,7 +185,8 @@ func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a neti
 }
 
 // Offer assigns a handle the addresses that are kept for it, also outside of every range.
-// If nothing is kept, it is [ipset.Engine.Offer]. It extends a lease that expires before
+// If nothing is kept, it is [ipset.Engine.Offer]. The numbers of addresses, Pools and Choose
+// apply only to that call, not to kept addresses. Offer extends a lease that expires before
 // TTL, to TTL.
 func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assigned, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
