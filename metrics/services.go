@@ -62,10 +62,10 @@ type finding struct{ count, oldest float64 }
 // NewRegistry returns a collector of the counts of a registry, by family and band. A scrape costs one call of Stats.
 func NewRegistry(name string, r *servicealloc.Registry) *Registry {
 	return &Registry{services: newServices(name, func(send func(string, servicealloc.Stats)) {
-		v4, v6, ports := r.Stats()
-		send("IPv4", v4)
-		send("IPv6", v6)
-		send("ports", ports)
+		st := r.Stats()
+		send("IPv4", st.V4)
+		send("IPv6", st.V6)
+		send("ports", st.Ports)
 	}, findings, findingOldest)}
 }
 

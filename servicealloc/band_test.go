@@ -212,7 +212,7 @@ func TestBandsOfPorts(t *testing.T) {
 		}
 		check(t, p)
 		each := must(NewRegistry(PortRange{First: tt.first, Last: tt.last, PerProtocol: true}))
-		if _, _, s := each.Stats(); s.Static.Capacity != 3*tt.static || s.Dynamic.Capacity != 3*(n-tt.static) {
+		if s := each.Stats().Ports; s.Static.Capacity != 3*tt.static || s.Dynamic.Capacity != 3*(n-tt.static) {
 			t.Errorf("%d-%d per protocol: %+v, want %d static of each", tt.first, tt.last, s, tt.static)
 		}
 	}
@@ -363,7 +363,7 @@ func TestBetweenAndTheStaticBand(t *testing.T) {
 func TestStaticBandOfARegistrysPorts(t *testing.T) {
 	for size, want := range map[int]uint64{5000: 1000, 40: 40, 0: 0, -1: 31} {
 		r := must(NewRegistry(PortRange{First: 30000, Last: 30999}, StaticBand(size)))
-		if _, _, ports := r.Stats(); ports.Static.Capacity != want {
+		if ports := r.Stats().Ports; ports.Static.Capacity != want {
 			t.Errorf("%d: %d static ports, want %d", size, ports.Static.Capacity, want)
 		}
 	}

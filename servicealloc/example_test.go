@@ -38,7 +38,7 @@ func Example() {
 	fmt.Println(g.Generation, g.Addrs, g.Ports, err)
 	_, err = r.Allocate("default/other", servicealloc.Request{Addrs: []netip.Addr{netip.IPv6Unspecified(), g.Addrs[0]}})
 	fmt.Println(err)
-	_, v6, _ := r.Stats()
+	v6 := r.Stats().V6
 	fmt.Println(v6.Dynamic.Used) // nothing leaked
 	// Output:
 	// 1 [10.96.1.1 fd00:96::101] [{ 30086} { 30443}] <nil>

@@ -1,7 +1,6 @@
 package servicealloc
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 
@@ -125,7 +124,7 @@ func TestServicesOfKubernetes(t *testing.T) {
 		wantErr(t, tx.Commit(), nil)
 	}
 	wantHeld(t, r)
-	if v4, v6, ports := r.Stats(); v4.Dynamic.Used+v6.Dynamic.Used+ports.Dynamic.Used != 0 {
-		t.Error(fmt.Sprint(v4, v6, ports))
+	if st := r.Stats(); st.V4.Dynamic.Used+st.V6.Dynamic.Used+st.Ports.Dynamic.Used != 0 {
+		t.Errorf("%+v", st)
 	}
 }

@@ -251,14 +251,14 @@ func TestHeldWhereNoRangeIs(t *testing.T) {
 	r := newRegistryT(t, "10.0.0.0/24", LowestFirst())
 	r.Load(grants("a: fd01::1 10.9.0.1 9"))
 	for range 2 {
-		if v4, v6, ports := r.Stats(); v4.Closed != 1 || v6.Closed != 1 || ports.Closed != 1 {
-			t.Errorf("%+v %+v %+v", v4, v6, ports)
+		if st := r.Stats(); st.V4.Closed != 1 || st.V6.Closed != 1 || st.Ports.Closed != 1 {
+			t.Errorf("%+v", st)
 		}
 		check(t, r)
 		wantErr(t, r.SetRange(rangeOf("later", "fd01::/120 10.9.0.0/24")), nil)
 		wantErr(t, errOf(r.Allocate("thief", Request{Addrs: []netip.Addr{ip("fd01::1")}})), ipalloc.ErrOccupied)
-		if v4, v6, _ := r.Stats(); v4.Closed != 0 || v6.Closed != 0 || v6.Static.Used != 1 {
-			t.Errorf("%+v %+v", v4, v6)
+		if st := r.Stats(); st.V4.Closed != 0 || st.V6.Closed != 0 || st.V6.Static.Used != 1 {
+			t.Errorf("%+v", st)
 		}
 		check(t, r)
 		wantErr(t, r.RemoveRange("later"), ipalloc.ErrInUse)

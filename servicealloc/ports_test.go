@@ -105,7 +105,7 @@ func TestPortsPerProtocol(t *testing.T) {
 	}
 	wantErr(t, errOf(r.Allocate("all", Request{Ports: []Port{{"", 20}}})), ipalloc.ErrOccupied)
 	must(r.Allocate("udp", Request{Ports: []Port{{UDP, 20}}}))
-	if _, _, s := r.Stats(); s.Static.Used != 3 || s.Dynamic.Used != 4+4+2 {
+	if s := r.Stats().Ports; s.Static.Used != 3 || s.Dynamic.Used != 4+4+2 {
 		t.Errorf("%+v", s)
 	}
 	must(r.Release("3", 0)) // 19, of all protocols

@@ -303,8 +303,8 @@ func TestDraining(t *testing.T) {
 	must(r.Allocate("o", Request{Addrs: anyBoth[:1]})) // b still has it
 	wantErr(t, r.SetRange(draining(rangeOf("b", "10.0.0.0/24"))), nil)
 	wantErr(t, errOf(r.Allocate("p", Request{Addrs: anyBoth[:1]})), ipalloc.ErrFull)
-	if v4, v6, _ := r.Stats(); v4 != (Stats{Closed: 2}) || v6 != (Stats{Closed: 1}) {
-		t.Fatalf("%+v %+v", v4, v6)
+	if st := r.Stats(); st.V4 != (Stats{Closed: 2}) || st.V6 != (Stats{Closed: 1}) {
+		t.Fatalf("%+v", st)
 	}
 	if again := must(r.Allocate("a", Request{Addrs: anyBoth})); again.Generation != a.Generation {
 		t.Fatal(again)
@@ -330,8 +330,8 @@ func TestReservations(t *testing.T) {
 	wantErr(t, r.SetRange(keep), nil)
 	must(r.Allocate("a", Request{Addrs: anyBoth[:1], Ports: []Port{{}}}))
 	wantHeld(t, r, "a: 10.0.0.8 30021", "held: 10.0.0.3 30016/TCP")
-	if v4, _, ports := r.Stats(); v4.Closed != 1 || ports.Closed != 1 {
-		t.Errorf("%+v %+v", v4, ports)
+	if st := r.Stats(); st.V4.Closed != 1 || st.Ports.Closed != 1 {
+		t.Errorf("%+v", st)
 	}
 	r.Release("held", 0)
 	wantErr(t, errOf(r.Allocate("b", Request{Addrs: []netip.Addr{ip("10.0.0.3")}})), ipalloc.ErrReserved)

@@ -147,10 +147,13 @@ func (r *Registry) Ranges() []RangeInfo {
 	return out
 }
 
-// Stats returns the counts of the IPv4 addresses, of the IPv6 addresses and of the ports.
-// Each address counts once, and with PerProtocol each port counts once for every
-// protocol. Numbers saturate at 2^64-1. It is linear in the disjoint ranges.
-func (r *Registry) Stats() (v4, v6, ports Stats) {
+// RegistryStats has the counts of the IPv4 addresses, of the IPv6 addresses and of the
+// ports of a [Registry]. Each address counts once, and with PerProtocol each port counts
+// once for every protocol. Numbers saturate at 2^64-1.
+type RegistryStats struct{ V4, V6, Ports Stats }
+
+// Stats returns the counts. It is linear in the disjoint ranges.
+func (r *Registry) Stats() RegistryStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ranges.refresh()
@@ -158,7 +161,7 @@ func (r *Registry) Stats() (v4, v6, ports Stats) {
 	if r.Ports().PerProtocol {
 		first, last = onePort, onePort+lineKind(len(protocols)-1)
 	}
-	return r.ranges.stats(ipv4, ipv4), r.ranges.stats(ipv6, ipv6), r.ranges.stats(first, last)
+	return RegistryStats{r.ranges.stats(ipv4, ipv4), r.ranges.stats(ipv6, ipv6), r.ranges.stats(first, last)}
 }
 
 // Ports returns the range of ports that the registry allocates, the zero PortRange for

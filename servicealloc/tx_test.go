@@ -127,7 +127,8 @@ func TestRollbackAtEveryStep(t *testing.T) {
 		for owner := range committed {
 			r.Release(owner, 0)
 		}
-		if v4, v6, ports := r.Stats(); v4.Dynamic.Used+v4.Static.Used+v6.Dynamic.Used+v6.Static.Used+ports.Dynamic.Used+ports.Static.Used != 0 {
+		st := r.Stats()
+		if v4, v6, ports := st.V4, st.V6, st.Ports; v4.Dynamic.Used+v4.Static.Used+v6.Dynamic.Used+v6.Static.Used+ports.Dynamic.Used+ports.Static.Used != 0 {
 			t.Error("something leaked")
 		}
 	}

@@ -119,7 +119,7 @@ func TestNearlyFullFile(t *testing.T) {
 					t.Errorf("%q holds %v", g.Owner, g.Ports)
 				}
 			}
-			if _, _, p := r.Stats(); p.Static.Used+p.Dynamic.Used != uint64(len(held)) {
+			if p := r.Stats().Ports; p.Static.Used+p.Dynamic.Used != uint64(len(held)) {
 				t.Errorf("%d ports in use, want %d", p.Static.Used+p.Dynamic.Used, len(held))
 			}
 		})

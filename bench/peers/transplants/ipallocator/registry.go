@@ -70,7 +70,7 @@ func (m *MetaAllocator) getAllocator(ip net.IP, _ bool) (*part, error) {
 }
 
 func (m *MetaAllocator) Free() int {
-	v4, v6, _ := m.r.Stats()
+	v4, v6 := m.r.Stats().V4, m.r.Stats().V6
 	return int(v4.Static.Free + v4.Dynamic.Free + v6.Static.Free + v6.Dynamic.Free)
 }
 
