@@ -241,7 +241,7 @@ func prefixesPair(in store.Store) side {
 	}
 	return steps(func() {
 		h := must(a.Assign(ctx, plan.Request{Pool: pool4, Owner: "x", Bits: 20}))
-		if err := a.Release(ctx, "x", h.Prefix); err != nil {
+		if err := a.Release(ctx, h.Prefix, "x"); err != nil {
 			panic(err)
 		}
 	})

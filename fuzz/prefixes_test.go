@@ -138,7 +138,7 @@ func (r *prefixesReplay) step(op int, a *prefixes.Allocator, tr *model.Trace) {
 		if h, ok := r.m.Held[at]; ok && op == 7 {
 			owner = h.Owner
 		}
-		r.same(a.Release(ctx, owner, at), r.m.Release(owner, at), "Release(%s, %v)", owner, at)
+		r.same(a.Release(ctx, at, owner), r.m.Release(owner, at), "Release(%s, %v)", owner, at)
 	case 9:
 		want, why := r.m.ReleaseByOwner(owner)
 		got, err := a.ReleaseByOwner(ctx, owner)
@@ -153,7 +153,7 @@ func (r *prefixesReplay) step(op int, a *prefixes.Allocator, tr *model.Trace) {
 		r.same(err, want, "Transfer(%v, %s, %s)", at, owner, to)
 	case 11:
 		at, text := r.prefix(tr), fmt.Sprint(tr.Below(3))
-		_, err := a.SetAttributes(ctx, owner, at, text)
+		_, err := a.SetAttributes(ctx, at, owner, text)
 		r.same(err, r.m.Change(at, owner, owner, text), "SetAttributes(%s, %v)", owner, at)
 	case 12:
 		r.addPool(a, prefixesPools[tr.Below(uint64(len(prefixesPools)))])
@@ -171,7 +171,7 @@ func (r *prefixesReplay) step(op int, a *prefixes.Allocator, tr *model.Trace) {
 		if h, ok := r.m.Held[at]; ok && op == 19 {
 			owner = h.Owner
 		}
-		h, err := a.Renew(ctx, owner, at, ttl)
+		h, err := a.Renew(ctx, at, owner, ttl)
 		r.same(err, r.m.Renew(at, owner, ttl), "Renew(%s, %v, %v)", owner, at, ttl)
 		if err == nil && !h.Until.Equal(r.m.End(ttl)) {
 			r.t.Fatalf("Renew(%s, %v, %v) = %+v", owner, at, ttl, h)
@@ -182,7 +182,7 @@ func (r *prefixesReplay) step(op int, a *prefixes.Allocator, tr *model.Trace) {
 			sizes = prefixes.Sizes{Shortest: at.Bits() + 1, Longest: min(at.Bits()+3, longest)}
 		}
 		owner = cmp.Or(r.m.Held[at].Owner, owner)
-		_, err := a.SetChildren(ctx, owner, at, sizes)
+		_, err := a.SetChildren(ctx, at, owner, sizes)
 		r.same(err, r.m.SetChildren(at, owner, sizes.Shortest, sizes.Longest), "SetChildren(%s, %v, %v)", owner, at, sizes)
 	case 22:
 		r.m.Pass(time.Duration(tr.Below(40)) * time.Second)

@@ -241,11 +241,11 @@ func release(ctx context.Context, of *prefixes.Allocator, owner string, args []s
 		return nil, err
 	}
 	if tree {
-		return of.ReleaseTree(ctx, owner, at)
+		return of.ReleaseTree(ctx, at, owner)
 	}
 	h, err := of.Get(ctx, at)
 	if err == nil {
-		err = of.Release(ctx, owner, at)
+		err = of.Release(ctx, at, owner)
 	}
 	if err != nil {
 		return nil, err

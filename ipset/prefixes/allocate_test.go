@@ -18,7 +18,7 @@ func TestAllocateReleasedElsewhere(t *testing.T) {
 	}
 	first, err := a.Allocate(ctx, r)
 	if err == nil {
-		err = other.Release(ctx, "o", first.Prefix)
+		err = other.Release(ctx, first.Prefix, "o")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -31,12 +31,12 @@ func TestAlso(t *testing.T) {
 	at, r := prefix("10.0.0.0/16"), Request{Pool: pool, Owner: "o", Bits: 16}
 	for i, step := range []func(also ...store.Op) error{
 		func(also ...store.Op) error { return second(a.Allocate(ctx, r, also...)) },
-		func(also ...store.Op) error { return second(a.SetAttributes(ctx, "o", at, "x", also...)) },
-		func(also ...store.Op) error { return second(a.SetChildren(ctx, "o", at, Sizes{20, 24}, also...)) },
+		func(also ...store.Op) error { return second(a.SetAttributes(ctx, at, "o", "x", also...)) },
+		func(also ...store.Op) error { return second(a.SetChildren(ctx, at, "o", Sizes{20, 24}, also...)) },
 		func(also ...store.Op) error { return second(a.Transfer(ctx, at, "o", "p", also...)) },
-		func(also ...store.Op) error { return a.Release(ctx, "p", at, also...) },
+		func(also ...store.Op) error { return a.Release(ctx, at, "p", also...) },
 		func(also ...store.Op) error { return second(a.Assign(ctx, r, also...)) },
-		func(also ...store.Op) error { return a.Release(ctx, "o", at, also...) },
+		func(also ...store.Op) error { return a.Release(ctx, at, "o", also...) },
 		func(also ...store.Op) error { return second(a.Occupy(ctx, at, r, also...)) },
 	} {
 		before := fmt.Sprint(records(t, s))

@@ -43,7 +43,7 @@ func fillOn(b *testing.B, db store.Store, pool string, shortest, longest, n int)
 		}
 	}
 	for _, h := range holes {
-		if err := a.Release(ctx, h.Owner, h.Prefix); err != nil {
+		if err := a.Release(ctx, h.Prefix, h.Owner); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func BenchmarkFloor(b *testing.B) {
 				b.Fatal(err)
 			}
 			allocate := slices.Clone(db.last)
-			if err := a.Release(ctx, h.Owner, h.Prefix); err != nil {
+			if err := a.Release(ctx, h.Prefix, h.Owner); err != nil {
 				b.Fatal(err)
 			}
 			release := slices.Clone(db.last)
@@ -135,7 +135,7 @@ func pairs(b *testing.B, a *prefixes.Allocator, pool netip.Prefix, shortest, lon
 	for b.Loop() {
 		h, err := a.Allocate(ctx, prefixes.Request{Pool: pool, Owner: "a-node-with-a-name", Bits: shortest + rng.IntN(longest-shortest+1)})
 		if err == nil {
-			err = a.Release(ctx, h.Owner, h.Prefix)
+			err = a.Release(ctx, h.Prefix, h.Owner)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -178,7 +178,7 @@ func BenchmarkTree(b *testing.B) {
 	for b.Loop() {
 		h, err := a.Allocate(ctx, prefixes.Request{Pool: nodes[rng.IntN(len(nodes))], Owner: "a-pod", Bits: 64})
 		if err == nil {
-			err = a.Release(ctx, h.Owner, h.Prefix)
+			err = a.Release(ctx, h.Prefix, h.Owner)
 		}
 		if err != nil {
 			b.Fatal(err)

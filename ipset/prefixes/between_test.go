@@ -17,14 +17,14 @@ var others = map[string]func(context.Context, *Allocator) error{
 		return err
 	},
 	"releases": func(ctx context.Context, a *Allocator) error {
-		return a.Release(ctx, "owner3", prefix("fd00::/64"))
+		return a.Release(ctx, prefix("fd00::/64"), "owner3")
 	},
 	"transfers": func(ctx context.Context, a *Allocator) error {
 		_, err := a.Transfer(ctx, prefix("fd00::/64"), "owner3", "other")
 		return err
 	},
 	"gives back": func(ctx context.Context, a *Allocator) error {
-		return a.Release(ctx, "owner2", prefix("10.0.0.0/32"))
+		return a.Release(ctx, prefix("10.0.0.0/32"), "owner2")
 	},
 	"divides": func(ctx context.Context, a *Allocator) error {
 		_, err := a.Allocate(ctx, Request{Pool: prefix("10.0.0.0/20"), Owner: "other", Bits: 32})

@@ -52,7 +52,7 @@ func mixed(t *testing.T, n int) (*Allocator, *counting) {
 	for i := range n {
 		h, err := a.Allocate(t.Context(), Request{Pool: prefix("10.0.0.0/8"), Owner: fmt.Sprint("node-", i), Bits: 28 + rng.IntN(5)})
 		if err == nil && rng.IntN(3) == 0 {
-			err = a.Release(t.Context(), h.Owner, h.Prefix)
+			err = a.Release(t.Context(), h.Prefix, h.Owner)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestPairCosts(t *testing.T) {
 		pair := func() {
 			h, err := a.Allocate(t.Context(), Request{Pool: prefix("10.0.0.0/8"), Owner: "a-node-with-a-name", Bits: 28 + rng.IntN(5)})
 			if err == nil {
-				err = a.Release(t.Context(), h.Owner, h.Prefix)
+				err = a.Release(t.Context(), h.Prefix, h.Owner)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -138,7 +138,7 @@ func TestOwnerOfMany(t *testing.T) {
 	if h, err := a.Assign(t.Context(), Request{Pool: pool, Owner: "o", Bits: 32}); err != nil || h.Prefix != prefix("10.0.46.224/32") {
 		t.Errorf("behind %d others: %v, %v", n, h, err)
 	}
-	if err := a.Release(t.Context(), "o", prefix("10.0.46.224/32")); err != nil {
+	if err := a.Release(t.Context(), prefix("10.0.46.224/32"), "o"); err != nil {
 		t.Fatal(err)
 	}
 	*db = counting{Memory: db.Memory}
@@ -162,7 +162,7 @@ func TestColdCosts(t *testing.T) {
 	}
 	f := faults.NewFaulty(s)
 	a = allocator(t, f)
-	if err := a.Release(t.Context(), "o", at); err != nil || f.Counts().Calls() != 3 {
+	if err := a.Release(t.Context(), at, "o"); err != nil || f.Counts().Calls() != 3 {
 		t.Errorf("a cold Release: %v, %+v, want one read for the holding, one for the pages, and a commit", err, f.Counts())
 	}
 	f.Script(nil)
@@ -251,7 +251,7 @@ func TestStalePagesCostOneConflict(t *testing.T) {
 		if _, err := a.Occupy(t.Context(), first, Request{Pool: pool, Owner: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Release(t.Context(), "a", first); err != nil {
+		if err := a.Release(t.Context(), first, "a"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.Occupy(t.Context(), first, Request{Pool: pool, Owner: "b"}); err != nil {

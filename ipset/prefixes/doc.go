@@ -38,7 +38,7 @@
 // expires, every call treats the prefix as free, even before Sweep records that:
 //
 //	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "00010a/0001", Bits: 56, TTL: time.Hour})
-//	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour) // ErrNotHeld after the end: Assign again
+//	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour) // ErrNotHeld after the end: Assign again
 //
 // The owner is the client's DUID and the IAID of one IA_PD, both in hex. Hex is needed
 // because an owner is text without NUL bytes, and the IAID because a client may have
@@ -58,7 +58,7 @@
 // you have read, in both calls: here, and in the Also of package ipset:
 //
 //	use := store.Op{Kind: store.Put, Key: "Use/10.0.4.0/24", Value: "children", Expect: rev}
-//	_, err := a.SetChildren(ctx, owner, at, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
+//	_, err := a.SetChildren(ctx, at, owner, prefixes.Sizes{Shortest: 26, Longest: 28}, use)
 //
 // If two processes read the same revision, only one succeeds. The other fails with
 // ErrConflict, and store.ConflictKey names the record.
@@ -83,7 +83,7 @@
 //		if err != nil || slices.ContainsFunc(pools, func(p alloc.Pool) bool { return p.Name == name }) {
 //			return cmp.Or(err, ipalloc.ErrInUse)
 //		}
-//		return allocator.Release(ctx, owner, at)
+//		return allocator.Release(ctx, at, owner)
 //	})
 //
 // Both steps are idempotent, but the second returns ErrNotHeld once the holding is released.

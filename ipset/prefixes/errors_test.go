@@ -170,16 +170,16 @@ var rows = map[string]row{
 	"Path":           ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Path(ctx, p)) }),
 	"Utilization":    ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Utilization(ctx, p)) }),
 	"Levels":         ofPrefix(func(ctx context.Context, a *Allocator, p netip.Prefix) error { return second(a.Levels(ctx, p)) }),
-	"Release":        ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error { return a.Release(ctx, o, p) }),
+	"Release":        ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error { return a.Release(ctx, p, o) }),
 	"ReleaseTree": ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
-		return second(a.ReleaseTree(ctx, o, p))
+		return second(a.ReleaseTree(ctx, p, o))
 	}),
 	"SetChildren": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
-			return second(a.SetChildren(ctx, o, p, Sizes{}))
+			return second(a.SetChildren(ctx, p, o, Sizes{}))
 		})(ctx, a, refuse)
 		for _, s := range badSizes[1:] { // the zero Sizes is no pool
-			refuse(second(a.SetChildren(ctx, "o", aPool, s)))
+			refuse(second(a.SetChildren(ctx, aPool, "o", s)))
 		}
 	},
 	"Transfer": func(ctx context.Context, a *Allocator, refuse func(error)) {
@@ -192,15 +192,15 @@ var rows = map[string]row{
 	},
 	"Renew": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
-			return second(a.Renew(ctx, o, p, 1))
+			return second(a.Renew(ctx, p, o, 1))
 		})(ctx, a, refuse)
-		refuse(second(a.Renew(ctx, "o", aPool, -1)))
+		refuse(second(a.Renew(ctx, aPool, "o", -1)))
 	},
 	"SetAttributes": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
-			return second(a.SetAttributes(ctx, o, p, ""))
+			return second(a.SetAttributes(ctx, p, o, ""))
 		})(ctx, a, refuse)
-		refuse(second(a.SetAttributes(ctx, "o", aPool, tooLong)))
+		refuse(second(a.SetAttributes(ctx, aPool, "o", tooLong)))
 	},
 }
 

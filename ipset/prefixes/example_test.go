@@ -43,7 +43,7 @@ func Example() {
 	for _, h := range path {
 		fmt.Println(h.Level, h.Prefix, h.Owner)
 	}
-	err = a.Release(ctx, "eu-west", region)
+	err = a.Release(ctx, region, "eu-west")
 	fmt.Println(errors.Is(err, ipalloc.ErrInUse), err)
 	// Output:
 	// 10.0.0.0/24
@@ -73,7 +73,7 @@ func ExampleAllocator_Fits() {
 	for _, bits := range []int{14, 24} {
 		fmt.Println(a.Fits(ctx, block, bits))
 	}
-	if err := a.Release(ctx, "team-0", netip.MustParsePrefix("10.0.0.0/14")); err != nil {
+	if err := a.Release(ctx, netip.MustParsePrefix("10.0.0.0/14"), "team-0"); err != nil {
 		panic(err)
 	}
 	fmt.Println(a.Fits(ctx, block, 14))
@@ -130,10 +130,10 @@ func ExampleAllocator_Renew() {
 	lease, err := a.Assign(ctx, request)
 	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
 	now = now.Add(30 * time.Minute)
-	lease, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour)
+	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour)
 	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
 	now = now.Add(2 * time.Hour)
-	_, err = a.Renew(ctx, lease.Owner, lease.Prefix, time.Hour)
+	_, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour)
 	fmt.Println(errors.Is(err, ipalloc.ErrNotHeld))
 	ended, err := a.Sweep(ctx)
 	fmt.Println(len(ended), ended[0].Prefix, err)

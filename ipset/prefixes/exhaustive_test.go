@@ -80,7 +80,7 @@ func (w *world) back(was map[netip.Prefix]model.PrefixHolding) {
 	w.t.Helper()
 	for at, h := range w.m.Held {
 		if _, ok := was[at]; !ok {
-			if err := w.allocator().Release(w.t.Context(), h.Owner, at); err != nil {
+			if err := w.allocator().Release(w.t.Context(), at, h.Owner); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -144,7 +144,7 @@ func (w *world) every(part netip.Prefix) {
 			})
 			try(func(a *Allocator) {
 				why := w.m.Release(owner, at)
-				w.same(fmt.Sprint("Release ", at), at, a.Release(ctx, owner, at), at, why)
+				w.same(fmt.Sprint("Release ", at), at, a.Release(ctx, at, owner), at, why)
 			})
 		}
 	}

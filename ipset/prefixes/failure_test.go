@@ -47,19 +47,19 @@ var calls = map[string]struct {
 		_, err := a.Occupy(ctx, prefix("10.0.0.0/31"), Request{Pool: prefix("10.0.0.0/20"), Owner: "new"})
 		return err
 	}, ipalloc.ErrOccupied},
-	"Release":        {func(ctx context.Context, a *Allocator) error { return a.Release(ctx, "owner2", prefix("10.0.0.0/32")) }, nil},
-	"release a pool": {func(ctx context.Context, a *Allocator) error { return a.Release(ctx, "owner1", prefix("10.0.0.0/20")) }, ipalloc.ErrInUse},
+	"Release":        {func(ctx context.Context, a *Allocator) error { return a.Release(ctx, prefix("10.0.0.0/32"), "owner2") }, nil},
+	"release a pool": {func(ctx context.Context, a *Allocator) error { return a.Release(ctx, prefix("10.0.0.0/20"), "owner1") }, ipalloc.ErrInUse},
 	"ReleaseByOwner": {func(ctx context.Context, a *Allocator) error { _, err := a.ReleaseByOwner(ctx, "owner3"); return err }, nil},
 	"Transfer": {func(ctx context.Context, a *Allocator) error {
 		_, err := a.Transfer(ctx, prefix("10.0.0.0/20"), "owner1", "other")
 		return err
 	}, nil},
 	"SetAttributes": {func(ctx context.Context, a *Allocator) error {
-		_, err := a.SetAttributes(ctx, "owner1", prefix("10.0.0.0/20"), "b")
+		_, err := a.SetAttributes(ctx, prefix("10.0.0.0/20"), "owner1", "b")
 		return err
 	}, nil},
 	"Renew": {func(ctx context.Context, a *Allocator) error {
-		_, err := a.Renew(ctx, "owner2", prefix("10.0.0.0/32"), time.Hour)
+		_, err := a.Renew(ctx, prefix("10.0.0.0/32"), "owner2", time.Hour)
 		return err
 	}, nil},
 	"Sweep": {func(ctx context.Context, a *Allocator) error { _, err := a.Sweep(ctx); return err }, nil},
@@ -67,11 +67,11 @@ var calls = map[string]struct {
 		return a.SetSizes(ctx, prefix("10.0.0.0/8"), Sizes{9, 30})
 	}, nil},
 	"SetChildren": {func(ctx context.Context, a *Allocator) error {
-		_, err := a.SetChildren(ctx, "owner1", prefix("10.0.0.0/20"), Sizes{24, 30})
+		_, err := a.SetChildren(ctx, prefix("10.0.0.0/20"), "owner1", Sizes{24, 30})
 		return err
 	}, nil},
 	"ReleaseTree": {func(ctx context.Context, a *Allocator) error {
-		_, err := a.ReleaseTree(ctx, "owner0", prefix("10.0.0.0/16"))
+		_, err := a.ReleaseTree(ctx, prefix("10.0.0.0/16"), "owner0")
 		return err
 	}, nil},
 	"State": {func(ctx context.Context, a *Allocator) error { _, _, err := a.State(ctx, netip.Prefix{}); return err }, nil},

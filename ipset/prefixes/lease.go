@@ -47,7 +47,7 @@ func (t *txn) releaseEnded() (part, error) {
 // Transfer does, also after the lease has expired. It fails with ErrInvalid for a
 // negative ttl, and for a ttl above 0 of a holding with Children. also is as in Allocate.
 // It is safe to repeat after an unknown outcome.
-func (a *Allocator) Renew(ctx context.Context, owner string, at netip.Prefix, ttl time.Duration, also ...store.Op) (Holding, error) {
+func (a *Allocator) Renew(ctx context.Context, at netip.Prefix, owner string, ttl time.Duration, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
 	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {
 		if ttl > 0 && r.Children != (Sizes{}) {

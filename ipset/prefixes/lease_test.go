@@ -110,10 +110,10 @@ func TestLeaseEnds(t *testing.T) {
 			t.Error("a question has written")
 		}
 		for call, err := range map[string]error{
-			"Release":       w.Release(ctx, "client", h.Prefix),
+			"Release":       w.Release(ctx, h.Prefix, "client"),
 			"Transfer":      second(w.Transfer(ctx, h.Prefix, "client", "c")),
-			"Renew":         second(w.Renew(ctx, "client", h.Prefix, time.Hour)),
-			"SetAttributes": second(w.SetAttributes(ctx, "client", h.Prefix, "x")),
+			"Renew":         second(w.Renew(ctx, h.Prefix, "client", time.Hour)),
+			"SetAttributes": second(w.SetAttributes(ctx, h.Prefix, "client", "x")),
 		} {
 			if !errors.Is(err, ipalloc.ErrNotHeld) {
 				t.Errorf("%s: %v", call, err)
@@ -134,7 +134,7 @@ func TestRenew(t *testing.T) {
 	ctx, w := t.Context(), newLeased(t)
 	h := w.give("client", 28, time.Hour)
 	for _, ttl := range []time.Duration{2 * time.Hour, 0, time.Minute, 1<<63 - 1} {
-		got, err := w.Renew(ctx, "client", h.Prefix, ttl)
+		got, err := w.Renew(ctx, h.Prefix, "client", ttl)
 		if until := w.now.Add(ttl); err != nil || ttl == 0 && !got.Until.IsZero() || ttl > 0 && ttl < 1<<62 && !got.Until.Equal(until) || ttl > 1<<62 && got.Until.Year() != 2262 {
 			t.Errorf("%v: %+v, %v", ttl, got, err)
 		}
@@ -146,7 +146,7 @@ func TestRenew(t *testing.T) {
 	if err := w.RemovePool(ctx, leasePool); !errors.Is(err, ipalloc.ErrInUse) {
 		t.Error(err)
 	}
-	if _, err := w.Renew(ctx, "heir", h.Prefix, time.Second); err != nil {
+	if _, err := w.Renew(ctx, h.Prefix, "heir", time.Second); err != nil {
 		t.Error(err)
 	}
 	w.now = w.now.Add(time.Minute)
@@ -170,9 +170,9 @@ func TestLeaseRefusals(t *testing.T) {
 	refused(t, "TTL", err, "TTL", ipalloc.ErrInvalid)
 	_, err = w.Allocate(ctx, Request{Pool: leasePool, Owner: "o", Bits: 26, TTL: 1, Children: Sizes{27, 28}})
 	refused(t, "Children", err, "Children", ipalloc.ErrInvalid)
-	refused(t, "SetChildren", second(w.SetChildren(ctx, "client", h.Prefix, Sizes{27, 28})), "Children", ipalloc.ErrInvalid)
-	refused(t, "Renew", second(w.Renew(ctx, "client", h.Prefix, -1)), "ttl", ipalloc.ErrInvalid)
-	refused(t, "Renew of a pool", second(w.Renew(ctx, "node", pool.Prefix, 1)), "ttl", ipalloc.ErrInvalid)
+	refused(t, "SetChildren", second(w.SetChildren(ctx, h.Prefix, "client", Sizes{27, 28})), "Children", ipalloc.ErrInvalid)
+	refused(t, "Renew", second(w.Renew(ctx, h.Prefix, "client", -1)), "ttl", ipalloc.ErrInvalid)
+	refused(t, "Renew of a pool", second(w.Renew(ctx, pool.Prefix, "node", 1)), "ttl", ipalloc.ErrInvalid)
 	_, err = New(w.store, Options{Skew: -1})
 	refused(t, "Skew", err, "Skew", ipalloc.ErrInvalid)
 	for _, now := range []time.Time{time.Unix(0, 0), time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)} {

@@ -94,7 +94,7 @@ func TestLastPoolLeavesNothing(t *testing.T) {
 			}
 			h, err := a.Allocate(t.Context(), Request{Pool: pool, Owner: "o", Bits: pool.Bits() + 13})
 			if err == nil {
-				err = a.Release(t.Context(), "o", h.Prefix)
+				err = a.Release(t.Context(), h.Prefix, "o")
 			}
 			if err != nil {
 				t.Fatal(err)

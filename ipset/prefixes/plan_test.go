@@ -57,7 +57,7 @@ func TestPlanChanges(t *testing.T) {
 	gives(root, 20, nil)
 	set := func(children Sizes, want error) {
 		t.Helper()
-		h, err := a.SetChildren(ctx, "region", region.Prefix, children)
+		h, err := a.SetChildren(ctx, region.Prefix, "region", children)
 		if !errors.Is(err, want) || err == nil && h.Children != children {
 			t.Errorf("%v: %v, %v", children, h, err)
 		}
@@ -79,7 +79,7 @@ func TestPlanChanges(t *testing.T) {
 		refused(t, "SetSizes", err, "sizes", ipalloc.ErrInvalid)
 	}
 	refused(t, "SetSizes", a.SetSizes(ctx, region.Prefix, Sizes{20, 24}), "", ipalloc.ErrNotFound)
-	_, err = a.SetChildren(ctx, "x", region.Prefix, Sizes{20, 24})
+	_, err = a.SetChildren(ctx, region.Prefix, "x", Sizes{20, 24})
 	refused(t, "SetChildren", err, "", ipalloc.ErrNotHeld)
 	sound(t, a)
 }
@@ -114,9 +114,9 @@ func TestWholePools(t *testing.T) {
 		if path, err := a.Path(ctx, pool); err != nil || len(path) != 1 {
 			t.Errorf("%v: %v, %v", pool, path, err)
 		}
-		_, err = a.SetChildren(ctx, "o", pool, tt.sizes)
+		_, err = a.SetChildren(ctx, pool, "o", tt.sizes)
 		refused(t, "SetChildren of "+tt.pool, err, "Children", ipalloc.ErrInvalid)
-		if err := a.Release(ctx, "o", pool); err != nil {
+		if err := a.Release(ctx, pool, "o"); err != nil {
 			t.Fatal(err)
 		}
 		one, err := a.Allocate(ctx, Request{Pool: pool, Owner: "o", Bits: tt.sizes.Longest})
@@ -124,7 +124,7 @@ func TestWholePools(t *testing.T) {
 			t.Fatal(err)
 		}
 		sound(t, a)
-		if err := a.Release(ctx, "o", one.Prefix); err != nil {
+		if err := a.Release(ctx, one.Prefix, "o"); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.RemovePool(ctx, pool); err != nil || len(records(t, s)) != 0 {
@@ -156,13 +156,13 @@ func TestReleaseTree(t *testing.T) {
 			}
 			return faults.Outcome{}
 		})
-		released, err := a.ReleaseTree(ctx, "owner0", region)
+		released, err := a.ReleaseTree(ctx, region, "owner0")
 		f.Script(nil)
 		if met != (err != nil) {
 			t.Fatalf("call %d: %v", k, err)
 		}
 		if met {
-			more, err := a.ReleaseTree(ctx, "owner0", region)
+			more, err := a.ReleaseTree(ctx, region, "owner0")
 			if released = append(released, more...); err != nil {
 				t.Fatalf("call %d: %v", k, err)
 			}
@@ -175,7 +175,7 @@ func TestReleaseTree(t *testing.T) {
 			t.Fatalf("call %d: %v is left, %v", k, left, err)
 		}
 		sound(t, a)
-		_, err = a.ReleaseTree(ctx, "owner0", region)
+		_, err = a.ReleaseTree(ctx, region, "owner0")
 		refused(t, "ReleaseTree", err, "", ipalloc.ErrNotHeld)
 	}
 }
@@ -205,7 +205,7 @@ func TestChangesFromTheState(t *testing.T) {
 			if c.Rev != rev {
 				t.Errorf("revision %d, want %d", c.Rev, rev)
 			}
-			if err := a.Release(ctx, "owner3", prefix("10.0.0.128/25")); err != nil {
+			if err := a.Release(ctx, prefix("10.0.0.128/25"), "owner3"); err != nil {
 				t.Fatal(err)
 			}
 		}

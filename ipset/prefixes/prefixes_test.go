@@ -102,13 +102,13 @@ func TestInvalidCalls(t *testing.T) {
 	call("Occupy", "", ipalloc.ErrOutOfRange, second(a.Occupy(ctx, pool, good)))
 	call("Occupy", "", ipalloc.ErrOccupied, second(a.Occupy(ctx, p("10.0.0.0/15"), good)))
 	call("Occupy", "", ipalloc.ErrOccupied, second(a.Occupy(ctx, p("10.0.15.0/24"), good)))
-	call("Release", "owner", ipalloc.ErrInvalid, a.Release(ctx, "", held))
-	call("Release", "at", ipalloc.ErrInvalid, a.Release(ctx, "o", unmasked))
-	call("Release", "", ipalloc.ErrNotHeld, a.Release(ctx, "o", held))
+	call("Release", "owner", ipalloc.ErrInvalid, a.Release(ctx, held, ""))
+	call("Release", "at", ipalloc.ErrInvalid, a.Release(ctx, unmasked, "o"))
+	call("Release", "", ipalloc.ErrNotHeld, a.Release(ctx, held, "o"))
 	call("ReleaseByOwner", "owner", ipalloc.ErrInvalid, second(a.ReleaseByOwner(ctx, "")))
 	call("Transfer", "to", ipalloc.ErrInvalid, second(a.Transfer(ctx, held, "owner0", "")))
 	call("Transfer", "from", ipalloc.ErrInvalid, second(a.Transfer(ctx, held, "", "o")))
-	call("SetAttributes", "Attributes", ipalloc.ErrInvalid, second(a.SetAttributes(ctx, "owner0", held, long)))
+	call("SetAttributes", "Attributes", ipalloc.ErrInvalid, second(a.SetAttributes(ctx, held, "owner0", long)))
 	call("Fits", "pool", ipalloc.ErrInvalid, second(a.Fits(ctx, unmasked, 20)))
 	call("Fits", "", ipalloc.ErrOutOfRange, second(a.Fits(ctx, pool, 30)))
 	call("Get", "at", ipalloc.ErrInvalid, second(a.Get(ctx, unmasked)))
@@ -148,9 +148,9 @@ func TestInTheWay(t *testing.T) {
 			_, err := a.Occupy(ctx, p("10.0.0.192/26"), Request{Pool: p("10.0.0.0/20"), Owner: "o"})
 			return err
 		}(), "10.0.0.128/25", "owner3"},
-		{a.Release(ctx, "owner0", p("10.0.0.0/16")), "10.0.0.0/20", "owner1"},
-		{a.Release(ctx, "owner1", p("10.0.0.0/20")), "10.0.0.0/32", "owner2"},
-		{a.Release(ctx, "x", p("10.0.0.0/20")), "invalid Prefix", "owner1"},
+		{a.Release(ctx, p("10.0.0.0/16"), "owner0"), "10.0.0.0/20", "owner1"},
+		{a.Release(ctx, p("10.0.0.0/20"), "owner1"), "10.0.0.0/32", "owner2"},
+		{a.Release(ctx, p("10.0.0.0/20"), "x"), "invalid Prefix", "owner1"},
 		{a.RemovePool(ctx, p("fd00::/40")), "fd00::/64", "owner3"},
 	} {
 		var e *ipalloc.Error
@@ -187,7 +187,7 @@ func TestAgreesWithCidrset(t *testing.T) {
 				if _, err := set.Release(held[i]); err != nil {
 					t.Fatal(err)
 				}
-				if err := a.Release(ctx, "o", held[i]); err != nil {
+				if err := a.Release(ctx, held[i], "o"); err != nil {
 					t.Fatal(err)
 				}
 				held[i] = held[len(held)-1]
@@ -279,7 +279,7 @@ func TestChanges(t *testing.T) {
 		_, err = a.Transfer(ctx, h.Prefix, "x", "y")
 	}
 	if err == nil {
-		err = a.Release(ctx, "y", h.Prefix)
+		err = a.Release(ctx, h.Prefix, "y")
 	}
 	if err != nil {
 		t.Fatal(err)

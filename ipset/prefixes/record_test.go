@@ -58,7 +58,7 @@ func TestBounds(t *testing.T) {
 			if err != nil || got != h || got.Owner != owner || got.Attributes != attributes {
 				t.Errorf("%+v, /%d: %v", pool, bits, err)
 			}
-			if _, err := allocator(t, s).SetAttributes(t.Context(), owner, h.Prefix, attributes[1:]+"b"); err != nil {
+			if _, err := allocator(t, s).SetAttributes(t.Context(), h.Prefix, owner, attributes[1:]+"b"); err != nil {
 				t.Error(err)
 			}
 			if held, err := allocator(t, s).Owned(t.Context(), owner); err != nil || len(held) == 0 || held[len(held)-1].Attributes == attributes {
@@ -120,7 +120,7 @@ func TestDamagedEntries(t *testing.T) {
 	}
 	utilization := func(a *Allocator) error { return second(a.Utilization(ctx, prefix("10.0.0.0/16"))) }
 	levels := func(a *Allocator) error { return second(a.Levels(ctx, prefix("10.0.0.0/8"))) }
-	tree := func(a *Allocator) error { return second(a.ReleaseTree(ctx, "owner0", prefix("10.0.0.0/16"))) }
+	tree := func(a *Allocator) error { return second(a.ReleaseTree(ctx, prefix("10.0.0.0/16"), "owner0")) }
 	get := func(a *Allocator) error { return second(a.Get(ctx, at)) }
 	entry, root := ownerKey("owner1", at), tree16.key()
 	for _, c := range []struct {

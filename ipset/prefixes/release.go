@@ -15,7 +15,7 @@ import (
 // owner does not hold exactly that prefix; Holder names the owner that does. It fails
 // with ErrInUse while a prefix is held from it; InTheWay and Holder name one. These
 // errors change nothing. also is as in Allocate.
-func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, also ...store.Op) error {
+func (a *Allocator) Release(ctx context.Context, at netip.Prefix, owner string, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
 	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {
 		r, err := t.held(owner, at)
@@ -31,7 +31,7 @@ func (a *Allocator) Release(ctx context.Context, owner string, at netip.Prefix, 
 // After an error the holdings released so far stay released; repeat the call to continue.
 // It also releases prefixes that are allocated from the tree meanwhile. It fails with
 // ErrNotHeld if the owner does not hold exactly that prefix.
-func (a *Allocator) ReleaseTree(ctx context.Context, owner string, at netip.Prefix) ([]Holding, error) {
+func (a *Allocator) ReleaseTree(ctx context.Context, at netip.Prefix, owner string) ([]Holding, error) {
 	call := ipalloc.Error{Op: "release tree", Owner: owner, Prefix: at}
 	return a.releaseParts(ctx, call, checkHeld(owner, at), func(t *txn) (part, error) {
 		if err := t.due(); err != nil {
@@ -205,7 +205,7 @@ func (a *Allocator) Transfer(ctx context.Context, at netip.Prefix, from, to stri
 
 // SetAttributes replaces the attributes of a holding. It fails with ErrNotHeld as Transfer
 // does, and with ErrInvalid for more than MaxAttributes bytes. also is as in Allocate.
-func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Prefix, attributes string, also ...store.Op) (Holding, error) {
+func (a *Allocator) SetAttributes(ctx context.Context, at netip.Prefix, owner, attributes string, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set attributes", Owner: owner, Prefix: at}
 	return a.change(ctx, call, checkAttributes(attributes), also, func(_ *txn, r *record) error { r.Attributes = attributes; return nil })
 }
@@ -219,7 +219,7 @@ func (a *Allocator) SetAttributes(ctx context.Context, owner string, at netip.Pr
 // are not longer than the prefix, and for a holding that is a whole root pool or a lease.
 // It fails with ErrInUse for the zero Sizes while a prefix is held from it, which
 // InTheWay and Holder name.
-func (a *Allocator) SetChildren(ctx context.Context, owner string, at netip.Prefix, children Sizes, also ...store.Op) (Holding, error) {
+func (a *Allocator) SetChildren(ctx context.Context, at netip.Prefix, owner string, children Sizes, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "set children", Owner: owner, Prefix: at}
 	return a.change(ctx, call, cmp.Or(checkHeld(owner, at), children.checkOf(at)), also, func(t *txn, r *record) error {
 		switch {

@@ -72,7 +72,7 @@ func TestReleaseBesideAllocate(t *testing.T) {
 	for name, release := range map[string]func(context.Context, *Allocator) ([]Holding, error){
 		"by owner": func(ctx context.Context, a *Allocator) ([]Holding, error) { return a.ReleaseByOwner(ctx, "o") },
 		"tree": func(ctx context.Context, a *Allocator) ([]Holding, error) {
-			return a.ReleaseTree(ctx, "o", prefix("10.0.0.0/16"))
+			return a.ReleaseTree(ctx, prefix("10.0.0.0/16"), "o")
 		},
 	} {
 		ctx := t.Context()

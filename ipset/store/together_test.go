@@ -61,7 +61,7 @@ func remove(t *testing.T, db store.Store, name string, at netip.Prefix) error {
 		if err != nil || slices.ContainsFunc(pools, func(p alloc.Pool) bool { return p.Name == name }) {
 			return cmp.Or(err, ipalloc.ErrInUse)
 		}
-		return p.tree.Release(ctx, name, at)
+		return p.tree.Release(ctx, at, name)
 	})
 }
 
@@ -149,7 +149,7 @@ func TestTogetherBeginsAnew(t *testing.T) {
 			return err
 		}
 		if calls++; calls == 1 {
-			if err := p.tree.Release(ctx, "n1", h.Prefix); err != nil {
+			if err := p.tree.Release(ctx, h.Prefix, "n1"); err != nil {
 				t.Fatal(err)
 			}
 		}

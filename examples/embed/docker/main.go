@@ -151,7 +151,7 @@ func (d *driver) releasePool(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return d.subnets.Release(ctx, "docker", subnet)
+	return d.subnets.Release(ctx, subnet, "docker")
 }
 
 func (d *driver) requestAddress(ctx context.Context, r message) (message, error) {

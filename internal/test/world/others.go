@@ -47,7 +47,7 @@ func (f *filler) prefixes() {
 	use := use(f, prefixes.Request{Pool: prefix("fd02::/32"), Owner: "region", Bits: 56, New: true})
 	_, err = a.Assign(f.Context(), use, store.Op{Kind: store.Put, Key: "Machine/4", Value: "prefix", Expect: store.AnyRevision})
 	f.must(err)
-	_, err = a.SetChildren(f.Context(), "named", prefix("172.20.0.0/16"), prefixes.Sizes{Shortest: 17, Longest: 32})
+	_, err = a.SetChildren(f.Context(), prefix("172.20.0.0/16"), "named", prefixes.Sizes{Shortest: 17, Longest: 32})
 	f.must(err)
 	f.must(a.AddPool(f.Context(), prefixes.Pool{Prefix: prefix("192.0.2.7/32"), Sizes: prefixes.Sizes{Shortest: 32, Longest: 32}}))
 	_, err = a.Occupy(f.Context(), prefix("192.0.2.7/32"), prefixes.Request{Pool: prefix("192.0.2.7/32"), Owner: "whole"})

@@ -32,11 +32,11 @@ func changesOfOthers(t *testing.T) map[string]changeOfOthers {
 			return a.SetSizes(t.Context(), prefix("172.16.0.0/12"), prefixes.Sizes{Shortest: 13, Longest: 20})
 		}), []string{"root 172.16.0.0/12", "use of root 172.16.0.0/12"}},
 		"SetChildren": {plan(func(a *prefixes.Allocator) error {
-			_, err := a.SetChildren(t.Context(), "named", prefix("172.20.0.0/16"), prefixes.Sizes{Shortest: 18, Longest: 24}, also)
+			_, err := a.SetChildren(t.Context(), prefix("172.20.0.0/16"), "named", prefixes.Sizes{Shortest: 18, Longest: 24}, also)
 			return err
 		}), []string{"prefix 172.20.0.0/16", "own Machine/4", "use of root 172.16.0.0/12"}},
 		"ReleaseTree": {plan(func(a *prefixes.Allocator) error {
-			gone, err := a.ReleaseTree(t.Context(), "region", prefix("172.16.0.0/16"))
+			gone, err := a.ReleaseTree(t.Context(), prefix("172.16.0.0/16"), "region")
 			if len(gone) != 5 {
 				t.Errorf("released %v", gone)
 			}

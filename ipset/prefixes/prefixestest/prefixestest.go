@@ -90,7 +90,7 @@ func lease(owner string, ttl time.Duration) step {
 // renew extends the lease of a client.
 func renew(ttl time.Duration) step {
 	return step{"renew", func(ctx context.Context, a *prefixes.Allocator) error {
-		_, err := a.Renew(ctx, "client", netip.MustParsePrefix("2001:db8:0:2::/64"), ttl)
+		_, err := a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:2::/64"), "client", ttl)
 		return err
 	}}
 }
@@ -133,13 +133,13 @@ func history() []step {
 			return a.SetSizes(ctx, pool4, prefixes.Sizes{Shortest: 16, Longest: 30})
 		}},
 		{"set children", func(ctx context.Context, a *prefixes.Allocator) error {
-			_, err := a.SetChildren(ctx, "cluster", p("10.0.0.0/24"), prefixes.Sizes{Shortest: 25, Longest: 32})
+			_, err := a.SetChildren(ctx, p("10.0.0.0/24"), "cluster", prefixes.Sizes{Shortest: 25, Longest: 32})
 			return err
 		}},
 		assign("10.0.0.0/16", "tree", 22, prefixes.Sizes{Shortest: 24, Longest: 32}),
 		assign("10.0.20.0/22", "leaf", 32, prefixes.Sizes{}),
 		{"release tree", func(ctx context.Context, a *prefixes.Allocator) error {
-			_, err := a.ReleaseTree(ctx, "tree", p("10.0.20.0/22"))
+			_, err := a.ReleaseTree(ctx, p("10.0.20.0/22"), "tree")
 			return released(err)
 		}},
 		{"transfer", func(ctx context.Context, a *prefixes.Allocator) error {
@@ -151,24 +151,24 @@ func history() []step {
 			return err
 		}},
 		{"attributes", func(ctx context.Context, a *prefixes.Allocator) error {
-			_, err := a.SetAttributes(ctx, "cluster", p("10.0.0.0/24"), "blue")
+			_, err := a.SetAttributes(ctx, p("10.0.0.0/24"), "cluster", "blue")
 			return err
 		}},
 		{"release in use", func(ctx context.Context, a *prefixes.Allocator) error {
-			if err := a.Release(ctx, "cluster", p("10.0.0.0/24")); !errors.Is(err, ipalloc.ErrInUse) {
+			if err := a.Release(ctx, p("10.0.0.0/24"), "cluster"); !errors.Is(err, ipalloc.ErrInUse) {
 				return fmt.Errorf("not in use: %w", err)
 			}
 			return nil
 		}},
 		{"release", func(ctx context.Context, a *prefixes.Allocator) error {
-			return released(a.Release(ctx, "other", p("10.0.16.0/28")))
+			return released(a.Release(ctx, p("10.0.16.0/28"), "other"))
 		}},
 		{"release by owner", func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.ReleaseByOwner(ctx, "node")
 			return err
 		}},
 		{"release pool", func(ctx context.Context, a *prefixes.Allocator) error {
-			return released(a.Release(ctx, "cluster", p("10.0.0.0/24")))
+			return released(a.Release(ctx, p("10.0.0.0/24"), "cluster"))
 		}},
 		assign("10.0.0.0/20", "cluster-2", 25, prefixes.Sizes{}),
 		{"release 6", func(ctx context.Context, a *prefixes.Allocator) error {
@@ -311,7 +311,7 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 			owner := fmt.Sprint("owner", i)
 			h, err := a.Allocate(ctx, prefixes.Request{Pool: pool4, Owner: owner, Bits: 24 + i})
 			if err == nil {
-				err = a.Release(ctx, owner, h.Prefix)
+				err = a.Release(ctx, h.Prefix, owner)
 			}
 			if err == nil {
 				continue
@@ -360,7 +360,7 @@ func testManyAllocators(t *testing.T, open storetest.Open) {
 			for i := range 8 {
 				h, err := a.Allocate(ctx, prefixes.Request{Pool: pool4, Owner: owner, Bits: 22 + (w+i)%7})
 				if err == nil && i%2 == 0 {
-					err = a.Release(ctx, owner, h.Prefix)
+					err = a.Release(ctx, h.Prefix, owner)
 				}
 				if err != nil {
 					t.Error(err)
@@ -446,11 +446,11 @@ func testAddressesOrChildren(t *testing.T, open storetest.Open) {
 		wg.Add(2)
 		go func() {
 			defer wg.Done()
-			_, errs[0] = a.SetChildren(ctx, "o", at, prefixes.Sizes{Shortest: 26, Longest: 28}, use("children"))
+			_, errs[0] = a.SetChildren(ctx, at, "o", prefixes.Sizes{Shortest: 26, Longest: 28}, use("children"))
 		}()
 		go func() {
 			defer wg.Done()
-			_, errs[1] = other.SetAttributes(ctx, "o", at, "addresses", use("addresses"))
+			_, errs[1] = other.SetAttributes(ctx, at, "o", "addresses", use("addresses"))
 		}()
 		wg.Wait()
 		h, err := a.Get(ctx, at)
@@ -484,7 +484,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		{"add pool", 1, 1, func() error { return a.AddPool(ctx, prefixes.Pool{Prefix: pool6, Sizes: sizes6}) }},
 		{"first allocate", 1, 2, func() (err error) { _, err = a.Allocate(ctx, request("a")); return err }},
 		{"allocate", 1, 1, func() (err error) { h, err = a.Allocate(ctx, request("b")); return err }},
-		{"release", 1, 1, func() error { return a.Release(ctx, "b", h.Prefix) }},
+		{"release", 1, 1, func() error { return a.Release(ctx, h.Prefix, "b") }},
 		{"assign", 1, 2, func() (err error) { h, err = a.Assign(ctx, request("c")); return err }},
 		{"assign again", 1, 2, func() (err error) { h, err = a.Assign(ctx, request("c")); return err }},
 		{"transfer", 1, 1, func() (err error) { _, err = a.Transfer(ctx, h.Prefix, "c", "d"); return err }},
@@ -493,7 +493,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		{"release by owner", 1, 2, func() (err error) { _, err = a.ReleaseByOwner(ctx, "d"); return err }},
 		{"release, anew", 1, 3, func() (err error) {
 			a = newAllocator(t, f)
-			return a.Release(ctx, "a", netip.MustParsePrefix("10.0.0.0/28"))
+			return a.Release(ctx, netip.MustParsePrefix("10.0.0.0/28"), "a")
 		}},
 		{"occupy, anew", 1, 3, func() error {
 			a = newAllocator(t, f)
@@ -503,7 +503,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		{"first lease", 1, 3, func() error { return lease("client", time.Hour).do(ctx, a) }},
 		{"lease", 1, 3, func() error { return lease("next", time.Hour).do(ctx, a) }},
 		{"renew", 1, 1, func() (err error) {
-			_, err = a.Renew(ctx, "next", netip.MustParsePrefix("2001:db8:0:1::/64"), 1)
+			_, err = a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:1::/64"), "next", 1)
 			return err
 		}},
 		{"allocate beside a lease that has ended", 3, 6, func() error { _, err := a.Allocate(ctx, request("f")); return err }},
