@@ -235,7 +235,7 @@ func (st storage) DeletePrefix(ctx context.Context, p Prefix, namespace string) 
 		err = fmt.Errorf("prefix %s has ips", p.Cidr)
 	}
 	if err == nil {
-		err = have.Release(ctx, owner, have.at, have.use(store.Delete, ""))
+		err = have.Release(ctx, have.at, owner, have.use(store.Delete, ""))
 	}
 	return p, err
 }
