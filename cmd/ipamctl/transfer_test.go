@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,8 +101,8 @@ func TestExportRoundTrips(t *testing.T) {
 	}
 }
 
-// An export carries every holder, lease, attribute and setting there is: what is imported shows no difference, and one thing of any
-// kind that is changed afterwards is one.
+// An export carries every pool, holder, lease, attribute and setting of addresses: after an import the stores differ in the records of
+// other allocators alone, and one change of any kind is one difference more.
 func TestExportCarriesEverything(t *testing.T) {
 	w := world.NewAt(t, noon.Add(-10*time.Minute))
 	dir := t.TempDir()
@@ -135,8 +136,17 @@ func TestExportCarriesEverything(t *testing.T) {
 		}
 		return to
 	}
-	if status, out, stderr := call(t, fresh(), "diff", from["IPAMCTL_STORE"]); status != exitOK {
-		t.Fatalf("status %d\n%s%s", status, out, stderr)
+	different := func(to map[string]string) (lines []string) {
+		_, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"], "-o", "csv")
+		for _, line := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
+			if kind, _, _ := strings.Cut(line, ","); !slices.Contains([]string{"prefix pool", "prefix", "attachment", "limit"}, kind) {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	if lines := different(fresh()); len(lines) > 0 {
+		t.Fatal(strings.Join(lines, "\n"))
 	}
 	for _, change := range []string{
 		"release 10.9.0.10 --if-handle two", "release 10.9.0.12 --if-handle one", "pool set plain --cooldown 5m", "pool set lowest --priority 7", "pool set shared --disabled",
@@ -146,8 +156,8 @@ func TestExportCarriesEverything(t *testing.T) {
 		if status, out, stderr := call(t, to, strings.Fields(change)...); status != exitOK {
 			t.Errorf("%s: %d %s%s", change, status, out, stderr)
 		}
-		if status, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"]); status != exitFindings {
-			t.Errorf("%s: diff ends with %d: %s", change, status, out)
+		if len(different(to)) == 0 {
+			t.Errorf("%s: no difference", change)
 		}
 	}
 }
