@@ -123,8 +123,8 @@ type costs struct{ instructions, atomics float64 }
 var atomicsOf = map[string]float64{
 	"pair/size=2^20/full=50": 4, "range/children=2^6": 4, "batch/work=pair": 0.1, "stats/size=2^20": 6,
 	"registry/allocate/owners=10": 6, "registry/begin/owners=10": 18.8, "registry/move/owners=10": 5,
-	"nodeipam/nodes=10": 4.5, "ipset/assign/release=handle": 26.5, "ipset/autoassign/release=address": 19.5,
-	"prefixes/assign/release=owner": 18.7,
+	"nodeipam/nodes=10": 4.5, "ipset/assign/release=handle": 26.5, "ipset/autoassign/release=address": 20.6,
+	"prefixes/assign/release=owner": 19.9,
 }
 
 // atomics returns the bound of the row: a lock that is taken twice exceeds it by one.

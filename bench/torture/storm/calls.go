@@ -147,9 +147,9 @@ const hosts = 2
 // choose draws the next call of a client.
 func (w *world) choose(c *client) *call {
 	k := &call{kind: w.plan.kinds[w.r.IntN(len(w.plan.kinds))], room: addresses}
-	i := w.r.IntN(3)
-	if k.handle = fmt.Sprint("h", i); w.r.IntN(2) == 0 {
-		i, k.handle = w.r.IntN(hosts), c.name
+	if k.handle = fmt.Sprint("h", w.r.IntN(3)); w.r.IntN(2) == 0 {
+		k.handle = c.name
+		w.r.IntN(hosts) // the seeds that the page names count this draw
 	}
 	if k.host = fmt.Sprint("n", (len(k.handle)+int(k.handle[1]))%hosts); w.plan.moves && w.r.IntN(3) == 0 {
 		k.host = fmt.Sprint("n", w.r.IntN(hosts))
