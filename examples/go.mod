@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/docker/docker v28.2.2+incompatible
-	github.com/ipalloc/ipalloc v0.0.0-20261128160524-f51203cf31a2
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128160524-f51203cf31a2
+	github.com/ipalloc/ipalloc v0.0.0-20261128161900-85b6ea1d1b59
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128161900-85b6ea1d1b59
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 )
 
