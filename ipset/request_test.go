@@ -192,3 +192,42 @@ func TestRequestTellsListsApart(t *testing.T) {
 		w.assign(first)
 	}
 }
+
+// A request that is repeated after its address moved to another host, with the handle, gets neither that address nor a second one.
+// If the handle has come back, the repetition returns the address.
+func TestRequestOfAHandleThatMoved(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
+	a, b := alloc.HostOwner("a"), alloc.HostOwner("b")
+	for name, call := range map[string]func() ([]alloc.Allocation, error){
+		"auto": func() ([]alloc.Allocation, error) {
+			got, err := w.AutoAssign(bg, alloc.AssignArgs{Owner: a, Num4: 1, Handle: "auto", Request: "r-auto"})
+			return got.V4, err
+		},
+		"named": func() ([]alloc.Allocation, error) {
+			al, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.77"), Owner: a, Handle: "named", Request: "r-named"})
+			return []alloc.Allocation{al}, err
+		},
+	} {
+		first, err := call()
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := w.Assign(bg, b, name); err != nil {
+			t.Fatal(name, err)
+		}
+		var e *ipalloc.Error
+		if _, err := call(); !errors.Is(err, ipalloc.ErrMismatch) || !errors.As(err, &e) || e.Addr != first[0].Address || e.Holder != b.String() {
+			t.Errorf("%s, repeated at the first host: %v", name, err)
+		}
+		if all, err := w.IPsByHandle(bg, name); err != nil || len(all) != 1 || all[0].Host != b {
+			t.Errorf("%s: the handle holds %v, %v", name, all, err)
+		}
+		if _, err := w.Assign(bg, a, name); err != nil {
+			t.Fatal(name, err)
+		}
+		if again, err := call(); err != nil || len(again) != 1 || again[0].Address != first[0].Address {
+			t.Errorf("%s, back at the first host: %v, %v", name, again, err)
+		}
+		w.check()
+	}
+}

@@ -65,7 +65,9 @@ type AssignArgs struct {
 	// Request, if not empty, identifies this request. A repetition returns the addresses
 	// of the first answer that the handle still holds, and assigns the rest. With
 	// Contiguous or Aligned it fails with [ipalloc.ErrMismatch] if some of them have been
-	// released. The same key with other arguments fails with [ipalloc.ErrInvalid].
+	// released. With an address that has moved to another host it fails with
+	// [ipalloc.ErrMismatch], which names that host. The same key with other arguments fails
+	// with [ipalloc.ErrInvalid].
 	Request string
 	// Also lists operations on your own records for the same commit, both or neither: for
 	// example the row of a machine with its address. Their keys begin with an upper-case
@@ -123,8 +125,9 @@ type AssignIPArgs struct {
 	// Blocks restricts the block that the call makes for the owner.
 	Blocks BlockArgs
 	// Request, if not empty, identifies this request. A repetition returns the allocation
-	// if the handle still holds it, and otherwise assigns the address again. The same key
-	// with other arguments fails with [ipalloc.ErrInvalid].
+	// if the handle still holds it, and otherwise assigns the address again. If the address
+	// has moved to another host, it fails with [ipalloc.ErrMismatch], which names that host.
+	// The same key with other arguments fails with [ipalloc.ErrInvalid].
 	Request string
 	// Also lists operations on your own records for the same commit, as in [AssignArgs].
 	// The call does not write Also if the handle already holds the address, or if a

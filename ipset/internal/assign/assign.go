@@ -300,7 +300,7 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 	if p.cat, err = t.Catalog(); err != nil {
 		return false, err
 	}
-	held, err := t.Recall(p.cat, &p.memo, p.Handle)
+	held, err := t.Recall(p.cat, &p.memo, p.Handle, p.Owner)
 	if err != nil {
 		return false, err
 	}

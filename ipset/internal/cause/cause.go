@@ -53,6 +53,7 @@ var (
 	Torn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	Owner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
 	Withdrawn  error = &cause{"the request was withdrawn", ipalloc.ErrMismatch}
+	Moved      error = &cause{"the handle has moved to another host", ipalloc.ErrMismatch}
 	CoHeld     error = &cause{"others hold the address as well", ipalloc.ErrInUse}
 	Exhausted  error = &cause{"sequence numbers are exhausted", ipalloc.ErrLimit}
 )

@@ -36,7 +36,10 @@ func (t *Txn) Remember(m *record.Memo, given ...[]alloc.Allocation) {
 // answer. A record that is not known is assumed not to exist, and the commit verifies that: the first call of a key so needs no
 // read of its own, and whatever else it finds, an answer that there is comes first. A shortage is not kept: a repetition asks for
 // what is missing.
-func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string) ([]Place, error) {
+//
+// An address that the handle now holds for another host fails the request: the answer would name a host that has lost the address,
+// and another address would be a second one of the handle. Without a handle only the sequence numbers tell whose an address is.
+func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string, owner alloc.Owner) ([]Place, error) {
 	value, ok := t.Assume(m.Key)
 	was, err := record.DecodeMemo(m.Key, value, ok)
 	if err != nil || !ok {
@@ -49,5 +52,16 @@ func (t *Txn) Recall(cat *CatalogEntry, m *record.Memo, handle string) ([]Place,
 		return nil, cause.Invalid("Request", "the key was used for a request with other arguments")
 	}
 	m.At = was.At
-	return t.HeldAt(cat, was.Ids, was.Seqs, handle)
+	if handle != "" {
+		was.Seqs = nil
+	}
+	held, err := t.HeldAt(cat, was.Ids, was.Seqs, handle)
+	for _, h := range held {
+		if h.Host != owner {
+			al := h.Be.AllocationOf(h.X, handle)
+			al.Handle = "" // the error names the host
+			return nil, InTheWay(al, cause.Moved)
+		}
+	}
+	return held, err
 }
