@@ -60,8 +60,8 @@ func ofBolt(back func(path, saved string) error) func(context.Context) (*former,
 	}
 }
 
-// tables saves the tables of a store in SQL, and puts their rows back in one transaction, as pg_restore --clean does.
-func tables(driver, dsn string) (save, back func(context.Context) error) {
+// tables saves the tables of a store in SQL, and puts their rows back in one transaction, as pg_restore --clean does. The texts first come before both.
+func tables(driver, dsn string, first ...string) (save, back func(context.Context) error) {
 	each := func(texts ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			db, err := sql.Open(driver, dsn)
@@ -74,6 +74,11 @@ func tables(driver, dsn string) (save, back func(context.Context) error) {
 				return err
 			}
 			defer func() { _ = tx.Rollback() }()
+			for _, text := range first {
+				if _, err := tx.ExecContext(ctx, text); err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+			}
 			for _, table := range []string{"meta", "records", "changes"} { // the first one is what a commit locks
 				for _, text := range texts {
 					if _, err := tx.ExecContext(ctx, fmt.Sprintf(text, table)); err != nil {
@@ -103,7 +108,9 @@ func formerPostgres(ctx context.Context) (*former, error) {
 	if err != nil {
 		return nil, err
 	}
-	save, back := tables("pgx", server.DSN()+" default_transaction_isolation='repeatable read'")
+	dsn := server.DSN() + " default_transaction_isolation='repeatable read'"
+	save, _ := tables("pgx", dsn)
+	_, back := tables("pgx", dsn, "LOCK TABLE ipalloc_meta IN EXCLUSIVE MODE") // else a commit after the snapshot refuses the DELETE
 	return &former{opener: "postgres", place: server.DSN(), processes: 2, save: save, back: back, close: server.Close}, nil
 }
 
