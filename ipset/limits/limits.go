@@ -3,9 +3,9 @@
 // limit counts the entries of an engine's index and stores no count. The count therefore
 // falls whenever an address is released or expires, and no call has to decrement it.
 // Calls under one limit run one after the other, on any number of engines, by a record
-// whose key begins with Qlimit/ or Qports/. Addresses that are assigned without a limit
-// count too. Each call is one commit of [store.Together], with one record more than the
-// engine's own. After [ipalloc.ErrUnknownOutcome] repeat it with Existing or a Request.
+// whose key begins with Qlimit/. Addresses that are assigned without a limit count too.
+// Each call is one commit of [store.Together], under a limit with one record more than
+// the engine's own. After [ipalloc.ErrUnknownOutcome] repeat it with Existing or a Request.
 package limits
 
 import (
@@ -128,22 +128,13 @@ const (
 	prefixesName = "prefixes/"
 )
 
-// turn commits f's changes, and a record with the value that f returns. Calls that write
-// the same record run one after the other.
-func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e *ipset.Engine, was string) (string, error)) (err error) {
+// together commits f's changes at once.
+func (l *Limits) together(ctx context.Context, f func(tx store.Store, e *ipset.Engine) error) (err error) {
 	for range 8 { // each with the attempts of Together
 		err = store.Together(ctx, l.db, func(tx store.Store) error {
-			recs, err := tx.Get(ctx, nil, key)
-			if err != nil {
-				return err
-			}
 			e, err := ipset.New(tx, l.o)
-			if err != nil {
-				return err
-			}
-			value, err := f(tx, e, recs[0].Value)
 			if err == nil {
-				_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: recs[0].Rev}})
+				err = f(tx, e)
 			}
 			return err
 		})
@@ -152,6 +143,23 @@ func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e 
 		}
 	}
 	return err
+}
+
+// turn commits f's changes, and the record of the limit with the value that f returns.
+// Calls that write the same record run one after the other.
+func (l *Limits) turn(ctx context.Context, limit Limit, f func(tx store.Store, e *ipset.Engine, was string) (string, error)) error {
+	key := limitKey + limit.name
+	return l.together(ctx, func(tx store.Store, e *ipset.Engine) error {
+		recs, err := tx.Get(ctx, nil, key)
+		if err != nil {
+			return err
+		}
+		value, err := f(tx, e, recs[0].Value)
+		if err == nil {
+			_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: key, Value: value, Expect: recs[0].Rev}})
+		}
+		return err
+	})
 }
 
 // Under calls f with a store and an engine on it, and commits f's changes if the limit
@@ -163,7 +171,7 @@ func (l *Limits) turn(ctx context.Context, key string, f func(tx store.Store, e 
 // limit, its value and its use. It fails with [ipalloc.ErrMismatch] if another value is
 // stored, with the error of f, and as [store.Together] does.
 func (l *Limits) Under(ctx context.Context, limit Limit, f func(tx store.Store, e *ipset.Engine) error) error {
-	return l.turn(ctx, limitKey+limit.name, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
+	return l.turn(ctx, limit, func(tx store.Store, e *ipset.Engine, was string) (string, error) {
 		refuse := func(err error, format string, args ...any) (string, error) {
 			return "", &ipalloc.Error{Package: "limits", Op: "assign", Name: limit.name, Reason: fmt.Sprintf(format, args...), Err: err}
 		}
@@ -211,7 +219,7 @@ func (l *Limits) AutoAssign(ctx context.Context, limit Limit, a alloc.AssignArgs
 // Set changes the value of a limit, and indexes the addresses that the pools already
 // hold. Addresses above the new value stay held.
 func (l *Limits) Set(ctx context.Context, limit Limit) error {
-	return l.turn(ctx, limitKey+limit.name, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
+	return l.turn(ctx, limit, func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
 		pools, err := e.Pools(ctx)
 		for _, p := range pools {
 			if err == nil && len(p.Index) > 0 {
@@ -224,28 +232,29 @@ func (l *Limits) Set(ctx context.Context, limit Limit) error {
 
 // Ports assigns a shared address if no other holder uses its ports. The ports are the
 // keys of attributes that begin with "port/". If the handle already holds the address,
-// its attributes become those in the call, so a service changes its ports in place.
+// its attributes become those in the call, so a service changes its ports in place. Calls
+// for one address run one after the other, because each writes the address.
 //
 // It fails as [ipset.Engine.AssignIP] does, and with [ipalloc.ErrOccupied] and the holder
 // if a port is taken.
 func (l *Limits) Ports(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
-	err = l.turn(ctx, "Qports/"+a.Address.String(), func(_ store.Store, e *ipset.Engine, _ string) (string, error) {
+	err = l.together(ctx, func(_ store.Store, e *ipset.Engine) error {
 		if al, err = e.AssignIP(ctx, a); err != nil {
-			return "", err
+			return err
 		}
 		want := a.Attributes.Map()
 		for h := range al.Holders() {
 			for k := range h.Attributes.All() {
 				if _, both := want[k]; both && h.Handle != a.Handle && strings.HasPrefix(k, "port/") {
-					return "", &ipalloc.Error{Package: "limits", Op: "assign", Addr: a.Address, Handle: a.Handle, Holder: h.Handle, Reason: k + " is taken", Err: ipalloc.ErrOccupied}
+					return &ipalloc.Error{Package: "limits", Op: "assign", Addr: a.Address, Handle: a.Handle, Holder: h.Handle, Reason: k + " is taken", Err: ipalloc.ErrOccupied}
 				}
 			}
 		}
 		if al.Attributes == a.Attributes {
-			return "", nil
+			return nil
 		}
 		al.Attributes = a.Attributes
-		return "", e.Update(ctx, alloc.UpdateArgs{Address: a.Address, Guard: alloc.Guard{Handle: a.Handle}, Active: &a.Attributes})
+		return e.Update(ctx, alloc.UpdateArgs{Address: a.Address, Guard: alloc.Guard{Handle: a.Handle}, Active: &a.Attributes})
 	})
 	if err != nil {
 		return alloc.Allocation{}, err

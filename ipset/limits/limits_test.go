@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -176,6 +179,64 @@ func TestPorts(t *testing.T) {
 		t.Error(r.Problems)
 	}
 }
+
+// TestPortsAtTheSameTime: services that take, change and release ports of one address at the same time never share a port. In the end no
+// record is left.
+func TestPortsAtTheSameTime(t *testing.T) {
+	db, e, o, _ := newEngine(t)
+	vip := netip.MustParseAddr("10.0.3.7")
+	keys := func() (keys []string) {
+		for _, r := range second(db.List(bg, store.Range{})) {
+			keys = append(keys, r.Key)
+		}
+		return keys
+	}
+	must(e.AssignIP(bg, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.3.8"), Owner: alloc.VirtualOwner("lb"), Handle: "other"}))
+	before := keys()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	users := map[int]string{} // of each port, by the answers
+	for i := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l, handle := limits.New(db, o), fmt.Sprint("svc", i)
+			for n := range 40 {
+				port := rand.IntN(3)
+				a := alloc.AssignIPArgs{Address: vip, Owner: alloc.VirtualOwner("lb"), Handle: handle, Share: alloc.Share{Max: 9, Key: "web"},
+					Attributes: attributes(map[string]string{fmt.Sprint("port/", port): ""})}
+				mu.Lock()
+				maps.DeleteFunc(users, func(_ int, user string) bool { return user == handle }) // from here on others may take it
+				mu.Unlock()
+				_, err := l.Ports(bg, a)
+				if err != nil && !errors.Is(err, ipalloc.ErrOccupied) {
+					t.Error(err)
+				}
+				if err != nil || n%5 == 4 {
+					if _, err := e.ReleaseByHandle(bg, handle); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				mu.Lock()
+				if user := users[port]; user != "" {
+					t.Errorf("port %d of %s was given to %s", port, user, handle)
+				}
+				users[port] = handle
+				mu.Unlock()
+			}
+			if _, err := e.ReleaseByHandle(bg, handle); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	if after := keys(); !slices.Equal(after, before) {
+		t.Errorf("%q are left of %q", after, before)
+	}
+}
+
+func second[T, U any](v T, _ U, err error) T { return must(v, err) }
 
 // TestPrefixes: an owner's prefixes are limited in the same way.
 func TestPrefixes(t *testing.T) {
