@@ -124,7 +124,7 @@ func TestNumbersRefused(t *testing.T) {
 	_, err := vlans.Assign(ctx, "b")
 	c.Observe(alloc.Assigned{}, err)
 	got := scrape(t, c)
-	if n := values(got["ipalloc_shortages_total"]); n["family=4,kind=ipset,pool=numbers,reason="+alloc.ReasonOutsideLeft.String()+",space=vlan"] != 1 {
+	if n := values(got["ipalloc_shortages_total"]); n["family=6,kind=ipset,pool=numbers,reason="+alloc.ReasonOutsideLeft.String()+",space=vlan"] != 1 {
 		t.Errorf("%v: %v", err, n)
 	}
 	want(t, got, "pool_usable", map[string]float64{"kind=ipset,pool=numbers,space=vlan": 1})

@@ -129,7 +129,7 @@ func others(t testing.TB, db store.Store) {
 	}
 	must[prefixes.Holding](t)(of.Assign(ctx, prefixes.Request{Owner: "net-a", Pool: netip.MustParsePrefix("10.96.0.0/16"), Bits: 24}))
 	o := ipset.Options{Now: clock}
-	must[uint32](t)(must[*numbers.Numbers](t)(numbers.New(ctx, db, "vlan", numbers.Range{First: 100, Last: 199}, o)).Assign(ctx, "tenant-a"))
+	must[uint64](t)(must[*numbers.Numbers](t)(numbers.New(ctx, db, "vlan", numbers.Range{First: 100, Last: 199}, o)).Assign(ctx, "tenant-a"))
 	sets := []hostlocal.RangeSet{{{Subnet: netip.MustParsePrefix("10.98.0.0/24")}}}
 	for network, container := range map[string]string{"net": "c1", "idle": "c2"} {
 		e := must[*hostlocal.Engine](t)(hostlocal.New(db, hostlocal.Config{Network: network, Scope: "node-1", Sets: sets, Keys: true, Now: clock}))

@@ -20,7 +20,7 @@ import (
 // numberView is a number that is held, in JSON.
 type numberView struct {
 	Range  string `json:"range"`
-	Number uint32 `json:"number"`
+	Number uint64 `json:"number"`
 	Owner  string `json:"owner"`
 }
 
@@ -78,7 +78,7 @@ func newNumbers() *listing {
 	return &listing{columns: []string{"NUMBER", "OWNER"}, empty: "no number is held"}
 }
 
-func (l *listing) addNumber(name string, n uint32, owner string) {
+func (l *listing) addNumber(name string, n uint64, owner string) {
 	l.add(fmt.Sprint(n), numberView{name, n, owner}, fmt.Sprint(n), owner)
 }
 
@@ -115,12 +115,12 @@ func (a *app) numbersOf(ctx context.Context, db store.Store, name, text string) 
 		return numbers.Open(ctx, db, name, a.numberOptions())
 	}
 	first, last, _ := strings.Cut(text, "-")
-	x, err := strconv.ParseUint(first, 10, 32)
-	y, lerr := strconv.ParseUint(last, 10, 32)
+	x, err := strconv.ParseUint(first, 10, 48)
+	y, lerr := strconv.ParseUint(last, 10, 48)
 	if err != nil || lerr != nil {
 		return nil, fail(exitUsage, "--range %q: want two numbers, FIRST-LAST", text)
 	}
-	return numbers.New(ctx, db, name, numbers.Range{First: uint32(x), Last: uint32(y)}, a.numberOptions())
+	return numbers.New(ctx, db, name, numbers.Range{First: x, Last: y}, a.numberOptions())
 }
 
 func (a *app) numberAssignCommand() *cobra.Command {
@@ -134,13 +134,13 @@ func (a *app) numberAssignCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var n uint32
+				var n uint64
 				if len(args) == 2 {
 					n, err = of.Assign(ctx, args[1])
-				} else if x, perr := strconv.ParseUint(args[2], 10, 32); perr != nil {
+				} else if x, perr := strconv.ParseUint(args[2], 10, 48); perr != nil {
 					err = fail(exitUsage, "%q is no number", args[2])
 				} else {
-					n, err = uint32(x), of.Occupy(ctx, args[1], uint32(x))
+					n, err = x, of.Occupy(ctx, args[1], x)
 				}
 				if err != nil {
 					return err
@@ -231,7 +231,7 @@ func readNumbers(text []byte) (all []numbers.Holding, err error) {
 	if err != nil || strings.ToLower(strings.Join(head, ",")) != "number,owner" {
 		return nil, errors.Join(err, errors.New("line 1: the columns number,owner are needed"))
 	}
-	of := map[uint32]int{}
+	of := map[uint64]int{}
 	for {
 		rec, err := r.Read()
 		if err == io.EOF {
@@ -241,14 +241,14 @@ func readNumbers(text []byte) (all []numbers.Holding, err error) {
 			return nil, err
 		}
 		line, _ := r.FieldPos(0)
-		n, err := strconv.ParseUint(rec[0], 10, 32)
+		n, err := strconv.ParseUint(rec[0], 10, 48)
 		switch {
 		case err != nil || rec[1] == "":
 			return nil, fmt.Errorf("line %d: want a number and an owner", line)
-		case of[uint32(n)] > 0:
-			return nil, fmt.Errorf("lines %d and %d are about %d", of[uint32(n)], line, n)
+		case of[n] > 0:
+			return nil, fmt.Errorf("lines %d and %d are about %d", of[n], line, n)
 		}
-		of[uint32(n)] = line
-		all = append(all, numbers.Holding{Number: uint32(n), Owner: rec[1]})
+		of[n] = line
+		all = append(all, numbers.Holding{Number: n, Owner: rec[1]})
 	}
 }

@@ -1,5 +1,6 @@
 // Package numbers allocates numbers of a range to owners, and records the owners in a
-// store. Examples are VLANs of a fabric, VNIs of an overlay, and AS numbers of a company.
+// store. Examples are VLANs of a fabric, VNIs of an overlay, AS numbers of a company, and
+// MAC addresses of virtual machines. A number has at most 48 bits.
 //
 //	db := store.NewMemory() // or boltstore, etcdstore, sqlstore, kubestore
 //	vlans, err := numbers.New(ctx, db, "vlan fabric-1", numbers.Range{First: 100, Last: 4094}, ipset.Options{})
@@ -13,12 +14,19 @@
 // A released number leaves no record. [ipset.SweepAll] also sweeps the spaces of all
 // ranges.
 //
+// A released number is free at once. To keep it free for a time, set the Cooldown of the
+// pool, as in the following lines; New and Open keep it:
+//
+//	in, err := engine.InSpace("vlan fabric-1") // engine: of ipset, on the same store
+//	pools, err := in.Pools(ctx)
+//	pools[0].Cooldown = time.Hour
+//	err = in.UpdatePool(ctx, pools[0])
+//
 // The space has the name of the range, and its pool is named "numbers". The pool is
 // Manual, and the space has no other pool: New refuses the space of a tenant that has
 // pools of addresses. To check a range, or to remove it after its numbers are released,
-// make an engine of ipset on the same store:
+// use the engine of the space:
 //
-//	in, err := engine.InSpace("vlan fabric-1")
 //	report, err := in.Operator().Check(ctx, nil)
 //	err = in.Operator().ChangePools(ctx, alloc.PoolChanges{Remove: []string{"numbers"}, IfEmpty: true}) // ErrInUse if one is held
 //	err = engine.Operator().RemoveSpace(ctx, "vlan fabric-1")

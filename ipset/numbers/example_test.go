@@ -2,8 +2,10 @@ package numbers_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -28,6 +30,24 @@ func Example() {
 	// tenant-a 100 <nil>
 	// tenant-b 101 <nil>
 	// tenant-a 100 <nil>
+}
+
+// MAC addresses, as numbers of 48 bits.
+func Example_mac() {
+	ctx, db := context.Background(), store.NewMemory()
+	macs, err := numbers.New(ctx, db, "mac", numbers.Range{First: 0x02_00_00_00_00_01, Last: 0x02_00_00_ff_ff_fe}, ipset.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, vm := range []string{"vm-a", "vm-b"} {
+		n, err := macs.Assign(ctx, vm)
+		b := binary.BigEndian.AppendUint64(nil, n)
+		fmt.Println(vm, net.HardwareAddr(b[2:]), err)
+	}
+	// Output:
+	// vm-a 02:00:00:00:00:01 <nil>
+	// vm-b 02:00:00:00:00:02 <nil>
 }
 
 // The engine of its space checks a range and ends it.

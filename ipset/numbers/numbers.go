@@ -1,6 +1,7 @@
 package numbers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,8 +19,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Range is the numbers from First to Last, both included.
-type Range struct{ First, Last uint32 }
+// Range is the numbers from First to Last, both included. Last is at most [Max].
+type Range struct{ First, Last uint64 }
+
+// Max is the largest number: numbers have 48 bits, as MAC addresses have.
+const Max = 1<<48 - 1
 
 // Numbers allocates the numbers of one range. Make a Numbers with [New] or [Open].
 type Numbers struct {
@@ -31,7 +35,7 @@ type Numbers struct {
 
 const (
 	pool = "numbers"
-	bits = 24 // of a block: 256 numbers
+	bits = 120 // of a block: 256 numbers
 )
 
 // ours names the pool, which is Manual: only calls that name it use it.
@@ -44,7 +48,7 @@ var owner = alloc.VirtualOwner("numbers")
 // must contain nothing else. If the range exists, New writes nothing and keeps an
 // operator's settings of its pool. It fails with [ipalloc.ErrExists] if another range has
 // the name or if the space has another pool. It fails with [ipalloc.ErrInvalid] for a
-// name that a space cannot have and for an empty range.
+// name that a space cannot have, for an empty range, and for one that ends above [Max].
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
 	if err := r.check(); err != nil {
@@ -106,8 +110,9 @@ func Names(ctx context.Context, db store.Store, o ipset.Options) iter.Seq2[strin
 	}
 }
 
-// all is the prefix of the pool of every range.
-var all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// all is the prefix of the pool of every range, with 48 bits for the number. It is not
+// ::/80, which contains the IPv4-mapped addresses.
+var all = netip.MustParsePrefix("fd00::/80")
 
 // open makes the engine and returns the pool. It fails with [ipalloc.ErrNotFound] if the
 // space has no pool, and with [ipalloc.ErrExists] if the space has a pool that New does
@@ -136,10 +141,18 @@ func (n *Numbers) open(ctx context.Context, db store.Store, o ipset.Options) (al
 	return pools[0], nil
 }
 
-// check refuses an empty range.
+// check refuses an empty range, and numbers that are too large.
 func (r Range) check() error {
 	if r.First > r.Last {
 		return &ipalloc.Error{Field: "Range", Reason: "First is above Last", Err: ipalloc.ErrInvalid}
+	}
+	return inBits("Range", r.Last)
+}
+
+// inBits refuses a number that is too large.
+func inBits(field string, x uint64) error {
+	if x > Max {
+		return &ipalloc.Error{Field: field, Reason: strconv.FormatUint(x, 10) + " has more than 48 bits", Err: ipalloc.ErrInvalid}
 	}
 	return nil
 }
@@ -167,7 +180,7 @@ func (n *Numbers) Range() Range {
 // SetRange grows, shrinks or moves the range. Numbers held outside it stay held. Other
 // programs that opened the range before see the change at their next [Open]. Until then
 // they assign only numbers that are in both ranges. It fails with [ipalloc.ErrInvalid]
-// for an empty range.
+// for an empty range and for one that ends above [Max].
 func (n *Numbers) SetRange(ctx context.Context, r Range) error {
 	err := r.check()
 	var pools []alloc.Pool
@@ -205,7 +218,7 @@ func (n *Numbers) fail(op, of string, err error) error {
 	e.Package, e.Op, e.Owner, e.Handle, e.Name, e.Prefix = "numbers", op, of, "", n.name, netip.Prefix{}
 	switch {
 	case e.Addr.IsValid():
-		e.Text, e.Addr = strconv.FormatUint(uint64(number(e.Addr)), 10), netip.Addr{}
+		e.Text, e.Addr = strconv.FormatUint(number(e.Addr), 10), netip.Addr{}
 	case e.Field == "handle":
 		e.Field = "owner"
 	case errors.Is(err, ipalloc.ErrFull):
@@ -222,31 +235,33 @@ func named(of string) error {
 	return nil
 }
 
-func addr(n uint32) netip.Addr {
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n)))
+func addr(n uint64) netip.Addr {
+	b := all.Addr().As16()
+	binary.BigEndian.PutUint64(b[8:], n)
+	return netip.AddrFrom16(b)
 }
 
-func number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
+func number(a netip.Addr) uint64 { b := a.As16(); return binary.BigEndian.Uint64(b[8:]) }
 
 // Assign returns the number that an owner holds; if it holds none, Assign allocates the
 // lowest free one.
-func (n *Numbers) Assign(ctx context.Context, of string) (uint32, error) {
+func (n *Numbers) Assign(ctx context.Context, of string) (uint64, error) {
 	if err := named(of); err != nil {
 		return 0, n.fail("assign", of, err)
 	}
 	got, err := n.e.AutoAssign(ctx, alloc.AssignArgs{
-		Owner: owner, Num4: 1, Choose: alloc.From(addr(n.Range().First)), Handle: of, Existing: true, Pools: ours,
+		Owner: owner, Num6: 1, Choose: alloc.From(addr(n.Range().First)), Handle: of, Existing: true, Pools: ours,
 	})
 	if err != nil {
 		return 0, n.fail("assign", of, err)
 	}
-	return number(got.V4[0].Address), nil
+	return number(got.V6[0].Address), nil
 }
 
 // Occupy allocates the number x to an owner. The owner may hold other numbers, and x may
-// be outside the range.
-func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
-	if err := named(of); err != nil {
+// be outside the range. It fails with [ipalloc.ErrInvalid] for a number above [Max].
+func (n *Numbers) Occupy(ctx context.Context, of string, x uint64) error {
+	if err := cmp.Or(named(of), inBits("number", x)); err != nil {
 		return n.fail("occupy", of, err)
 	}
 	_, err := n.e.AssignIP(ctx, alloc.AssignIPArgs{Address: addr(x), Owner: owner, Handle: of})
@@ -254,7 +269,7 @@ func (n *Numbers) Occupy(ctx context.Context, of string, x uint32) error {
 }
 
 // Release releases all numbers of an owner and returns them.
-func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, err error) {
+func (n *Numbers) Release(ctx context.Context, of string) (released []uint64, err error) {
 	as, err := n.e.ReleaseByHandle(ctx, of)
 	for _, a := range as {
 		released = append(released, number(a))
@@ -263,8 +278,11 @@ func (n *Numbers) Release(ctx context.Context, of string) (released []uint32, er
 }
 
 // Owner returns the owner of a number. It fails with [ipalloc.ErrNotHeld] if the number
-// is free.
-func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
+// is free, and with [ipalloc.ErrInvalid] for a number above [Max].
+func (n *Numbers) Owner(ctx context.Context, x uint64) (string, error) {
+	if err := inBits("number", x); err != nil {
+		return "", n.fail("look up", "", err)
+	}
 	al, err := n.e.Lookup(ctx, addr(x))
 	return al.Handle, n.fail("look up", "", err)
 }
@@ -272,7 +290,7 @@ func (n *Numbers) Owner(ctx context.Context, x uint32) (string, error) {
 // All yields the held numbers, ascending, with their owners.
 func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {
-		for al, err := range n.e.Allocations(ctx, netip.PrefixFrom(netip.IPv4Unspecified(), 0)) {
+		for al, err := range n.e.Allocations(ctx, all) {
 			if err != nil {
 				yield(Holding{}, n.fail("list", "", err))
 				return
@@ -286,6 +304,6 @@ func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
 
 // Holding is a number and its owner.
 type Holding struct {
-	Number uint32
+	Number uint64
 	Owner  string
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -19,13 +20,13 @@ import (
 
 func TestNumbers(t *testing.T) {
 	ctx := context.Background()
-	for _, r := range []Range{{1, 4}, {100, 4094}, {4200000000, 4294967294}, {0, 1<<24 - 1}} {
+	for _, r := range []Range{{1, 4}, {100, 4094}, {4200000000, 4294967294}, {0, 1<<24 - 1}, {1<<32 - 2, 1<<32 + 9}, {0xffff_0a00_0000, 0xffff_0a00_00ff}, {Max - 7, Max}, {0, Max}} {
 		db := store.NewMemory()
 		n, err := New(ctx, db, fmt.Sprint("vlan ", r.First), r, ipset.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range uint32(3) {
+		for i := range uint64(3) {
 			for range 2 {
 				if x, err := n.Assign(ctx, fmt.Sprint("t", i)); err != nil || x != r.First+i {
 					t.Fatalf("%v: %d, %v", r, x, err)
@@ -47,14 +48,14 @@ func TestNumbers(t *testing.T) {
 		if o, err := n.Owner(ctx, r.Last); o != "t10" || err != nil {
 			t.Error(o, err)
 		}
-		var all []uint32
+		var all []uint64
 		for h, err := range n.All(ctx) {
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, h.Number)
 		}
-		if fmt.Sprint(all) != fmt.Sprint([]uint32{r.First, r.First + 1, r.First + 2, r.Last}) {
+		if fmt.Sprint(all) != fmt.Sprint([]uint64{r.First, r.First + 1, r.First + 2, r.Last}) {
 			t.Error(all)
 		}
 	}
@@ -69,7 +70,7 @@ func TestNumbers(t *testing.T) {
 func TestAtOnce(t *testing.T) {
 	ctx, db := context.Background(), store.NewMemory()
 	var mu sync.Mutex
-	seen := map[uint32]bool{}
+	seen := map[uint64]bool{}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		n, err := New(ctx, db, "vni", Range{1, 1 << 20}, ipset.Options{})
@@ -293,13 +294,78 @@ func TestReleaseOfThree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []uint32{7, 20, 90} {
+	for _, x := range []uint64{7, 20, 90} {
 		if err := n.Occupy(t.Context(), "o", x); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := n.Release(t.Context(), "o")
-	if slices.Sort(got); err != nil || !slices.Equal(got, []uint32{7, 20, 90}) {
+	if slices.Sort(got); err != nil || !slices.Equal(got, []uint64{7, 20, 90}) {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestTooLarge: a number of more than 48 bits is refused, and names itself.
+func TestTooLarge(t *testing.T) {
+	ctx, db := t.Context(), store.NewMemory()
+	n, err := New(ctx, db, "mac", Range{0, Max}, ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"New":      second(New(ctx, db, "x", Range{0, Max + 1}, ipset.Options{})),
+		"SetRange": n.SetRange(ctx, Range{0, 1<<64 - 1}),
+		"Occupy":   n.Occupy(ctx, "a", Max+1),
+		"Owner":    second(n.Owner(ctx, 1<<63)),
+	} {
+		var e *ipalloc.Error
+		if !errors.As(err, &e) || !errors.Is(err, ipalloc.ErrInvalid) || e.Field == "" || !strings.Contains(err.Error(), "more than 48 bits") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n.Range() != (Range{0, Max}) {
+		t.Error(n.Range())
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestCooldown: a pool with a cooldown does not assign a released number too soon, as doc.go says.
+func TestCooldown(t *testing.T) {
+	ctx, db, now := t.Context(), store.NewMemory(), time.Unix(1e9, 0)
+	o := ipset.Options{Now: func() time.Time { return now }}
+	n, err := New(ctx, db, "vni", Range{1, 2}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := ipset.New(db, o)
+	in, _ := e.InSpace("vni")
+	pools, err := in.Pools(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools[0].Cooldown = time.Hour
+	if err := in.UpdatePool(ctx, pools[0]); err != nil {
+		t.Fatal(err)
+	}
+	assign := func(of string, want uint64, bad error) {
+		t.Helper()
+		if x, err := n.Assign(ctx, of); x != want || !errors.Is(err, bad) {
+			t.Errorf("%s: %d, %v", of, x, err)
+		}
+	}
+	assign("a", 1, nil)
+	if _, err := n.Release(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	assign("b", 2, nil)
+	assign("c", 0, ipalloc.ErrCooling)
+	now = now.Add(2 * time.Hour)
+	if n, err = New(ctx, db, "vni", Range{1, 2}, o); err != nil { // keeps the cooldown
+		t.Fatal(err)
+	}
+	assign("c", 1, nil)
+	if p, err := in.Pools(ctx); err != nil || p[0].Cooldown != time.Hour {
+		t.Error(p, err)
 	}
 }

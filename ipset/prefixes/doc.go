@@ -50,6 +50,18 @@
 // leases, a call that looks for free prefixes also reads the expired leases, which costs
 // one more round trip.
 //
+// A released prefix is free at once. To keep it for its owner for a while, release it
+// with Renew instead: the holding becomes a lease that expires after that time. Until
+// then no other owner gets the prefix, even if the pool is full, and Assign returns it to
+// its owner:
+//
+//	_, err = a.Renew(ctx, held.Prefix, held.Owner, 24*time.Hour) // in place of Release
+//	back, err := a.Assign(ctx, request)                          // within a day: the same prefix
+//	back, err = a.Renew(ctx, back.Prefix, back.Owner, 0)         // permanent again
+//
+// The same works for a client that did not renew: ask for a TTL that is a day longer than
+// the lifetime that you tell the client.
+//
 // # Your own records
 //
 // A call that changes a holding can change your own records in the same commit. This

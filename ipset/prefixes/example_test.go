@@ -147,3 +147,41 @@ func ExampleAllocator_Renew() {
 	// 1 2001:db8::/56 <nil>
 	// 2001:db8::/56 00030001112233445566/0001 <nil>
 }
+
+// A tenant that leaves keeps its prefix for a day: no other tenant gets it, and if the tenant comes back, it gets the same prefix.
+func ExampleAllocator_Renew_cooldown() {
+	ctx := context.Background()
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+	a, err := prefixes.New(store.NewMemory(), prefixes.Options{Now: func() time.Time { return now }})
+	if err != nil {
+		panic(err)
+	}
+	net := netip.MustParsePrefix("2001:db8::/48")
+	if err := a.AddPool(ctx, prefixes.Pool{Prefix: net, Sizes: prefixes.Sizes{Shortest: 56, Longest: 56}}); err != nil {
+		panic(err)
+	}
+	assign := func(tenant string) prefixes.Holding {
+		h, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: tenant, Bits: 56})
+		if err == nil && !h.Until.IsZero() {
+			h, err = a.Renew(ctx, h.Prefix, tenant, 0) // it came back
+		}
+		fmt.Println(tenant, h.Prefix, err)
+		return h
+	}
+	leave := func(h prefixes.Holding) {
+		if _, err := a.Renew(ctx, h.Prefix, h.Owner, 24*time.Hour); err != nil {
+			panic(err)
+		}
+	}
+	leave(assign("a"))
+	assign("b")
+	now = now.Add(time.Hour)
+	leave(assign("a"))
+	now = now.Add(25 * time.Hour)
+	assign("c")
+	// Output:
+	// a 2001:db8::/56 <nil>
+	// b 2001:db8:0:100::/56 <nil>
+	// a 2001:db8::/56 <nil>
+	// c 2001:db8::/56 <nil>
+}

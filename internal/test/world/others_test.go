@@ -119,9 +119,9 @@ func TestNumbersLeaveOthersAlone(t *testing.T) {
 		do  func(n *numbers.Numbers) error
 		may string
 	}{
-		"Assign":  {func(n *numbers.Numbers) error { _, err := n.Assign(t.Context(), "e"); return err }, "address 0.0.0.101 e"},
-		"Occupy":  {func(n *numbers.Numbers) error { return n.Occupy(t.Context(), "e", 9) }, "address 0.0.0.9 e"},
-		"Release": {func(n *numbers.Numbers) error { _, err := n.Release(t.Context(), "d"); return err }, "address 0.0.15.160 d"},
+		"Assign":  {func(n *numbers.Numbers) error { _, err := n.Assign(t.Context(), "e"); return err }, "address fd00::65 e"},
+		"Occupy":  {func(n *numbers.Numbers) error { return n.Occupy(t.Context(), "e", 9) }, "address fd00::9 e"},
+		"Release": {func(n *numbers.Numbers) error { _, err := n.Release(t.Context(), "d"); return err }, "address fd00::fa0 d"},
 	} {
 		w := w.Copy(t)
 		must(t, c.do(w.openNumbers(t, numbers.Range{First: 100, Last: 4094})))
