@@ -22,8 +22,9 @@ import (
 type Kit struct {
 	// Rules is a file of alerting rules, Tests one in the form of promtool's unit tests, which needs alert_rule_test alone.
 	Rules, Tests string
-	// Dashboard is a Grafana dashboard.
+	// Dashboard is a Grafana dashboard; Whole means that its panels show every metric of the table.
 	Dashboard string
+	Whole     bool
 	// Table is a Markdown file with a table of the metrics: rows of `name`, type and `labels`. A test of the program compares
 	// them with its output. Labels of the target are job and instance.
 	Table string
@@ -154,12 +155,28 @@ func (k Kit) CheckRules() (rules []rulefmt.Rule, errs []error) {
 type dashboard struct {
 	Title, UID string
 	Panels     []panel
-	Templating struct {
-		List []struct {
-			Name, Type string
-			Query      any
-		}
+	Templating struct{ List []variable }
+}
+
+type variable struct {
+	Name, Type string
+	Query      any
+}
+
+// checkVariable checks the query of a variable, in which values replace those before it.
+func (m Metrics) checkVariable(v variable, values []string) error {
+	if v.Type != "query" {
+		return nil
 	}
+	text, _ := v.Query.(string)
+	if q, ok := v.Query.(map[string]any); ok {
+		text, _ = q["query"].(string)
+	}
+	q := regexp.MustCompile(`^label_values\((.*), *(\w+)\)$`).FindStringSubmatch(text)
+	if q == nil {
+		return fmt.Errorf("%q is no label_values(metric, label)", text)
+	}
+	return m.check(fmt.Sprintf("sum by (%s) (%s)", q[2], strings.NewReplacer(values...).Replace(q[1])))
 }
 
 type panel struct {
@@ -172,8 +189,26 @@ type panel struct {
 	Targets    []struct{ Expr, LegendFormat, RefID string }
 }
 
+// withoutPanel returns a fault for each metric that no panel shows.
+func (m Metrics) withoutPanel(d dashboard) (errs []error) {
+	shown := ""
+	for _, p := range d.Panels {
+		for _, t := range p.Targets {
+			shown += t.Expr + "\n"
+		}
+	}
+	for name := range m {
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count"), "_bucket")
+		if !regexp.MustCompile(`\b` + base + `(_bucket|_sum|_count)?\b`).MatchString(shown) {
+			errs = append(errs, fmt.Errorf("dashboard %s: no panel shows %s", d.Title, name))
+		}
+	}
+	return errs
+}
+
 // CheckDashboard returns the faults of the dashboard. A fault is an expression that does not parse or names unknown
-// metrics, a panel without a title or a query, two panels in one place, or a data source other than the variable.
+// metrics, a panel without a title or a query, two panels in one place, a data source other than the variable, or in a
+// Whole one a metric without a panel.
 func (k Kit) CheckDashboard() (errs []error) {
 	m, err := k.metrics()
 	if err != nil {
@@ -196,17 +231,7 @@ func (k Kit) CheckDashboard() (errs []error) {
 	values := []string{"$__rate_interval", "5m", "$__range", "1h", "$__interval", "1m"} // the longer names first
 	for _, v := range d.Templating.List {
 		values = append(values, "$"+v.Name, "x")
-		if v.Type != "query" {
-			continue
-		}
-		text, _ := v.Query.(string)
-		if q, ok := v.Query.(map[string]any); ok {
-			text, _ = q["query"].(string)
-		}
-		q := regexp.MustCompile(`^label_values\((.*), *(\w+)\)$`).FindStringSubmatch(text)
-		if q == nil {
-			fail("variable %s: %q is no label_values(metric, label)", v.Name, text)
-		} else if err := m.check(fmt.Sprintf("sum by (%s) (%s)", q[2], strings.NewReplacer(values...).Replace(q[1]))); err != nil {
+		if err := m.checkVariable(v, values); err != nil {
 			fail("variable %s: %w", v.Name, err)
 		}
 	}
@@ -246,6 +271,9 @@ func (k Kit) CheckDashboard() (errs []error) {
 	}
 	for _, p := range d.Panels {
 		check(p)
+	}
+	if k.Whole {
+		errs = append(errs, m.withoutPanel(d)...)
 	}
 	return errs
 }

@@ -8,7 +8,7 @@ import (
 // kits are what the programs of this repository ship.
 var kits = map[string]Kit{
 	"metrics": {
-		Rules: "../../../metrics/alerts.yaml", Tests: "../../../metrics/alerts_test.yaml", Dashboard: "../../../metrics/dashboard.json",
+		Rules: "../../../metrics/alerts.yaml", Tests: "../../../metrics/alerts_test.yaml", Dashboard: "../../../metrics/dashboard.json", Whole: true,
 		Table: "../../../metrics/README.md", Runbook: "../../../metrics/README.md", Fixed: []string{"allocator"},
 	},
 	"node-ipam-controller": {
