@@ -4,7 +4,8 @@
 // Its data is a big-endian number without leading zero bytes; bit i is set if the i-th
 // usable address or port of the range is taken. It does not record owners. [Decode]
 // returns a grant for [servicealloc.Registry.Load], and [Encode] takes the grants of
-// [servicealloc.Registry.All]. Both are pure and linear in the data.
+// [servicealloc.Registry.All]. Both are pure and linear in the data. [Lists] reads the
+// ServiceCIDRs and IPAddresses that newer clusters have in its place.
 package rangealloc
 
 import (

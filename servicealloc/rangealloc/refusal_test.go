@@ -23,5 +23,7 @@ func TestRefusals(t *testing.T) {
 	rows = append(rows, refusal.Row{Call: "Encode", What: "far up", Err: err, Is: ipalloc.ErrLimit, Op: "encode"})
 	_, err = rangealloc.Decode("10.0.0.0/30", []byte{1, 0, 0})
 	rows = append(rows, refusal.Row{Call: "Decode", What: "beyond", Err: err, Is: ipalloc.ErrCorrupt, Op: "decode"})
+	_, _, err = rangealloc.Lists([]byte(`{"items":[{"kind":"Pod","metadata":{"name":"x"}}]}`), nil)
+	rows = append(rows, refusal.Row{Call: "Lists", What: "another kind", Err: err, Is: ipalloc.ErrInvalid, Op: "read list", Field: "ServiceCIDR"})
 	refusal.Check(t, "rangealloc", rows)
 }
