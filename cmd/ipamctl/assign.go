@@ -34,7 +34,7 @@ func (a *app) assignCommand() *cobra.Command {
 			if err := need(cmd, "host", "handle"); err != nil {
 				return err
 			}
-			if err := a.loadLabels(); err != nil {
+			if err := a.loadLabels(cmd); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error { return a.assign(ctx, e, &f, args) })
@@ -53,7 +53,7 @@ func (a *app) assignCommand() *cobra.Command {
 	flags.BoolVar(&f.partial, "partial", false, "accept fewer addresses than asked")
 	flags.BoolVar(&f.existing, "existing", false, "return what the handle holds, if it holds any")
 	flags.BoolVar(&f.sticky, "sticky", false, "give the handle the addresses back that it had last, if they are free")
-	return a.labelsFlag(a.dryRunFlag(c))
+	return a.namespaceFlag(a.labelsFlag(a.dryRunFlag(c)))
 }
 
 func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args []string) error {
@@ -98,7 +98,7 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	}
 	got, err := e.AutoAssign(ctx, alloc.AssignArgs{
 		Owner: owner, Num4: f.num4, Num6: f.num6, Handle: f.handle, Attributes: attributes, TTL: f.ttl, Use: use, Pools: f.pools,
-		Partial: f.partial, Existing: f.existing, Sticky: f.sticky, Request: f.request,
+		Namespace: a.labels.namespace, Partial: f.partial, Existing: f.existing, Sticky: f.sticky, Request: f.request,
 	})
 	if err != nil {
 		return err

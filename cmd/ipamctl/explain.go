@@ -41,7 +41,7 @@ func (a *app) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.loadLabels(); err != nil {
+			if err := a.loadLabels(cmd); err != nil {
 				return err
 			}
 			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
@@ -53,7 +53,7 @@ func (a *app) explainCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&use, "for", "workload", "what the address would be for: a `USE`, workload, tunnel or loadbalancer")
-	return a.labelsFlag(c)
+	return a.namespaceFlag(a.labelsFlag(c))
 }
 
 // explain explains each pool for one host, or one pool for each of its hosts.
@@ -83,7 +83,7 @@ func (a *app) explain(ctx context.Context, e *ipset.Engine, name string, use all
 	}
 	l := &listing{columns: []string{"HOST", "POOL", "GIVES", "REASON", "SELECTS", "STATE", "USES", "BLOCKS", "LIMIT", "AVAILABLE", "COOLING", "RESERVED"},
 		empty: "there is no pool, or no host has a block of it"}
-	args := alloc.AssignArgs{Num4: 1, Num6: 1, Use: use, Handle: "ipamctl explain", Selectors: true}
+	args := alloc.AssignArgs{Num4: 1, Num6: 1, Use: use, Handle: "ipamctl explain", Selectors: true, Namespace: a.labels.namespace}
 	for _, p := range all {
 		args.Pools = append(args.Pools, p.Name)
 	}
@@ -145,6 +145,11 @@ func (a *app) poolVerdict(p *poolUse, o alloc.Owner, x alloc.Explanation, cfg al
 		v.Selects, v.Reason = "no", "its selector is "+selectorText(p.Nodes)
 		if a.labelsOf() == nil && byLabels(p.Pool) {
 			v.Selects, v.Reason = "unknown", v.Reason+", and the labels of the host are not known: name them with --labels"
+		}
+	case alloc.ReasonNotOfNamespace:
+		v.Selects, v.Reason = "no", "its selector of namespaces is "+selectorText(p.Namespaces)
+		if a.labels.namespace == nil {
+			v.Selects, v.Reason = "unknown", v.Reason+", and the labels of the namespace are not known: name them with --namespace"
 		}
 	case alloc.ReasonCoolingLeft:
 		v.Reason += " until " + timeText(x.Until)

@@ -18,11 +18,15 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	team, err := parseSelector("team=a")
+	if err != nil {
+		t.Fatal(err)
+	}
 	name := newBolt(t, func(e *ipset.Engine) {
 		cluster(t)(e)
 		for i, p := range []alloc.Pool{
 			{Name: "zoned", Nodes: zone}, {Name: "disabled", Disabled: true}, {Name: "limited", MaxBlocksPerHost: 1, BlockBits: 29}, {Name: "reserved"}, {Name: "manual", Manual: true},
-			{Name: "ranged", Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.45.0.9-10.45.0.9")}},
+			{Name: "ranged", Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.45.0.9-10.45.0.9")}}, {Name: "team", Namespaces: team},
 		} {
 			p.Prefix = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(40 + i), 0, 0}), 24)
 			if err := e.AddPool(t.Context(), p); err != nil {
@@ -47,10 +51,12 @@ func TestExplain(t *testing.T) {
 		line string
 		want map[string]string // by pool: what its line has
 	}{
-		{"explain a", map[string]string{"zoned": "labels of the host are not known", "disabled": ",disabled,-,", "limited": "limit: 1 of 1 blocks", "reserved": ",reserved,", "manual": "only calls that name it", "lb": "for other uses", "pods": ",10.1.0."}},
+		{"explain a", map[string]string{"team": "its selector of namespaces is team=a, and the labels of the namespace are not known", "zoned": "labels of the host are not known", "disabled": ",disabled,-,", "limited": "limit: 1 of 1 blocks", "reserved": ",reserved,", "manual": "only calls that name it", "lb": "for other uses", "pods": ",10.1.0."}},
 		{"explain a --labels " + labels, map[string]string{"zoned": "its selector is zone=a"}},
 		{"explain host:z --labels " + labels, map[string]string{"zoned": ",10.40.0.", "limited": ",10.42.0."}},
 		{"explain y --labels " + labels, map[string]string{"pods": "--labels has no such host"}},
+		{"explain a --namespace team=b", map[string]string{"team": ",no,"}},
+		{"explain a --namespace team=a,x=y", map[string]string{"team": ",10.46.0."}},
 		{"explain limited", map[string]string{"limited": "host:a,limited,,limit: 1 of 1 blocks"}},
 		{"explain z --for loadbalancer --labels " + labels, map[string]string{"pods": "for other uses", "lb": "only calls that name it"}},
 		{"explain 10.1.0.51", map[string]string{"pods": `""guest"" on host:c holds it",release 10.1.0.51 --if-handle guest`}},
@@ -78,6 +84,11 @@ func TestExplain(t *testing.T) {
 	}
 	if contents(t, name) != before {
 		t.Error("explain changed the store")
+	}
+	for flag, want := range map[string]int{"": exitUsage, " --namespace team": exitUsage, " --namespace team=a": exitOK, " --namespace=": exitOK} {
+		if status, _, stderr := call(t, env, strings.Fields("assign --host z --handle n --dry-run --labels "+labels+flag)...); status != want {
+			t.Errorf("assign%s: status %d, %s", flag, status, stderr)
+		}
 	}
 	if status, _, _ := call(t, env, "explain", "10.77.0.1"); status != exitNotFound {
 		t.Errorf("status %d", status)

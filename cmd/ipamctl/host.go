@@ -105,7 +105,7 @@ func (a *app) hostListCommand() *cobra.Command {
 			"--not-in leaves those that a list of the cluster's nodes lacks, in a form that --labels of assign reads, with \"# end\".",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.labels.from = notIn; notIn != "" {
-				if err := a.loadLabels(); err != nil {
+				if err := a.loadLabels(cmd); err != nil {
 					return err
 				}
 				if a.labels.cut {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -19,6 +20,9 @@ type hostLabels struct {
 	from string
 	cut  bool                         // the list has no end: it may lack hosts
 	of   map[string]map[string]string // by host
+
+	inNamespace string            // --namespace
+	namespace   map[string]string // that the addresses are for; nil if it is not known
 }
 
 const labelsHelp = `Pools may select hosts by labels, which the store does not keep. --labels names a file with the output
@@ -32,8 +36,19 @@ func (a *app) labelsFlag(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// loadLabels reads what --labels names.
-func (a *app) loadLabels() (err error) {
+// namespaceFlag gives a command --namespace.
+func (a *app) namespaceFlag(c *cobra.Command) *cobra.Command {
+	c.Flags().StringVar(&a.labels.inNamespace, "namespace", "", "the labels `KEY=VALUE,...` of the namespace that the address is for; \"\" for a namespace without labels")
+	return c
+}
+
+// loadLabels reads what --labels and --namespace name.
+func (a *app) loadLabels(cmd *cobra.Command) (err error) {
+	if cmd.Flags().Changed("namespace") {
+		if a.labels.namespace, err = parsePairs(a.labels.inNamespace); err != nil {
+			return fail(exitUsage, "--namespace: %v", err)
+		}
+	}
 	if a.labels.from == "" {
 		return nil
 	}
@@ -81,13 +96,9 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 		if len(f) == 0 {
 			continue
 		}
-		labels := map[string]string{}
-		for _, kv := range strings.FieldsFunc(strings.Join(f[1:], ","), func(r rune) bool { return r == ',' }) {
-			k, v, ok := strings.Cut(kv, "=")
-			if !ok || k == "" {
-				return nil, fail(exitUsage, "%s:%d: %q is not of the form KEY=VALUE", file, n+1, kv)
-			}
-			labels[k] = v
+		labels, err := parsePairs(strings.Join(f[1:], ","))
+		if err != nil {
+			return nil, fail(exitUsage, "%s:%d: %v", file, n+1, err)
 		}
 		of[f[0]] = labels
 	}
@@ -95,6 +106,19 @@ func parseLabels(file, text string) (map[string]map[string]string, error) {
 		return nil, fail(exitRefused, "%s: the list of hosts is empty", file)
 	}
 	return of, nil
+}
+
+// parsePairs reads KEY=VALUE,KEY=VALUE.
+func parsePairs(text string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, kv := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("%q is not of the form KEY=VALUE", kv)
+		}
+		m[k] = v
+	}
+	return m, nil
 }
 
 // labelsOf is the function of that name that an engine gets; nil without --labels.
@@ -111,27 +135,33 @@ func (a *app) labelsOf() func(alloc.Owner) (map[string]string, bool) {
 // anyUse stands for every pool, whether it hands out addresses or not.
 const anyUse = ^alloc.Use(0)
 
-// needLabels refuses an answer that depends on labels which are not known. use is what the addresses are for; only, if it is not
-// empty, names the pools that may serve.
+// needLabels refuses an answer that depends on labels of hosts or of the namespace that are not known. use is what the addresses are for;
+// only, if it is not empty, names the pools that may serve.
 func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use, only []string) error {
-	if a.labels.of != nil {
-		return nil
-	}
 	all, err := e.Pools(ctx)
 	if err != nil {
 		return err
 	}
-	var by []string
-	for _, p := range all {
-		named := slices.Contains(only, p.Name)
-		if byLabels(p) && (use == anyUse || !p.Disabled && p.Uses&use != 0 && (named || len(only) == 0 && !p.Manual)) {
-			by = append(by, p.Name)
+	for _, l := range []struct {
+		known    bool
+		of, flag string
+		choose   func(alloc.Pool) bool
+	}{
+		{a.labels.of != nil, "hosts", "--labels", byLabels},
+		{a.labels.namespace != nil || use == anyUse, "the namespace", "--namespace", func(p alloc.Pool) bool { return len(p.Namespaces) > 0 && len(only) == 0 }},
+	} {
+		var by []string
+		for _, p := range all {
+			named := slices.Contains(only, p.Name)
+			if !l.known && l.choose(p) && (use == anyUse || !p.Disabled && p.Uses&use != 0 && (named || len(only) == 0 && !p.Manual)) {
+				by = append(by, p.Name)
+			}
+		}
+		if len(by) > 0 {
+			return fail(exitUsage, "the labels of %s are not known here, and by them choose the pools %s: name them with %s", l.of, strings.Join(by, ", "), l.flag)
 		}
 	}
-	if len(by) == 0 {
-		return nil
-	}
-	return fail(exitUsage, "the labels of hosts are not known here, and by them choose the pools %s: name them with --labels", strings.Join(by, ", "))
+	return nil
 }
 
 // byLabels reports whether a pool selects hosts by labels, not by their names alone.

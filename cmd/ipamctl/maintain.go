@@ -153,7 +153,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		Long: "sweep writes what time has ended: leases and cooldowns. It forgets old request keys and sticky handles, and with --idle-after\n" +
 			"or --unselected it gives back blocks. It works in all spaces unless --space names one. It is not needed beside a service that calls Operator.Sweep every minute.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.loadLabels(); err != nil {
+			if err := a.loadLabels(cmd); err != nil {
 				return err
 			}
 			return a.change(cmd.Context(), writing, func(ctx context.Context, e *ipset.Engine) error {
