@@ -7,6 +7,7 @@ require (
 	github.com/cilium/cilium v1.20.2
 	github.com/google/go-cmp v0.7.0
 	github.com/ipalloc/ipalloc v0.0.0
+	github.com/k8snetworkplumbingwg/whereabouts v0.9.2
 	github.com/metal-stack/go-ipam v1.14.14
 	github.com/mikioh/ipaddr v0.0.0-20190404000644-d465c8ab6721
 	github.com/prometheus/client_golang v1.23.2
