@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -19,25 +17,51 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// attachmentView is an attachment of package hostlocal in JSON.
+// attachmentView is an attachment of package hostlocal, or a key with its user, in JSON.
 type attachmentView struct {
 	Network    string   `json:"network"`
-	Attachment string   `json:"attachment"`
+	Attachment string   `json:"attachment,omitempty"`
 	Scope      string   `json:"scope,omitempty"`
 	Added      string   `json:"added,omitempty"`
 	Key        string   `json:"key,omitempty"`
+	Interface  string   `json:"interface,omitempty"` // of the users of a key
+	Uses       uint64   `json:"uses,omitempty"`      // of a key, so far
 	Addresses  []string `json:"addresses"`
 }
+
+// keyPrefix begins the container of a key.
+const keyPrefix = "key/"
 
 func viewAttachment(network string, h hostlocal.Holding) attachmentView {
 	v := attachmentView{Network: network, Attachment: h.Attachment.String(), Scope: h.Scope, Added: timeText(h.Added), Addresses: texts(h.Addresses)}
 	if h.Sequence > 0 {
-		v.Key, v.Attachment = strings.TrimPrefix(h.Attachment.Container, "key/"), ""
+		v.Key, v.Interface, v.Uses, v.Attachment = strings.TrimPrefix(h.Attachment.Container, keyPrefix), h.Attachment.Interface, h.Sequence, ""
 		if h.User != (hostlocal.Attachment{}) {
 			v.Attachment = h.User.String()
 		}
 	}
 	return v
+}
+
+// holding returns the holding that a view says.
+func (v attachmentView) holding() (h hostlocal.Holding, err error) {
+	h.Sequence = v.Uses
+	if h.Attachment = (hostlocal.Attachment{Container: keyPrefix + v.Key, Interface: v.Interface}); v.Key == "" {
+		at := strings.LastIndexByte(v.Attachment, '/')
+		if at < 0 {
+			return h, fail(exitUsage, "attachment %q: want CONTAINER/INTERFACE", v.Attachment)
+		}
+		h.Attachment = hostlocal.Attachment{Container: v.Attachment[:at], Interface: v.Attachment[at+1:]}
+	}
+	for _, text := range v.Addresses {
+		ip, err := parseAddr(text)
+		if err != nil {
+			return h, err
+		}
+		h.Addresses = append(h.Addresses, ip)
+	}
+	h.Added, err = parseTime("added", v.Added)
+	return h, err
 }
 
 func (a *app) attachmentCommand() *cobra.Command {
@@ -205,50 +229,6 @@ func checkAttachments(ctx context.Context, db store.Store, r *spaceReport) error
 	})
 }
 
-// otherKinds are the kinds of what the packages beside ipset keep, apart from what has the form of addresses.
-var otherKinds = []string{"prefix pool", "prefix", "attachment", "limit"}
-
-// takeAll is take with everything else that a space has.
-func (a *app) takeAll(ctx context.Context, e *ipset.Engine, db store.Store) (*inventory, error) {
-	inv, err := take(ctx, e)
-	if err != nil {
-		return nil, err
-	}
-	inv.others = map[string]map[string]string{}
-	for _, kind := range otherKinds {
-		inv.others[kind] = map[string]string{}
-	}
-	of, err := a.prefixes(db)
-	if err != nil {
-		return nil, err
-	}
-	pools, err := of.Pools(ctx)
-	for _, p := range pools {
-		inv.others["prefix pool"][p.Prefix.String()] = fmt.Sprintf("/%d to /%d", p.Sizes.Shortest, p.Sizes.Longest)
-	}
-	for h, herr := range of.All(ctx, netip.Prefix{}) {
-		if err = errors.Join(err, herr); err == nil {
-			inv.others["prefix"][h.Prefix.String()] = fmt.Sprintf("%s of %v until %q, children /%d to /%d %q", h.Owner, h.Pool, timeText(h.Until), h.Children.Shortest, h.Children.Longest, h.Attributes)
-		}
-	}
-	for is, lerr := range limits.New(db, a.numberOptions()).All(ctx) {
-		if err = errors.Join(err, lerr); err == nil {
-			inv.others["limit"][is.Name] = fmt.Sprint(is.Most)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return inv, eachNetwork(ctx, db, nil, func(name string, in *hostlocal.Engine) error {
-		state, err := in.Export(ctx)
-		for _, h := range state.Holdings {
-			v := viewAttachment(name, h)
-			inv.others["attachment"][name+" "+h.Attachment.String()] = strings.Join(append(v.Addresses, v.Attachment, v.Scope, v.Added), " ")
-		}
-		return err
-	})
-}
-
 func (a *app) keptCommand() *cobra.Command {
 	c := &cobra.Command{Use: "kept", Short: "Show and end what package kept keeps for handles"}
 	keeper := func(db store.Store) (*kept.Keeper, error) {
@@ -307,7 +287,7 @@ func (a *app) limitCommand() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					l.add(is.Name, map[string]any{"limit": is.Name, "most": is.Most, "used": is.Used}, is.Name, fmt.Sprint(is.Most), fmt.Sprint(is.Used))
+					l.add(is.Name, limitView{is.Name, is.Most, &is.Used}, is.Name, fmt.Sprint(is.Most), fmt.Sprint(is.Used))
 				}
 				return a.print(l)
 			})

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,9 +23,9 @@ func (a *app) diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff OTHER", Args: cobra.ExactArgs(1),
 		Short: "Compare the store with another store, or with a file to import",
-		Long: "diff compares settings, pools, owners of blocks, and holders of addresses; two stores also by their prefixes, attachments and limits. OTHER is the name of a store, or a file or directory in the\n" +
-			"--format of import. Added is what only OTHER has, removed is what only the store has. It\n" +
-			"compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp,
+		Long: "diff compares settings, pools, owners of blocks, holders of addresses, prefixes, attachments and limits, of every space unless --space\n" +
+			"names one. OTHER is the name of a store, or a file or directory in the --format of import. Added is what only OTHER has, removed is\n" +
+			"what only the store has. It compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(importFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(importFormats, ", "))
@@ -91,6 +95,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 
 // difference is a row of diff.
 type difference struct {
+	Space  string `json:"space,omitempty"`
 	Kind   string `json:"kind"`
 	What   string `json:"what"`
 	Change string `json:"change"`
@@ -100,8 +105,17 @@ type difference struct {
 
 func (a *app) printDiff(mine, other *inventory) error {
 	l := &listing{columns: []string{"KIND", "WHAT", "CHANGE", "STORE", "OTHER"}, empty: "nothing differs"}
-	for _, d := range differences(mine, other) {
-		l.add(d.What, d, d.Kind, d.What, d.Change, d.Mine, d.Other)
+	all := allDifferences(mine, other)
+	several := slices.ContainsFunc(all, func(d difference) bool { return d.Space != "" })
+	if several {
+		l.columns = append([]string{"SPACE"}, l.columns...)
+	}
+	for _, d := range all {
+		cells := []string{spaceText(d.Space), d.Kind, d.What, d.Change, d.Mine, d.Other}
+		if !several {
+			cells = cells[1:]
+		}
+		l.add(d.What, d, cells...)
 	}
 	if err := a.print(l); err != nil || len(l.rows) == 0 {
 		return err
@@ -109,9 +123,37 @@ func (a *app) printDiff(mine, other *inventory) error {
 	return errFindings
 }
 
-// differences compares what both inventories have a place for.
+// allDifferences compares all spaces.
+func allDifferences(mine, other *inventory) []difference {
+	all := differences(mine, other)
+	if mine.noOthers || other.noOthers {
+		return all
+	}
+	names := map[string]bool{}
+	for _, spaces := range []map[string]*inventory{mine.Spaces, other.Spaces} {
+		for name := range spaces {
+			names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		x, y := cmp.Or(mine.Spaces[name], &inventory{}), cmp.Or(other.Spaces[name], &inventory{})
+		y.file = other.file
+		for _, d := range differences(x, y) {
+			d.Space = name
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// ofNumbers reports whether an inventory is of a range of numbers, each of which is an address.
+func (inv *inventory) ofNumbers() bool {
+	return len(inv.Pools) == 1 && inv.Pools[0].Name == "numbers" && inv.Pools[0].Prefix == "0.0.0.0/0"
+}
+
+// differences compares what both inventories of a space have a place for.
 func differences(mine, other *inventory) (all []difference) {
-	l := lacks{mine.noHosts || other.noHosts, mine.noBlocks || other.noBlocks, mine.noDetails || other.noDetails, mine.noPools || other.noPools}
+	l := lacks{mine.noHosts || other.noHosts, mine.noBlocks || other.noBlocks, mine.noDetails || other.noDetails, mine.noPools || other.noPools, mine.noOthers || other.noOthers}
 	if !l.noPools && (!l.noDetails || len(other.Pools) > 0) {
 		all = append(all, comparePools(mine, other, l)...)
 	}
@@ -128,7 +170,7 @@ func differences(mine, other *inventory) (all []difference) {
 		all = append(all, compareMaps("setting", x, y, equal)...)
 	}
 	for _, r := range other.refused {
-		all = append(all, difference{"item", r.what, "not read", "", r.why.Error()})
+		all = append(all, difference{Kind: "item", What: r.what, Change: "not read", Other: r.why.Error()})
 	}
 	if !l.noBlocks {
 		blocks := func(inv *inventory) map[string]string {
@@ -145,13 +187,21 @@ func differences(mine, other *inventory) (all []difference) {
 		all = append(all, compareMaps("address", l.said(x), l.said(y), func(string, string) bool { return true })...)
 		for at := range x {
 			if _, there := y[at]; there && !l.sameAll(other.columns, x[at], y[at]) {
-				all = append(all, difference{"address", at, "changed", l.text(x[at]), l.text(y[at])})
+				all = append(all, difference{"", "address", at, "changed", l.text(x[at]), l.text(y[at])})
 			}
 		}
 	}
-	if mine.others != nil && other.others != nil {
+	if !l.noOthers {
+		x, y := mine.others.texts(), other.others.texts()
 		for _, kind := range otherKinds {
-			all = append(all, compareMaps(kind, mine.others[kind], other.others[kind], equal)...)
+			all = append(all, compareMaps(kind, x[kind], y[kind], equal)...)
+		}
+	}
+	for k := range all {
+		at, err := netip.ParseAddr(all[k].What)
+		if err == nil && at.Is4() && all[k].Kind == "address" && (mine.ofNumbers() || other.ofNumbers()) {
+			b := at.As4()
+			all[k].Kind, all[k].What = "number", fmt.Sprint(binary.BigEndian.Uint32(b[:]))
 		}
 	}
 	slices.SortStableFunc(all, func(x, y difference) int {
@@ -190,7 +240,7 @@ func comparePools(mine, other *inventory, l lacks) (all []difference) {
 		}
 		names := slices.DeleteFunc(differing(p, q), func(name string) bool { return other.poolFields != nil && !slices.Contains(other.poolFields, name) })
 		if there && len(names) > 0 {
-			all = append(all, difference{"pool", at, "changed", p.settings(names), q.settings(names)})
+			all = append(all, difference{"", "pool", at, "changed", p.settings(names), q.settings(names)})
 		}
 	}
 	return all
@@ -351,11 +401,11 @@ func compareMaps(kind string, mine, other map[string]string, same func(x, y stri
 		y, there := other[k]
 		switch {
 		case !here:
-			all = append(all, difference{kind, k, "added", "", y})
+			all = append(all, difference{"", kind, k, "added", "", y})
 		case !there:
-			all = append(all, difference{kind, k, "removed", x, ""})
+			all = append(all, difference{"", kind, k, "removed", x, ""})
 		case !same(x, y):
-			all = append(all, difference{kind, k, "changed", x, y})
+			all = append(all, difference{"", kind, k, "changed", x, y})
 		}
 	}
 	slices.SortFunc(all, func(x, y difference) int { return compareWhere(x.What, y.What) })

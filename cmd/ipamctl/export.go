@@ -20,15 +20,18 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/calico"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 func (a *app) exportCommand() *cobra.Command {
 	var format, to, in string
 	c := &cobra.Command{
 		Use: "export", Args: cobra.NoArgs,
-		Short: "Write pools, blocks and addresses in another program's form",
-		Long: "export writes settings, pools, blocks, every holder of every address, and the cooling addresses. Sequence numbers, request keys, what\n" +
-			"sticky handles had last and records of other programs are left out: to keep everything, use backup or copy. host-local is a directory and needs --to.\n\n" + formatsHelp,
+		Short: "Write what the store holds as JSON, or addresses in another program's form",
+		Long: "export writes settings, pools, blocks, every holder of every address, the cooling addresses, and with the format json also the prefixes,\n" +
+			"attachments and limits, and every other space, such as ranges of numbers, unless --space names one. Sequence numbers, request keys, what\n" +
+			"sticky handles had last, the cursors of networks and records of other programs are left out: to keep everything, use store backup or\n" +
+			"store copy. What another format has no place for is named and counted. host-local is a directory and needs --to.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(exportFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(exportFormats, ", "))
@@ -46,9 +49,9 @@ func (a *app) exportCommand() *cobra.Command {
 			case in != "" && format == "calico":
 				return fail(exitUsage, "--in: the format calico is of whole pools")
 			}
-			return a.read(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db *source) error {
 				defer a.progress("exporting")()
-				return a.export(ctx, e, format, to, within)
+				return errors.Join(a.export(ctx, e, db, format, to, within), a.noteOthers(ctx, e, db, format))
 			})
 		},
 	}
@@ -58,11 +61,35 @@ func (a *app) exportCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) export(ctx context.Context, e *ipset.Engine, format, to string, in netip.Prefix) error {
+// noteOthers names what a format other than json has no place for.
+func (a *app) noteOthers(ctx context.Context, e *ipset.Engine, db store.Store, format string) error {
+	if format == "json" {
+		return nil
+	}
+	lost := map[string]int{}
+	o, err := a.takeOthers(ctx, db)
+	for r := range o.rows() {
+		lost[r.Kind]++
+	}
+	err = errors.Join(err, a.eachOther(ctx, e, db, func(string, *ipset.Engine, store.Store) error {
+		lost["other space"]++
+		return nil
+	}))
+	if len(lost) > 0 {
+		a.note("%s has no place for: %s", format, droppedText(lost))
+	}
+	return err
+}
+
+func (a *app) export(ctx context.Context, e *ipset.Engine, db store.Store, format, to string, in netip.Prefix) error {
 	write := func(w io.Writer) error {
 		switch format {
 		case "json":
-			return writeJSON(ctx, e, w, in)
+			err := a.writeJSON(ctx, e, db, w, in, "")
+			if err == nil {
+				_, err = fmt.Fprintln(w)
+			}
+			return err
 		case "csv":
 			return writeCSV(ctx, e, w, in)
 		}
@@ -97,38 +124,54 @@ func create(name string, write func(w io.Writer) error) error {
 }
 
 // writeJSON writes an inventory, and each address as it is read.
-func writeJSON(ctx context.Context, e *ipset.Engine, w io.Writer, in netip.Prefix) error {
+func (a *app) writeJSON(ctx context.Context, e *ipset.Engine, db store.Store, w io.Writer, in netip.Prefix, indent string) error {
 	inv, err := takeSettings(ctx, e)
+	if err == nil {
+		inv.others, err = a.takeOthers(ctx, db)
+	}
 	if err != nil {
 		return err
 	}
 	inv.keep(in)
-	head, err := json.MarshalIndent(inv, "", "  ")
+	head, err := json.MarshalIndent(inv, indent, "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s", bytes.TrimSuffix(head, []byte("[]\n}")))
-	before, end := "[\n    ", "[]"
+	fmt.Fprintf(w, "%s", bytes.TrimSuffix(head, []byte("[]\n"+indent+"}")))
+	before, end := "[\n    "+indent, "[]"
 	err = eachEntry(ctx, e, in, func(entry addressEntry) error {
-		text, err := json.MarshalIndent(entry, "    ", "  ")
+		text, err := json.MarshalIndent(entry, indent+"    ", "  ")
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(w, "%s%s", before, text)
-		before, end = ",\n    ", "\n  ]"
+		before, end = ",\n    "+indent, "\n  "+indent+"]"
 		return err
 	}, func(b blockEntry) { inv.Blocks = append(inv.Blocks, b) })
 	if err != nil {
 		return err
 	}
 	if len(inv.Blocks) > 0 {
-		blocks, err := json.MarshalIndent(inv.Blocks, "  ", "  ")
+		blocks, err := json.MarshalIndent(inv.Blocks, indent+"  ", "  ")
 		if err != nil {
 			return err
 		}
-		end += fmt.Sprintf(",\n  \"blocks\": %s", blocks)
+		end += fmt.Sprintf(",\n%s  \"blocks\": %s", indent, blocks)
 	}
-	_, err = fmt.Fprintf(w, "%s\n}\n", end)
+	before = end + ",\n" + indent + "  \"spaces\": {"
+	err = a.eachOther(ctx, e, db, func(name string, e *ipset.Engine, db store.Store) error {
+		text, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\n%s    %s: ", before, indent, text)
+		before, end = ",", "\n"+indent+"  }"
+		return a.writeJSON(ctx, e, db, w, in, indent+"    ")
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n%s}", end, indent)
 	return err
 }
 

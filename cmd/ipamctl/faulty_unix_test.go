@@ -92,7 +92,7 @@ func failAll(t *testing.T, dir, line string, signal bool) {
 				}
 			}
 		}
-		others(t, memory)
+		fillOthers(t, memory)
 		empty := newEngine(t, must[store.Store](t)(store.Space(memory, "empty")))
 		if err := errors.Join(empty.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.5.0.0/24")}), empty.RemovePool(t.Context(), "p")); err != nil {
 			t.Fatal(err)

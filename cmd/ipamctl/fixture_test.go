@@ -117,8 +117,8 @@ func reserving(prefixes ...string) (rs []alloc.Reservation) {
 	return rs
 }
 
-// others fills a store with what the packages beside ipset keep: prefixes, numbers, attachments, kept addresses and limits.
-func others(t testing.TB, db store.Store) {
+// fillOthers fills a store with what the packages beside ipset keep: prefixes, numbers, attachments, kept addresses and limits.
+func fillOthers(t testing.TB, db store.Store) {
 	t.Helper()
 	ctx, clock := t.Context(), func() time.Time { return noon }
 	of := must[*prefixes.Allocator](t)(prefixes.New(db, prefixes.Options{Now: clock}))

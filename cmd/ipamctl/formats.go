@@ -21,7 +21,7 @@ var (
 )
 
 const formatsHelp = `The formats:
-  json         settings, pools, blocks, and addresses with all their holders, as export writes them
+  json         settings, pools, blocks, addresses with all their holders, prefixes, attachments and limits of all spaces, as export writes them
   csv          a line for each holder of an address; its first line names the columns, of which only address is needed; until is a
                time such as 2026-03-01T12:00:00Z, or seconds since 1970, of which 0 and 4294967295 mean never:
                address,handle,host,attributes,until,alternate,share,shareKey,cooling,reason
@@ -57,15 +57,24 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	inv.noOthers = format != "json"
+	inv.end(a.now())
+	return inv, nil
+}
+
+// end takes out the addresses whose time is over, and counts them.
+func (inv *inventory) end(now time.Time) {
 	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool {
 		until, err := time.Parse(time.RFC3339Nano, e.Until)
-		over := e.Until != "" && err == nil && !until.After(a.now())
+		over := e.Until != "" && err == nil && !until.After(now)
 		if over {
 			inv.ended++
 		}
 		return over
 	})
-	return inv, nil
+	for _, in := range inv.Spaces {
+		in.end(now)
+	}
 }
 
 // The attributes in which an import keeps what ipset has no field for.
@@ -78,7 +87,7 @@ func readHostLocal(dir string) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &inventory{lacks: lacks{true, true, true, true}}
+	inv := &inventory{lacks: lacks{true, true, true, true, true}}
 	for _, f := range files {
 		if f.IsDir() {
 			return nil, fail(exitUsage, "%s: it has the directory %s, and that of a network has none: name the directory of one network", dir, f.Name())

@@ -17,15 +17,17 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 )
 
-// inventory is what import, export and diff share: settings, pools, who has which block, and every holder of every
-// address. Its JSON is the format json of import and export. Sequence numbers, request keys and what sticky handles had
-// last are not in it.
+// inventory is what import, export and diff share: settings, pools, who has which block, every holder of every address, what the space
+// has beside addresses, and the other spaces. Its JSON is the format json of import and export. Sequence numbers, request keys, what
+// sticky handles had last and the cursors of networks are not in it.
 type inventory struct {
-	Config       *configView    `json:"config,omitempty"`
-	Reservations []reservation  `json:"reservations,omitempty"`
-	Pools        []poolEntry    `json:"pools"`
-	Addresses    []addressEntry `json:"addresses"`
-	Blocks       []blockEntry   `json:"blocks,omitempty"`
+	Config       *configView   `json:"config,omitempty"`
+	Reservations []reservation `json:"reservations,omitempty"`
+	Pools        []poolEntry   `json:"pools"`
+	others
+	Addresses []addressEntry        `json:"addresses"`
+	Blocks    []blockEntry          `json:"blocks,omitempty"`
+	Spaces    map[string]*inventory `json:"spaces,omitempty"` // by name
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
@@ -39,13 +41,13 @@ type inventory struct {
 	seen    []*block.Block // of calico, that have been brought or were there
 	// poolFields are the settings of a pool that the format has, nil for all; columns the columns of a file of CSV, nil for all.
 	poolFields, columns []string
-	others              map[string]map[string]string // by kind: what the packages beside ipset keep, nil for a file
 	// lacks says what the format has no place for.
 	lacks
 }
 
-// lacks says what a format has no place for: hosts, blocks, the details of a holder and of a pool, and pools and settings at all.
-type lacks struct{ noHosts, noBlocks, noDetails, noPools bool }
+// lacks says what a format has no place for: hosts, blocks, the details of a holder and of a pool, pools and settings at all, and what
+// is not of addresses or of another space.
+type lacks struct{ noHosts, noBlocks, noDetails, noPools, noOthers bool }
 
 // poolEntry is a pool with its settings.
 type poolEntry struct {
@@ -189,6 +191,10 @@ func (inv *inventory) keep(in netip.Prefix) {
 	inv.Pools = slices.DeleteFunc(inv.Pools, func(p poolEntry) bool { return outside(in, p.Prefix) })
 	inv.Blocks = slices.DeleteFunc(inv.Blocks, func(b blockEntry) bool { return outside(in, b.Block) })
 	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return outside(in, e.Address) })
+	inv.others.keep(in)
+	for _, of := range inv.Spaces {
+		of.keep(in)
+	}
 	inv.Reservations = slices.DeleteFunc(inv.Reservations, func(entry reservation) bool {
 		r, err := parseRange(entry.Range)
 		return err == nil && !r.Overlaps(netipx.RangeOfPrefix(in))
@@ -242,7 +248,12 @@ type brought struct {
 	Pools     int `json:"pools"`
 	Blocks    int `json:"blocks"`
 	Addresses int `json:"addresses"`
-	There     int `json:"alreadyThere"`        // pools, blocks and addresses
+	There     int `json:"alreadyThere"`
+
+	Prefixes    int `json:"prefixes,omitempty"`
+	Attachments int `json:"attachments,omitempty"`
+	Limits      int `json:"limits,omitempty"`
+
 	Replaced  int `json:"replaced,omitempty"`  // holdings of the last import that the file says otherwise
 	NotInFile int `json:"notInFile,omitempty"` // blocks and holdings of the last import that the file lacks
 	Pruned    int `json:"pruned,omitempty"`    // of these, released

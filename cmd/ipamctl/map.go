@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/addrmap"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // mapFlags are those of map.
@@ -29,12 +30,13 @@ func (a *app) mapCommand() *cobra.Command {
 		Long: "map draws pools in Hilbert order, in which each aligned prefix is a square or two, or with --order rows in rows. With --svg it\n" +
 			"writes a picture that shows prefix, state, holder and count of the cell under the pointer. Of a pool with more blocks than can be\n" +
 			"drawn, such as one of IPv6, it draws only those that are not empty, in rows. pool free, block list and address list print the same\n" +
-			"as rows.",
+			"as rows. A pool of prefixes, whose name is its prefix, is drawn with the owners of its prefixes; what is free in a prefix\n" +
+			"that is a pool itself is idle.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return err
 			}
-			return a.look(cmd.Context(), func(ctx context.Context, e *ipset.Engine) error { return a.drawMap(ctx, e, &f, args) })
+			return a.lookStore(cmd.Context(), func(ctx context.Context, e *ipset.Engine, db *source) error { return a.drawMap(ctx, e, db, &f, args) })
 		},
 	}
 	flags := c.Flags()
@@ -67,9 +69,9 @@ func (f *mapFlags) check() error {
 	return nil
 }
 
-func (a *app) drawMap(ctx context.Context, e *ipset.Engine, f *mapFlags, names []string) error {
+func (a *app) drawMap(ctx context.Context, e *ipset.Engine, db store.Store, f *mapFlags, names []string) error {
 	done := a.progress("reading the pools")
-	pictures, err := a.pictures(ctx, e, f, names)
+	pictures, err := a.pictures(ctx, e, db, f, names)
 	done()
 	if err != nil {
 		return err
@@ -88,8 +90,14 @@ func (a *app) drawMap(ctx context.Context, e *ipset.Engine, f *mapFlags, names [
 }
 
 // pictures reads what is drawn.
-func (a *app) pictures(ctx context.Context, e *ipset.Engine, f *mapFlags, names []string) ([]addrmap.Picture, error) {
+func (a *app) pictures(ctx context.Context, e *ipset.Engine, db store.Store, f *mapFlags, names []string) ([]addrmap.Picture, error) {
 	s := surveyor{by: f.by, handles: f.diff != "", leaked: map[netip.Addr]uint64{}}
+	if f.diff == "" && f.host == "" {
+		var err error
+		if s.prefixes, err = a.prefixes(db); err != nil {
+			return nil, err
+		}
+	}
 	if f.host != "" {
 		var err error
 		if s.host, err = ownerOf(f.host); err != nil {

@@ -14,7 +14,7 @@ func TestOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipam.db")
 	db := must[*boltstore.Store](t)(boltstore.Open(t.Context(), path, boltstore.Options{NoSync: true}))
 	cluster(t)(newEngine(t, db))
-	others(t, db)
+	fillOthers(t, db)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (p *page) handler(path string) http.Handler {
 	mux.HandleFunc("GET /map.svg", p.svg)
 	mux.HandleFunc("GET /events", p.events)
 	for name, answer := range map[string]func(context.Context, *ipset.Engine, *http.Request) (any, error){
-		"pools": p.poolRows, "blocks": p.blockRows, "addresses": p.addressRows, "find": p.find, "changes": p.changeRows,
+		"pools": p.poolRows, "blocks": p.blockRows, "addresses": p.addressRows, "find": p.find, "changes": p.changeRows, "others": p.otherRows,
 	} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			p.reading.RLock()
@@ -172,11 +172,44 @@ func (p *page) addressRows(ctx context.Context, e *ipset.Engine, r *http.Request
 	return out, nil
 }
 
-// find returns what a word names: an address, a handle, a host with its blocks, pools by name or by a prefix that they overlap, and
-// what has an attribute KEY=VALUE that a pool indexes.
+// otherRows returns what the space has beside addresses, and the numbers of all ranges.
+func (p *page) otherRows(ctx context.Context, _ *ipset.Engine, _ *http.Request) (any, error) {
+	l, err := p.others(ctx, func(otherRow) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	out := rows{Rows: []any{}}
+	out.addAll(l)
+	return out, nil
+}
+
+// others lists the wanted records beside addresses.
+func (p *page) others(ctx context.Context, want func(otherRow) bool) (*listing, error) {
+	l := &listing{}
+	add := func(r otherRow) {
+		if want(r) {
+			l.add(r.What, r)
+		}
+	}
+	o, err := p.takeOthers(ctx, p.at)
+	for r := range o.rows() {
+		add(r)
+	}
+	if err == nil && p.space == "" {
+		err = p.numberRows(ctx, p.at, add)
+	}
+	return l, err
+}
+
+// find returns what a word names: an address, a handle, a host with its blocks, pools by name or by a prefix that they overlap, what has
+// an attribute KEY=VALUE that a pool indexes, and prefixes, numbers, attachments and limits by what they are about and by their owners.
 func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any, error) {
 	word := r.FormValue("q")
 	all, err := e.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.others(ctx, func(r otherRow) bool { return r.about(word) })
 	if err != nil {
 		return nil, err
 	}
@@ -186,9 +219,11 @@ func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any,
 		for _, v := range views {
 			out.Rows = append(out.Rows, v)
 		}
+		if out.addAll(l); len(l.rows) > 0 {
+			err = nil // it may be in no pool
+		}
 		return out, err
 	}
-	l := &listing{}
 	if err := findPools(ctx, e, l, word); err != nil {
 		return nil, err
 	}
@@ -213,7 +248,7 @@ func (p *page) find(ctx context.Context, e *ipset.Engine, r *http.Request) (any,
 		return nil, err
 	}
 	if len(held)+len(l.rows) == 0 {
-		return nil, fail(exitNotFound, "%q is no address, pool, prefix, handle, host or attribute of what is held", word)
+		return nil, fail(exitNotFound, "%q is no address, pool, prefix, number, handle, owner, host or attribute of what is held", word)
 	}
 	err = addHeld(ctx, e, l, held[:min(len(held), mostRows+1)])
 	out.addAll(l)
@@ -253,7 +288,7 @@ func (p *page) svg(w http.ResponseWriter, r *http.Request) {
 	var pictures []addrmap.Picture
 	err := f.check()
 	if err == nil {
-		pictures, err = p.pictures(r.Context(), p.e, &f, []string{r.FormValue("pool")})
+		pictures, err = p.pictures(r.Context(), p.e, p.at, &f, []string{r.FormValue("pool")})
 	}
 	if err != nil {
 		p.refuse(w, err)

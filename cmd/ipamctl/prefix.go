@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +30,31 @@ type prefixView struct {
 	Owner      string `json:"owner"`
 	Until      string `json:"until,omitempty"`
 	Attributes string `json:"attributes,omitempty"`
+
+	Children *sizesView `json:"children,omitempty"` // if it is a pool itself
+}
+
+func viewPrefix(h prefixes.Holding) prefixView {
+	v := prefixView{Prefix: h.Prefix.String(), Pool: h.Pool.String(), Owner: h.Owner, Until: timeText(h.Until), Attributes: h.Attributes}
+	if h.Children != (prefixes.Sizes{}) {
+		v.Children = (*sizesView)(&h.Children)
+	}
+	return v
+}
+
+// holding returns the holding that a view says.
+func (v prefixView) holding() (h prefixes.Holding, err error) {
+	h = prefixes.Holding{Owner: v.Owner, Attributes: v.Attributes}
+	if v.Children != nil {
+		h.Children = prefixes.Sizes(*v.Children)
+	}
+	if h.Prefix, err = parsePrefix(v.Prefix); err == nil {
+		h.Pool, err = parsePrefix(v.Pool)
+	}
+	if err == nil {
+		h.Until, err = parseTime("until", v.Until)
+	}
+	return h, err
 }
 
 func (a *app) prefixCommand() *cobra.Command {
@@ -68,7 +94,7 @@ func (a *app) printPrefixes(all iter.Seq2[prefixes.Holding, error], want func(pr
 }
 
 func (l *listing) addPrefix(h prefixes.Holding) {
-	v := prefixView{h.Prefix.String(), h.Pool.String(), h.Owner, timeText(h.Until), h.Attributes}
+	v := viewPrefix(h)
 	l.add(v.Prefix, v, v.Prefix, v.Pool, v.Owner, v.Until, v.Attributes)
 }
 
@@ -302,14 +328,8 @@ func (a *app) prefixImportCommand() *cobra.Command {
 	})
 }
 
-// prefixEntry is a line of a file of prefixes.
-type prefixEntry struct {
-	prefix, pool netip.Prefix
-	owner        string
-}
-
 // readPrefixes reads a file of prefixes.
-func readPrefixes(text []byte) (all []prefixEntry, err error) {
+func readPrefixes(text []byte) (all []prefixes.Holding, err error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	head, err := r.Read()
 	if err != nil || strings.ToLower(strings.Join(head, ",")) != "prefix,pool,owner" {
@@ -334,67 +354,127 @@ func readPrefixes(text []byte) (all []prefixEntry, err error) {
 			return nil, fmt.Errorf("lines %d and %d are about %v", of[p], line, p)
 		}
 		of[p] = line
-		all = append(all, prefixEntry{p, in, rec[2]})
+		all = append(all, prefixes.Holding{Prefix: p, Pool: in, Owner: rec[2]})
 	}
 }
 
-// importPrefixes adds the pools and prefixes of a file. A pool that lies in another one is a prefix that has children.
-func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []prefixEntry) error {
-	slices.SortFunc(all, func(x, y prefixEntry) int { return x.prefix.Bits() - y.prefix.Bits() })
+// importPrefixes brings the prefixes of a file of CSV. A pool that lies in another one is a prefix that has children.
+func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []prefixes.Holding) error {
 	children := map[netip.Prefix]prefixes.Sizes{} // the lengths of what lies in a pool or in a prefix
 	for _, e := range all {
-		s, there := children[e.pool]
-		if s.Longest = max(s.Longest, e.prefix.Bits()); !there || e.prefix.Bits() < s.Shortest {
-			s.Shortest = e.prefix.Bits()
+		s, there := children[e.Pool]
+		if s.Longest = max(s.Longest, e.Prefix.Bits()); !there || e.Prefix.Bits() < s.Shortest {
+			s.Shortest = e.Prefix.Bits()
 		}
-		children[e.pool] = s
+		children[e.Pool] = s
 	}
-	held := map[netip.Prefix]bool{}
-	for _, e := range all {
-		held[e.prefix] = true
+	roots := maps.Clone(children)
+	for k := range all {
+		all[k].Children = children[all[k].Prefix]
+		delete(roots, all[k].Prefix)
 	}
-	is, err := of.Pools(ctx)
-	if err != nil {
+	var pools []prefixes.Pool
+	for at, sizes := range roots {
+		pools = append(pools, prefixes.Pool{Prefix: at, Sizes: sizes})
+	}
+	i := &prefixImport{app: a, of: of}
+	if err := i.bring(ctx, pools, all); err != nil {
 		return err
 	}
-	pools, added, refused := 0, 0, 0
-	for at, sizes := range children {
-		if held[at] || slices.ContainsFunc(is, func(p prefixes.Pool) bool { return p.Prefix == at }) {
-			continue
-		}
-		if err := of.AddPool(ctx, prefixes.Pool{Prefix: at, Sizes: sizes}); err != nil {
-			return err
-		}
-		pools++
-	}
-	for _, e := range all {
-		if _, err := of.ReleaseByOwner(ctx, refusedBy(e.owner)); err != nil { // of an earlier import
-			return err
-		}
-	}
-	for _, e := range all {
-		_, err := of.Occupy(ctx, e.prefix, prefixes.Request{Owner: e.owner, Pool: e.pool, Children: children[e.prefix]})
-		switch {
-		case err != nil && final(err):
-			return err
-		case err != nil:
-			refused++
-			a.note("%v: %v", e.prefix, err)
-			if err := reservePrefix(ctx, of, e, err.Error()); err != nil {
-				return err
-			}
-		default:
-			added++
-		}
-	}
 	l := &listing{single: true, columns: []string{"POOLS", "PREFIXES"}}
-	l.add("import", map[string]int{"pools": pools, "prefixes": added, "refused": refused}, fmt.Sprint(pools), fmt.Sprint(added))
+	l.add("import", map[string]int{"pools": i.pools, "prefixes": i.added + i.there, "refused": len(i.refused)}, fmt.Sprint(i.pools), fmt.Sprint(i.added+i.there))
 	if err := a.print(l); err != nil {
 		return err
 	}
-	if refused > 0 {
-		return fail(exitConflict, "%s refused and reserved", plural(refused, "prefix"))
+	for _, r := range i.refused {
+		a.note("%s: %v", strings.TrimPrefix(r.what, "prefix "), r.why)
 	}
+	if len(i.refused) > 0 {
+		return fail(exitConflict, "%s refused and reserved", plural(len(i.refused), "prefix"))
+	}
+	return nil
+}
+
+// prefixImport is an import of prefixes.
+type prefixImport struct {
+	*app
+	of    *prefixes.Allocator
+	exact bool // the source says sizes, children, attributes and leases
+
+	pools, added, there int
+	refused             []refusal
+}
+
+// bring adds pools and then prefixes. What is there stays.
+func (i *prefixImport) bring(ctx context.Context, pools []prefixes.Pool, all []prefixes.Holding) error {
+	slices.SortFunc(all, func(x, y prefixes.Holding) int { return x.Prefix.Bits() - y.Prefix.Bits() })
+	is, err := i.of.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		at := slices.IndexFunc(is, func(q prefixes.Pool) bool { return q.Prefix == p.Prefix })
+		switch {
+		case at < 0:
+			if err = i.of.AddPool(ctx, p); err == nil {
+				i.pools++
+			}
+		case i.exact && is[at] != p:
+			err = fail(exitConflict, "it assigns %v", sizesView(is[at].Sizes))
+		default:
+			i.there++
+		}
+		if err = i.refuse("prefix pool", p.Prefix, err); err != nil {
+			return err
+		}
+	}
+	for _, e := range all {
+		if _, err := i.of.ReleaseByOwner(ctx, refusedBy(e.Owner)); err != nil { // of an earlier import
+			return err
+		}
+	}
+	for _, e := range all {
+		err := i.prefix(ctx, e)
+		if err != nil && !final(err) {
+			if rerr := reservePrefix(ctx, i.of, e, err.Error()); rerr != nil {
+				return rerr
+			}
+		}
+		if err = i.refuse("prefix", e.Prefix, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse notes what cannot be taken, and returns an error that ends the import.
+func (i *prefixImport) refuse(kind string, at netip.Prefix, err error) error {
+	if err == nil || final(err) {
+		return err
+	}
+	i.refused = append(i.refused, refusal{what: kind + " " + at.String(), why: err})
+	return nil
+}
+
+// prefix brings one prefix.
+func (i *prefixImport) prefix(ctx context.Context, e prefixes.Holding) error {
+	is, err := i.of.Get(ctx, e.Prefix)
+	r := prefixes.Request{Owner: e.Owner, Pool: e.Pool, Children: e.Children, Attributes: e.Attributes}
+	if !e.Until.IsZero() {
+		r.TTL = e.Until.Sub(i.now())
+	}
+	switch e.Level = is.Level; {
+	case err != nil && !errors.Is(err, ipalloc.ErrNotFound) && !errors.Is(err, ipalloc.ErrNotHeld):
+		return err
+	case err != nil || is.Prefix != e.Prefix || is.Owner != e.Owner || is.Pool != e.Pool:
+		if _, err = i.of.Occupy(ctx, e.Prefix, r); err == nil {
+			i.added++
+		}
+		return err
+	case i.exact && is != e:
+		return fail(exitConflict, "%q has it with other children, attributes or another end", e.Owner)
+	}
+	i.there++
 	return nil
 }
 
@@ -402,17 +482,17 @@ func (a *app) importPrefixes(ctx context.Context, of *prefixes.Allocator, all []
 func refusedBy(owner string) string { return "refused by import: " + owner }
 
 // reservePrefix has what is free of a refused prefix held with the reason, in pieces of the sizes that its pool hands out.
-func reservePrefix(ctx context.Context, of *prefixes.Allocator, e prefixEntry, why string) error {
+func reservePrefix(ctx context.Context, of *prefixes.Allocator, e prefixes.Holding, why string) error {
 	var sizes prefixes.Sizes
 	pools, err := of.Pools(ctx)
 	for _, p := range pools {
-		if p.Prefix == e.pool {
+		if p.Prefix == e.Pool {
 			sizes = p.Sizes
 		}
 	}
 	if err == nil && sizes == (prefixes.Sizes{}) {
 		var h prefixes.Holding
-		h, err = of.Get(ctx, e.pool)
+		h, err = of.Get(ctx, e.Pool)
 		if sizes = h.Children; errors.Is(err, ipalloc.ErrNotFound) { // the pool is refused itself
 			err = nil
 		}
@@ -420,8 +500,8 @@ func reservePrefix(ctx context.Context, of *prefixes.Allocator, e prefixEntry, w
 	if err != nil || sizes == (prefixes.Sizes{}) {
 		return err
 	}
-	r := prefixes.Request{Owner: refusedBy(e.owner), Pool: e.pool, Attributes: why[:min(len(why), 1024)]}
-	return reservePieces(ctx, of, r, sizes, netip.PrefixFrom(e.prefix.Addr(), min(e.prefix.Bits(), sizes.Longest)).Masked())
+	r := prefixes.Request{Owner: refusedBy(e.Owner), Pool: e.Pool, Attributes: why[:min(len(why), 1024)]}
+	return reservePieces(ctx, of, r, sizes, netip.PrefixFrom(e.Prefix.Addr(), min(e.Prefix.Bits(), sizes.Longest)).Masked())
 }
 
 func reservePieces(ctx context.Context, of *prefixes.Allocator, r prefixes.Request, sizes prefixes.Sizes, at netip.Prefix) error {

@@ -130,7 +130,11 @@ func (a *app) adoptCommand() *cobra.Command {
 // look is read for a command that lists: one damaged record of a bbolt file does not hide the others. The status stays that of damage,
 // so no program takes the answer for all there is.
 func (a *app) look(ctx context.Context, f func(ctx context.Context, e *ipset.Engine) error) error {
-	damage := a.read(ctx, f)
+	return a.lookStore(ctx, func(ctx context.Context, e *ipset.Engine, _ *source) error { return f(ctx, e) })
+}
+
+func (a *app) lookStore(ctx context.Context, f func(ctx context.Context, e *ipset.Engine, db *source) error) error {
+	damage := a.readStore(ctx, f)
 	path, file := strings.CutPrefix(a.store, "bolt://")
 	if statusOf(damage) != exitDamaged || !file {
 		return damage
@@ -153,7 +157,7 @@ func (a *app) look(ctx context.Context, f func(ctx context.Context, e *ipset.Eng
 	}
 	name := a.store
 	a.store = "bolt://" + rest
-	err = a.read(ctx, f)
+	err = a.readStore(ctx, f)
 	if a.store = name; err != nil {
 		return damage
 	}

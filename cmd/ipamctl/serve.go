@@ -80,6 +80,7 @@ type page struct {
 	*app
 	reading sync.RWMutex // held for writing while the engine is replaced
 	db      *source
+	at      store.Store // db, without its commits
 	e       *ipset.Engine
 
 	mu     sync.Mutex
@@ -104,14 +105,15 @@ func (p *page) reopen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := p.engine(readOnly{db})
+	at := readOnly{db}
+	e, err := p.engine(at)
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	old := p.db
-	if p.db, p.e = db, e; old != nil {
+	if p.db, p.at, p.e = db, at, e; old != nil {
 		return old.Close()
 	}
 	return nil

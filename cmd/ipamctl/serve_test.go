@@ -33,7 +33,9 @@ func newPage(t *testing.T) http.Handler {
 	}
 	team := must[alloc.Attributes](t)(alloc.NewAttributes(map[string]string{"team": "red"}))
 	must[alloc.Assigned](t)(e.AutoAssign(t.Context(), alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Pools: []string{"tagged"}, Handle: "tagged-0", Attributes: team}))
-	p := &page{app: &app{now: func() time.Time { return noon }}, told: make(chan struct{}), e: newEngine(t, readOnly{&unwritten{db, t}})}
+	fillOthers(t, db)
+	at := readOnly{&unwritten{db, t}}
+	p := &page{app: &app{now: func() time.Time { return noon }}, told: make(chan struct{}), at: at, e: newEngine(t, at)}
 	p.tell(nil, changeView{Change: "assigned", What: "10.1.0.1"})
 	return p.handler("/key/")
 }
@@ -75,7 +77,10 @@ func TestPageAnswers(t *testing.T) {
 		{"/key/addresses?in=10.1.0.32/28", 200, `"handle":"batch"`}, {"/key/addresses?in=10.9.0.0/28", 200, `{"rows":[]}`},
 		{"/key/find?q=10.1.0.48", 200, `"state":"held"`}, {"/key/find?q=guest", 200, `"host":"host:c"`}, {"/key/find?q=a", 200, `"handle":"web-0"`},
 		{"/key/find?q=lb", 200, `"prefix":"192.0.2.0/27"`}, {"/key/find?q=10.0.0.0/8", 200, `"name":"pods"`}, {"/key/find?q=team=red", 200, `"handle":"tagged-0"`}, {"/key/find?q=team=blue", 404, "attribute"},
-		{"/key/find?q=nobody", 404, "is no address, pool, prefix, handle, host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
+		{"/key/find?q=nobody", 404, "is no address, pool, prefix, number, handle, owner, host"}, {"/key/find?q=198.51.100.1", 404, "in no pool"},
+		{"/key/others", 200, `{"kind":"prefix","what":"10.96.0.0/24","is":"net-a of 10.96.0.0/16"}`}, {"/key/others", 200, `{"kind":"number","what":"vlan 100","is":"tenant-a"}`},
+		{"/key/others", 200, `"what":"net c1/eth0"`}, {"/key/others", 200, `"kind":"limit"`}, {"/key/find?q=net-a", 200, `"what":"10.96.0.0/24"`}, {"/key/find?q=10.96.0.9", 200, `"kind":"prefix"`},
+		{"/key/find?q=10.98.0.2", 200, `"kind":"attachment"`}, {"/key/find?q=10.1.0.120", 200, `"handle":"kept/printer"`}, {"/key/map.svg?pool=10.96.0.0/16&width=300", 200, "net-a"},
 		{"/key/map.svg?pool=pods&width=300", 200, "<svg "}, {"/key/map.svg?pool=none", 404, "there is no pool"}, {"/key/map.svg?pool=pods&order=x", 400, "--order x"},
 		{"/key/none", 404, ""}, {"/pools", 404, ""}, {"/", 404, ""}, {"/other/pools", 404, ""},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/block"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 )
 
 // surveyor makes the spaces that a map shows.
@@ -23,6 +24,7 @@ type surveyor struct {
 	leaked   map[netip.Addr]uint64
 	reserved *netipx.IPSet
 	pools    []alloc.Pool
+	prefixes *prefixes.Allocator // whose pools are drawn, too, unless it is nil
 }
 
 // spaces reads the pools with the given names, all if there are none, in address order.
@@ -31,8 +33,14 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 	if err != nil {
 		return nil, err
 	}
+	var out []*addrmap.Space
+	if s.prefixes != nil {
+		if out, err = s.prefixSpaces(ctx, names); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range names {
-		if !slices.ContainsFunc(all, func(p alloc.Pool) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(all, func(p alloc.Pool) bool { return p.Name == name }) && !slices.ContainsFunc(out, func(x *addrmap.Space) bool { return x.Name == name }) {
 			return nil, fail(exitNotFound, "there is no pool %q", name)
 		}
 	}
@@ -40,7 +48,6 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 		return nil, err
 	}
 	s.pools = all
-	var out []*addrmap.Space
 	for _, p := range all {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
@@ -53,6 +60,50 @@ func (s *surveyor) spaces(ctx context.Context, e *ipset.Engine, names []string) 
 	}
 	slices.SortStableFunc(out, func(x, y *addrmap.Space) int { return x.Pool.Addr().Compare(y.Pool.Addr()) })
 	return out, nil
+}
+
+// prefixSpaces reads the pools of prefixes with the given names, all if there are none. What is free in a prefix that is a pool itself is
+// idle, because only that prefix's owner assigns it.
+func (s *surveyor) prefixSpaces(ctx context.Context, names []string) (out []*addrmap.Space, err error) {
+	pools, err := s.prefixes.Pools(ctx)
+	for _, p := range pools {
+		space := &addrmap.Space{Name: p.Prefix.String(), Pool: p.Prefix, Finest: p.Sizes.Longest}
+		if len(names) > 0 && !slices.Contains(names, space.Name) {
+			continue
+		}
+		of := map[netip.Prefix][]prefixes.Holding{}
+		for h, err := range s.prefixes.All(ctx, p.Prefix) {
+			if err != nil {
+				return nil, err
+			}
+			of[h.Pool] = append(of[h.Pool], h)
+			space.Finest = max(space.Finest, h.Prefix.Bits())
+		}
+		var draw func(in netip.Prefix, gap addrmap.State, owner string)
+		draw = func(in netip.Prefix, gap addrmap.State, owner string) {
+			w := spanWriter{space: space}
+			at, end := addrmap.Of(in)
+			full := false
+			for _, h := range of[in] {
+				lo, hi := addrmap.Of(h.Prefix)
+				if lo.Cmp(at) > 0 {
+					w.gap(at, lo.Sub(one), gap, owner)
+				}
+				if h.Children == (prefixes.Sizes{}) || h.Prefix == in {
+					space.Add(addrmap.Span{Lo: lo, Hi: hi, State: addrmap.Used, Label: h.Owner})
+				} else {
+					draw(h.Prefix, addrmap.Idle, h.Owner)
+				}
+				at, full = hi.Add(one), hi == end
+			}
+			if !full {
+				w.gap(at, end, gap, owner)
+			}
+		}
+		draw(p.Prefix, addrmap.Free, "")
+		out = append(out, space)
+	}
+	return out, err
 }
 
 // space reads a pool.

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc/cmd/internal/storeurl"
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -47,10 +46,14 @@ func (a *app) importCommand() *cobra.Command {
 			}
 			now := a.now() // for the whole import, so that leases and cooldowns end when they do in the source
 			a.now = func() time.Time { return now }
-			return a.change(cmd.Context(), making, func(ctx context.Context, e *ipset.Engine) error {
+			return a.changeRecords(cmd.Context(), making, func(ctx context.Context, db store.Store) error {
+				e, err := a.engine(db)
+				if err != nil {
+					return err
+				}
 				i := a.newImport(e, inv, format, owner)
 				i.intoOpen, i.prune = intoOpen, prune
-				return i.print(ctx)
+				return i.print(ctx, db)
 			})
 		},
 	}
@@ -62,14 +65,14 @@ func (a *app) importCommand() *cobra.Command {
 }
 
 // print carries out an import and prints what it did.
-func (i *importing) print(ctx context.Context) error {
+func (i *importing) print(ctx context.Context, db store.Store) error {
 	stop := i.progress("importing")
-	err := i.bring(ctx)
+	err := i.bringAll(ctx, db)
 	stop()
 	more := func(n int) string { return map[bool]string{true: fmt.Sprint(n)}[n > 0] }
 	d := &i.done
-	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "ALREADY THERE", "REPLACED", "NOT IN FILE", "PRUNED", "ENDED", "RESERVED", "DROPPED FIELDS", "CLOSED"}}
-	l.add("import", d, fmt.Sprint(d.Pools), fmt.Sprint(d.Blocks), fmt.Sprint(d.Addresses), fmt.Sprint(d.There), more(d.Replaced), more(d.NotInFile), more(d.Pruned),
+	l := &listing{single: true, columns: []string{"POOLS", "BLOCKS", "ADDRESSES", "PREFIXES", "ATTACHMENTS", "LIMITS", "ALREADY THERE", "REPLACED", "NOT IN FILE", "PRUNED", "ENDED", "RESERVED", "DROPPED FIELDS", "CLOSED"}}
+	l.add("import", d, fmt.Sprint(d.Pools), fmt.Sprint(d.Blocks), fmt.Sprint(d.Addresses), more(d.Prefixes), more(d.Attachments), more(d.Limits), fmt.Sprint(d.There), more(d.Replaced), more(d.NotInFile), more(d.Pruned),
 		more(d.Ended), more(d.Reserved), droppedText(d.Dropped), strings.Join(d.Closed, ", "))
 	if perr := i.app.print(l); perr != nil || err != nil {
 		return errors.Join(perr, err)

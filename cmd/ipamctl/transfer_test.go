@@ -21,6 +21,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
+	"github.com/ipalloc/ipalloc/ipset/kept"
+	"github.com/ipalloc/ipalloc/ipset/limits"
+	"github.com/ipalloc/ipalloc/ipset/prefixes"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -101,8 +104,8 @@ func TestExportRoundTrips(t *testing.T) {
 	}
 }
 
-// An export carries every pool, holder, lease, attribute and setting of addresses: after an import the stores differ in the records of
-// other allocators alone, and one change of any kind is one difference more.
+// An export carries every pool, holder, lease, attribute and setting, prefix, attachment, limit, kept address and space: after an import
+// the stores differ in the user of a key alone, which the import counts, and one change of any kind is one difference more.
 func TestExportCarriesEverything(t *testing.T) {
 	w := world.NewAt(t, noon.Add(-10*time.Minute))
 	dir := t.TempDir()
@@ -114,32 +117,38 @@ func TestExportCarriesEverything(t *testing.T) {
 	if _, err := store.Copy(t.Context(), db, w.DB); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
+	clock := func() time.Time { return noon }
+	k := must[*kept.Keeper](t)(kept.New(db, alloc.VirtualOwner("dhcp"), ipset.Options{Now: clock}))
+	err = errors.Join(k.Keep(t.Context(), netip.MustParseAddr("10.0.1.77"), "printer"), limits.New(db, ipset.Options{Now: clock}).Set(t.Context(), limits.Prefixes("region", 4, prefixes.Options{Now: clock})))
+	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	openAll(t, from) // an import closes pools, and those that are opened again are compared below
 	if status, _, stderr := call(t, from, "export", "--to", dir+"/all.json"); status != exitOK {
 		t.Fatal(stderr)
 	}
+	to := map[string]string{"IPAMCTL_STORE": "bolt://" + dir + "/to.db"}
+	for n := range 3 { // the second time all is there, and the third time after the pools are opened
+		if n == 2 {
+			openAll(t, to)
+		}
+		if status, out, stderr := call(t, to, "import", dir+"/all.json"); status != exitOK || !strings.Contains(out, "users of keys 1") {
+			t.Fatal(status, out, stderr)
+		}
+	}
 	n := 0
 	fresh := func() map[string]string {
 		n++
-		to := map[string]string{"IPAMCTL_STORE": fmt.Sprintf("bolt://%s/to-%d.db", dir, n)}
-		for range 2 { // the second time all is there
-			if status, out, stderr := call(t, to, "import", dir+"/all.json"); status != exitOK {
-				t.Fatal(status, out, stderr)
-			}
+		name := fmt.Sprintf("%s/to-%d.db", dir, n)
+		if err := boltstore.Snapshot(t.Context(), dir+"/to.db", name); err != nil {
+			t.Fatal(err)
 		}
-		openAll(t, to)
-		if status, out, stderr := call(t, to, "import", dir+"/all.json"); status != exitOK { // all is there
-			t.Fatal(status, out, stderr)
-		}
-		return to
+		return map[string]string{"IPAMCTL_STORE": "bolt://" + name}
 	}
 	different := func(to map[string]string) (lines []string) {
 		_, out, _ := call(t, to, "diff", from["IPAMCTL_STORE"], "-o", "csv")
 		for _, line := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
-			if kind, _, _ := strings.Cut(line, ","); !slices.Contains([]string{"prefix pool", "prefix", "attachment", "limit"}, kind) {
+			if !strings.Contains(line, "key/vm/") { // whose user is dropped, and counted
 				lines = append(lines, line)
 			}
 		}
@@ -151,9 +160,15 @@ func TestExportCarriesEverything(t *testing.T) {
 	for _, change := range []string{
 		"release 10.9.0.10 --if-handle two", "release 10.9.0.12 --if-handle one", "pool set plain --cooldown 5m", "pool set lowest --priority 7", "pool set shared --disabled",
 		"config set --max-blocks-per-host 3", "reserve add 10.0.2.0/28", "reserve remove 10.0.0.0/30", "assign --host h1 --handle another --pool plain", "release --handle leased --yes",
+		"prefix release --owner whole --yes", "prefix assign --owner x --pool 172.16.0.0/12 --bits 18", "number assign NUMBERS x", "attachment release plain a/eth0 --yes", "kept drop printer --yes",
+		"limit forget prefixes/region --yes", "-n blue reserve add 10.0.2.0/28",
 	} {
 		to := fresh()
-		if status, out, stderr := call(t, to, strings.Fields(change)...); status != exitOK {
+		args := strings.Fields(change)
+		if k := slices.Index(args, "NUMBERS"); k >= 0 {
+			args[k] = world.Numbers
+		}
+		if status, out, stderr := call(t, to, args...); status != exitOK {
 			t.Errorf("%s: %d %s%s", change, status, out, stderr)
 		}
 		if len(different(to)) == 0 {
@@ -165,10 +180,13 @@ func TestExportCarriesEverything(t *testing.T) {
 // openAll opens every pool of a store.
 func openAll(t *testing.T, env map[string]string) {
 	t.Helper()
-	_, names, _ := call(t, env, "pool", "list", "-o", "name")
-	for _, name := range strings.Split(strings.TrimSpace(names), "\n") {
-		if status, _, stderr := call(t, env, "pool", "open", name, "--yes"); status != exitOK {
-			t.Fatal(stderr)
+	_, spaces, _ := call(t, env, "space", "list", "-o", "name")
+	for _, space := range append(strings.Split(strings.TrimSpace(spaces), "\n"), ".") {
+		_, names, _ := call(t, env, "-n", space, "pool", "list", "-o", "name")
+		for _, name := range strings.Fields(names) {
+			if status, _, stderr := call(t, env, "-n", space, "pool", "open", name, "--yes"); status != exitOK {
+				t.Fatal(stderr)
+			}
 		}
 	}
 }

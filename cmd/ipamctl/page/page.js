@@ -46,21 +46,23 @@ const addresses = (title, answer) => table(title, answer, [
 const counts = [['Used', r => number(r.addresses.used), 'n'], ['Cooling', r => number(r.addresses.cooling), 'n less'],
   ['Reserved', r => number(r.addresses.reserved), 'n less'], ['Available', r => number(r.addresses.available), 'n'], ['', r => bar(r.addresses)]]
 
+const others = answer => answer.rows.length ? table('Prefixes, numbers, attachments, limits', answer, [['Kind', r => r.kind], ['What', r => link(r.what, 'find', r.what)], ['Is', r => r.is]]) : []
+
 async function showPools() {
-  const [pools, changes] = await Promise.all([rows('pools'), rows('changes')])
+  const [pools, changes, rest] = await Promise.all([rows('pools'), rows('changes'), rows('others')])
   return [...table('Pools', pools, [['Name', r => link(r.name, 'pool', r.name)], ['Prefix', r => r.prefix], ...counts,
     ['State', r => r.state, 'less'], ['Blocks', r => number(r.blocks), 'n less'], ['Largest free', r => r.largestFree ? '/' + r.largestFree.split('/')[1] : 'none', 'less']], 'There are no pools.'),
-  ...table('Latest changes', { rows: changes.rows.slice(0, 20) }, [['Time', r => r.time], ['Change', r => r.change], ['What', r => r.what],
+  ...others(rest), ...table('Latest changes', { rows: changes.rows.slice(0, 20) }, [['Time', r => r.time], ['Change', r => r.change], ['What', r => r.what],
     ['Before', r => r.before, 'less'], ['After', r => r.after]], 'None since this page was started, or none that the store delivers.')]
 }
 
 async function showFound(q) {
   const found = await rows('find', { q })
   const pools = { rows: found.rows.filter(r => r.prefix) }, held = { rows: found.rows.filter(r => r.address), more: found.more }
-  const hosts = { rows: found.rows.filter(r => r.blocks && !r.prefix) }
+  const hosts = { rows: found.rows.filter(r => r.blocks && !r.prefix) }, rest = { rows: found.rows.filter(r => r.kind) }
   return [...pools.rows.length ? table('Pools', pools, [['Name', r => link(r.name, 'pool', r.name)], ['Prefix', r => r.prefix], ...counts]) : [],
     ...hosts.rows.length ? table('Hosts', hosts, [['Host', r => r.host], ['Blocks', r => r.blocks.join(', ')], ['Addresses', r => number(r.addresses), 'n']]) : [],
-    ...held.rows.length || !found.rows.length ? addresses(q, held) : []]
+    ...others(rest), ...held.rows.length || !found.rows.length ? addresses(q, held) : []]
 }
 
 async function showPool(name, prefix) {
