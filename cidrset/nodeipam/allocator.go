@@ -89,6 +89,8 @@ type policy interface {
 	// apply makes a change of the policy's own kinds, unless the state already shows it.
 	// It changes nothing if it fails.
 	apply(c *Change) *ipalloc.Error
+	// foreign returns the error of a call that only the other policy has.
+	foreign() *ipalloc.Error
 	// forget removes entries, whether or not nodes are recorded with them.
 	forget(entries []string)
 	// stats fills in the counts of pools and entries.
@@ -209,13 +211,13 @@ func opError(op string, err *ipalloc.Error) error {
 // update makes a change under the lock, queues it for the receiver, and returns after its
 // delivery. The policy must be a P; f receives it and returns nil if nothing changed.
 func update[P policy](a *Allocator, op Op, f func(P) (*Change, *ipalloc.Error)) error {
-	var c *Change
-	err := &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has the other policy"}
 	a.mu.Lock()
 	defer a.unlock()
-	if p, ok := a.policy.(P); ok {
-		c, err = f(p)
+	p, ok := a.policy.(P)
+	if !ok {
+		return opError(op.String(), a.policy.foreign())
 	}
+	c, err := f(p)
 	if err != nil {
 		return opError(op.String(), err)
 	}

@@ -109,9 +109,14 @@ func (l *labels) apply(c *Change) *ipalloc.Error {
 			e.terminating = true
 		}
 	default:
-		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of pools, and the allocator chooses by labels"}
+		return l.foreign()
 	}
 	return nil
+}
+
+// foreign returns the error of a call about pools.
+func (*labels) foreign() *ipalloc.Error {
+	return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator chooses by labels and has no pools"}
 }
 
 // Entries returns the entries, ascending by name, as they were when the loop began; none

@@ -153,12 +153,17 @@ func (s *slots) layout() (pools []PoolState) {
 	return pools
 }
 
+// foreign returns the error of a call about entries.
+func (*slots) foreign() *ipalloc.Error {
+	return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "the allocator has slots and no entries"}
+}
+
 // apply sets the pools to their state after the change. If the state is later than the
 // change, it goes back to the change, with its order and cursors, and later changes
 // continue from there.
 func (s *slots) apply(c *Change) *ipalloc.Error {
 	if c.Op > OpRemovePool {
-		return &ipalloc.Error{Err: ipalloc.ErrMismatch, Reason: "a change of entries, and the allocator has slots"}
+		return s.foreign()
 	}
 	then := &slots{a: s.a, slots: slices.Clone(s.slots)}
 	for i := range then.slots {

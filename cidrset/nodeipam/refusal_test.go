@@ -2,6 +2,7 @@ package nodeipam
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -142,6 +143,22 @@ func refuseEntries(t *testing.T, add addRow) {
 	add("Allocator.DeleteEntry", "none", "delete entry", ipalloc.ErrNotFound, "", err)
 	_, err = a.DeleteEntry("x")
 	add("Allocator.DeleteEntry", "slots", "delete entry", ipalloc.ErrMismatch, "", err)
+}
+
+// A call that only the other policy has names the allocator's policy.
+func TestRefusalNamesThePolicy(t *testing.T) {
+	s, l := refused(t, oneSlot("10.0.0.0/24")), refused(t, Config{ByLabels: true})
+	_, err := s.DeleteEntry("x")
+	for policy, errs := range map[string][]error{
+		"slots":  {err, s.AddEntry(Entry{Name: "e", IPv4: netip.MustParsePrefix("10.1.0.0/16"), HostBits: 8}), s.Apply(Change{Op: OpDeleteEntry, Entry: "x"})},
+		"labels": {l.AddPool(0, netip.MustParsePrefix("10.1.0.0/16")), l.Apply(Change{Op: OpRemovePool, Prefix: netip.MustParsePrefix("10.1.0.0/16")})},
+	} {
+		for _, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), policy) {
+				t.Errorf("%v does not name %s", err, policy)
+			}
+		}
+	}
 }
 
 func refuseChanges(t *testing.T, add addRow) {
