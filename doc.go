@@ -76,8 +76,9 @@
 //	ErrCorrupt         stored bytes are damaged or contradict themselves
 //	ErrClosed          the store or controller was closed
 //
-// Nothing that a caller passes makes an allocator panic. Package bitmap panics on an
-// ordinal out of range, as a slice does on an index out of range.
+// Nothing that a caller passes makes an allocator panic, with three exceptions, as in the
+// standard library: a nil context, a method of a nil allocator, and an ordinal out of
+// range of package bitmap. A nil store, or a nil pointer as a store, is an ErrInvalid.
 //
 // # Common rules
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -96,8 +97,12 @@ var _ store.Store = (*Store)(nil)
 
 // NewStore returns a store that passes all calls to s, and counts and times them. A call costs two readings of the clock
 // and no allocation. For an exact ipalloc_store_unsettled_commits give every engine its own Store, because an engine
-// settles an unknown outcome before its next commit.
+// settles an unknown outcome before its next commit. NewStore returns nil for a nil store. Every constructor refuses that
+// result.
 func NewStore(name string, s store.Store) *Store {
+	if absent.Is(s) {
+		return nil
+	}
 	w := &Store{inner: s, series: newSeries(name, "", storeInFlight, storeOldest), commits: make(map[string]prometheus.Counter)}
 	total := prometheus.NewCounterVec(prometheus.CounterOpts(opts(storeCommits, name)), storeCommits.labels)
 	for _, o := range outcomes {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -22,10 +23,16 @@ type State struct {
 	Cursors map[int]netip.Addr
 }
 
-// Networks yields the names of the networks that have records in a store, in byte order. An error is the last thing that it yields.
-// Cost: a record for each network.
+// Networks yields the names of the networks that have records in a store, in byte order. An error is the last thing that it yields:
+// ErrInvalid for a nil store, or the store's. Cost: a record for each network.
 func Networks(ctx context.Context, db store.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		if absent.Is(db) {
+			err := fault(ipalloc.ErrInvalid, "db", "is nil")
+			err.Op = "networks"
+			yield("", err)
+			return
+		}
 		r := store.Range{From: "L", To: "M", Limit: 1}
 		for {
 			recs, _, err := db.List(ctx, r)

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 )
 
 // Copied says what [Copy] did.
@@ -38,7 +39,7 @@ const (
 // memory.
 func Copy(ctx context.Context, dst, src Store) (Copied, error) {
 	for field, db := range map[string]Store{"dst": dst, "src": src} {
-		if db == nil {
+		if absent.Is(db) {
 			return Copied{}, isNil("copy", field)
 		}
 	}
@@ -73,7 +74,7 @@ const CopyMark = "being copied into"
 // Complete returns ipalloc.ErrInUse for a store, or a [Space] of one, into which a [Copy] has begun and not ended. It reads one record.
 // Engines refuse such a store by themselves, with the same error.
 func Complete(ctx context.Context, db Store) error {
-	if db == nil {
+	if absent.Is(db) {
 		return isNil("open", "db")
 	}
 	recs, err := db.Get(ctx, nil, RootKey)

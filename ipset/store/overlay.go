@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 )
 
 // overlay is the store that [NewOverlay] returns.
@@ -33,7 +34,14 @@ type overlay struct {
 //
 // A call costs one round trip to the store below; a list may cost more where the overlay has removed records. Memory: the
 // records written. No lock is held during a call of the store below. Safe for concurrent use.
-func NewOverlay(below Store) Store { return &overlay{below: below, pins: make(map[string]uint64)} }
+//
+// NewOverlay returns nil for a nil store. Every constructor refuses that result.
+func NewOverlay(below Store) Store {
+	if absent.Is(below) {
+		return nil
+	}
+	return &overlay{below: below, pins: make(map[string]uint64)}
+}
 
 // overlayRevs counts the commits of all overlays. An overlay may have another one below, and their revisions must differ from
 // each other and from those of any store.

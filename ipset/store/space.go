@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 )
 
 // The key of a record in a space is "x", the name of the space, a NUL and the record's key
@@ -35,7 +36,7 @@ func Space(db Store, name string) (Store, error) {
 		return nil, &ipalloc.Error{Package: "store", Op: "space", Field: "name", Text: name, Reason: reason, Err: is}
 	}
 	switch {
-	case db == nil:
+	case absent.Is(db):
 		return nil, isNil("space", "db")
 	case name == "" || len(name) > maxSpace:
 		return fail(fmt.Sprintf("%d bytes, want 1 to %d", len(name), maxSpace), ipalloc.ErrInvalid)
@@ -198,7 +199,7 @@ func (s *space) Watch(ctx context.Context, after uint64, prefixes ...string) ite
 func Spaces(ctx context.Context, db Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var bad error
-		if db == nil {
+		if absent.Is(db) {
 			yield("", isNil("list spaces", "db"))
 			return
 		}

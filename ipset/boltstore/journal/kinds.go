@@ -17,6 +17,9 @@ func open[A any](ctx context.Context, s *boltstore.Store, name string, k kind[A]
 	if name == "" || len(name) > maxName {
 		return nil, &ipalloc.Error{Package: "journal", Op: "open", Field: "name", Reason: "must have 1 to 1000 bytes", Err: ipalloc.ErrInvalid}
 	}
+	if err := present("open", s); err != nil {
+		return nil, err
+	}
 	table, err := s.OpenTable(prefix + name)
 	if err != nil {
 		return nil, &ipalloc.Error{Package: "journal", Op: "open", Name: name, Err: err}
@@ -33,6 +36,14 @@ func open[A any](ctx context.Context, s *boltstore.Store, name string, k kind[A]
 		return nil, err
 	}
 	return j, nil
+}
+
+// present returns an error for a nil store.
+func present(op string, s *boltstore.Store) error {
+	if s != nil {
+		return nil
+	}
+	return &ipalloc.Error{Package: "journal", Op: op, Field: "s", Reason: "is nil", Err: ipalloc.ErrInvalid}
 }
 
 // tidy removes what a crash left over and, if the journal is new or has a log, writes a snapshot. One that has a snapshot does

@@ -295,6 +295,9 @@ func (j *Journal[A]) retire() {
 
 // Names returns the names of the journals in the file, ascending.
 func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
+	if err := present("names", s); err != nil {
+		return nil, err
+	}
 	tables, err := s.Tables(ctx)
 	if err != nil {
 		return nil, err
@@ -314,6 +317,9 @@ func Names(ctx context.Context, s *boltstore.Store) ([]string, error) {
 // Drop also works in a full file, in more than one commit. If it fails there, or the process ends, the journal is as it was, is refused with
 // ipalloc.ErrCorrupt, or is empty; Drop can try again.
 func Drop(ctx context.Context, s *boltstore.Store, name string) error {
+	if err := present("drop", s); err != nil {
+		return err
+	}
 	table, err := s.OpenTable(prefix + name)
 	if err != nil {
 		return &ipalloc.Error{Package: "journal", Op: "drop", Name: name, Err: err}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/absent"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -49,9 +50,12 @@ type service struct {
 // thing.
 //
 // It returns nil after ctx has ended. [ipalloc.ErrInUse] means that a process serves at path or may do so. [ipalloc.ErrExists]
-// means that path is not a socket. If it cannot listen, it returns the error of the system; if it cannot write the record, the
+// means that path is not a socket, [ipalloc.ErrInvalid] that db is nil. If it cannot listen, it returns the error of the system; if it cannot write the record, the
 // error of the store. A store that is read-only is served without it.
 func Serve(ctx context.Context, path string, db store.Store) error {
+	if absent.Is(db) {
+		return &ipalloc.Error{Package: "remote", Op: "serve", Field: "db", Reason: "is nil", Err: ipalloc.ErrInvalid}
+	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return &ipalloc.Error{Package: "remote", Op: "serve", Name: path, Reason: "there is something else than a socket", Err: ipalloc.ErrExists}
 	}
