@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -269,5 +270,63 @@ func TestAddEndsRemoval(t *testing.T) {
 	w.add(eth0("b"), nil, "10.0.0.4")
 	if _, now := read(); now != rev {
 		t.Error("an Add writes the header of a network that nobody removes")
+	}
+}
+
+// TestReleasedAttachmentsLeaveNoRecord: after every way in which attachments and keys end, the store has the records that it had before
+// them, and after Remove none.
+func TestReleasedAttachmentsLeaveNoRecord(t *testing.T) {
+	for end, undo := range map[string]func(w *world) error{
+		"Del and EndKey": func(w *world) (err error) {
+			for _, of := range []string{"a", "b", "c"} {
+				_, also := w.Del(ctx, eth0(of))
+				err = errors.Join(err, also)
+			}
+			_, ended := w.EndKey(ctx, "db")
+			return errors.Join(err, ended)
+		},
+		"GC": func(w *world) error {
+			_, err := w.GC(ctx, GCArgs{})
+			_, ended := w.EndKey(ctx, "db")
+			return errors.Join(err, ended)
+		},
+	} {
+		w := newWorld(t)
+		w.open(Config{Sets: []RangeSet{subnets("10.0.0.0/28")}, Keys: true})
+		keyed := func() map[string]string {
+			recs, _, err := w.store.List(ctx, store.Range{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := make(map[string]string)
+			for _, r := range recs {
+				all[r.Key] = r.Value
+			}
+			return all
+		}
+		empty := keyed()
+		var before map[string]string
+		for range 2 { // the first round leaves the cursor
+			before = keyed()
+			_, err := w.Add(ctx, eth0("a"), addrs("10.0.0.9")...)
+			if err == nil {
+				_, err = w.AddKey(ctx, "db", eth0("b"), addrs("10.0.0.10")...)
+			}
+			if err == nil {
+				_, err = w.Add(ctx, eth0("c"), addrs("10.0.0.11")...)
+			}
+			if err == nil {
+				err = undo(w)
+			}
+			if err != nil {
+				t.Fatal(end, err)
+			}
+		}
+		if after := keyed(); !maps.Equal(after, before) {
+			t.Errorf("%s: %q, before %q", end, after, before)
+		}
+		if err := w.Remove(ctx); err != nil || !maps.Equal(keyed(), empty) {
+			t.Errorf("%s, removed: %v, %q, before %q", end, err, keyed(), empty)
+		}
 	}
 }

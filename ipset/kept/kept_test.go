@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -330,3 +331,47 @@ func TestDroppedCools(t *testing.T) {
 		t.Errorf("kept: %v, %v", k, err)
 	}
 }
+
+// TestDroppedAddressesLeaveNoRecord: when nothing is held or kept any more, the store has the records that it had before.
+func TestDroppedAddressesLeaveNoRecord(t *testing.T) {
+	f := newFixture(t, pool, alloc.Config{})
+	keyed := func() map[string]string {
+		all := make(map[string]string)
+		for _, r := range rows(f.db.List(bg, store.Range{})) {
+			if r.Key[0] != 's' { // page marks keep sequence numbers
+				all[r.Key] = r.Value
+			}
+		}
+		return all
+	}
+	before := keyed()
+	for end, undo := range map[string]func(a netip.Addr) error{
+		"released, then dropped": func(netip.Addr) error {
+			return errors.Join(second(f.e.ReleaseByHandle(bg, "printer")), second(f.k.Drop(bg, "printer")))
+		},
+		"dropped, then released": func(netip.Addr) error {
+			return errors.Join(second(f.k.Drop(bg, "printer")), second(f.e.ReleaseByHandle(bg, "printer")))
+		},
+		"declined": func(a netip.Addr) error {
+			err := f.k.Decline(bg, a, "printer", time.Minute)
+			f.now = f.now.Add(time.Hour)
+			return errors.Join(err, second(f.k.Drop(bg, "printer")))
+		},
+	} {
+		al, err := f.k.Assign(bg, server, "printer")
+		if err == nil {
+			err = f.k.Keep(bg, al.Address, "printer")
+		}
+		if err == nil {
+			err = undo(al.Address)
+		}
+		f.now = f.now.Add(time.Hour)
+		_, swept := f.e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Minute})
+		_, _, removed := f.e.RemoveHost(bg, server)
+		if after := keyed(); errors.Join(err, swept, removed) != nil || !maps.Equal(after, before) {
+			t.Errorf("%s: %v, %v, %q, before %q", end, err, swept, after, before)
+		}
+	}
+}
+
+func rows(recs []store.Record, _ uint64, err error) []store.Record { return must(recs, err) }

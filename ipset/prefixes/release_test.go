@@ -3,10 +3,12 @@ package prefixes
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -128,4 +130,74 @@ func TestReleaseBesideAllocate(t *testing.T) {
 		}
 		sound(t, a)
 	}
+}
+
+// TestReleasedPrefixesLeaveNoRecord: after every way in which holdings end, the store has the records that it had before them.
+func TestReleasedPrefixesLeaveNoRecord(t *testing.T) {
+	ctx := t.Context()
+	for end, undo := range map[string]func(w *leased, tree, leaf Holding) error{
+		"Release": func(w *leased, tree, leaf Holding) error {
+			return errors.Join(w.Release(ctx, leaf.Prefix, "leaf"), w.Release(ctx, tree.Prefix, "tree"), w.ReleaseLeases())
+		},
+		"ReleaseByOwner": func(w *leased, _, _ Holding) (err error) {
+			for _, owner := range []string{"leaf", "tree"} {
+				_, also := w.ReleaseByOwner(ctx, owner)
+				err = errors.Join(err, also)
+			}
+			return errors.Join(err, w.ReleaseLeases())
+		},
+		"ReleaseTree": func(w *leased, tree, _ Holding) error {
+			_, err := w.ReleaseTree(ctx, tree.Prefix, "tree")
+			return errors.Join(err, w.ReleaseLeases())
+		},
+		"after a transfer": func(w *leased, tree, leaf Holding) error {
+			_, err := w.Transfer(ctx, leaf.Prefix, "leaf", "another")
+			return errors.Join(err, w.Release(ctx, leaf.Prefix, "another"), w.Release(ctx, tree.Prefix, "tree"), w.ReleaseLeases())
+		},
+		"leases end": func(w *leased, tree, leaf Holding) error {
+			_, err := w.Renew(ctx, leaf.Prefix, "leaf", time.Minute)
+			w.now = w.now.Add(time.Hour)
+			_, swept := w.Sweep(ctx)
+			return errors.Join(err, swept, w.Release(ctx, tree.Prefix, "tree"))
+		},
+	} {
+		w := newLeased(t)
+		w.give("first", 28, time.Minute) // the record of the pools shows from the first lease on that there are leases
+		if err := w.ReleaseLeases(); err != nil {
+			t.Fatal(err)
+		}
+		before := keyed(t, w.store)
+		w.give("client", 28, time.Minute)
+		tree, err := w.Assign(ctx, Request{Pool: leasePool, Owner: "tree", Bits: 26, Children: Sizes{27, 32}, Attributes: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := w.Assign(ctx, Request{Pool: tree.Prefix, Owner: "leaf", Bits: 30})
+		if err == nil {
+			err = undo(w, tree, leaf)
+		}
+		if after := keyed(t, w.store); err != nil || !maps.Equal(after, before) {
+			t.Errorf("%s: %v, %q, before %q", end, err, after, before)
+		}
+	}
+}
+
+// ReleaseLeases lets the lease end.
+func (w *leased) ReleaseLeases() error {
+	w.now = w.now.Add(time.Hour)
+	_, err := w.Sweep(w.t.Context())
+	return err
+}
+
+// keyed returns all records of a store.
+func keyed(t *testing.T, db store.Store) map[string]string {
+	recs, _, err := db.List(t.Context(), store.Range{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	for _, r := range recs {
+		all[r.Key] = r.Value
+	}
+	return all
 }
