@@ -13,6 +13,17 @@ import (
 // a runner answers afterwards must not be overtaken by it. All expectations of a commit must hold for it to be made, so it is
 // enough to make one of them false: the runner writes the same value again to one record on the expected revision. If that
 // meets a conflict, the commit has been made or cannot be made any more.
+//
+// For example, an assignment writes block B if it has revision 4, and relies on catalog c at revision 2 and owner o at revision 3. Its
+// answer is lost. B ranks highest, so the fence is B at revision 4. Before the next plan, settle reads B:
+//
+//	B has revision   settle                                the lost commit
+//	4                writes B unchanged, expecting 4: 6    can no longer be made: it meets a conflict
+//	4                the same, and meets a conflict        was made meanwhile, or another was: settle reads again
+//	4                the same, and that answer is lost     still unknown: the call fails, and the next one settles
+//	5                nothing                               was made, or another commit prevents it
+//
+// The next plan reads the records again and finds out which of the two happened.
 
 // fence is a lost commit by one of its expectations.
 type fence struct {

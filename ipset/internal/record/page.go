@@ -19,6 +19,22 @@ import (
 // The record of a page of level 0 has the mark too: the highest sequence number of the blocks deleted below it. When the last block
 // goes, so does the page, and the mark passes to the floor of the page, which it shares with every 64th page of its block size. A page
 // that comes takes its mark from its floor. So what remains of all blocks that ever were is 64 records a block size at most.
+//
+// For example, in 10.0.0.0/24 with blocks of four addresses, 10.0.0.176/30 is block 44 of its page and 10.0.0.180/30 block 45. The page
+// has the index 0xa0000, and its floor the index 0, the lowest six bits of that. S is the sequence number of the last assignment in a
+// block:
+//
+//	                                page              floor
+//	nothing was assigned            -                 -
+//	.176/30 is claimed: S 1         44, mark 0        -
+//	three more addresses: S 4       44, mark 0        -
+//	.180/30 is claimed: S 1         44 45, mark 0     -
+//	.176/30 is empty and deleted    45, mark 4        -
+//	.180/30 is deleted, with S 1    -                 mark 4
+//	.176/30 is claimed: S 5         44, mark 4        mark 4
+//
+// The last row shows the reason for the mark: a guard with the sequence number of a holding in the former block matches nothing in the
+// new one.
 
 // PageID names a page of the space of all blocks of one size.
 type PageID struct {

@@ -13,8 +13,25 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A transaction is the view that a plan has of the store: cells that it reads, guards and changes. The runner of package occ
-// commits it; the plan never calls the store itself.
+// A transaction is a plan's view of the store: cells that it reads, guards and changes. The runner of package occ commits it; the
+// plan never calls the store itself.
+//
+// For example, engines e and f share a store, and host h has the block B of four addresses, .176 to .179. The catalog c has
+// revision 2, h's record o revision 3 and B revision 3, with .176 held by handle "a". In a commit, B 3 is a record that is written if it has revision
+// 3, and (c 2) one that must have revision 2 and stays as it is:
+//
+//	call                  reads             commit                           outcome    B then holds
+//	e Assign "b"          the records of    B 3, .177, "b" 0, (c 2), (o 3)   4          .176 .177
+//	                      handle "b": none
+//	f AutoAssign "c"      c, o, B           B 4, .178, (c 2), (o 3)          5          .176 .177 .178
+//	e AutoAssign "d"      nothing           B 4, .178, (c 2), (o 3)          conflict
+//	  the second attempt  c, o, B           B 5, .179, (c 2), (o 3)          6          all four
+//	e ReleaseByHandle "a" "a"'s records,    B 6, (c 2)                       7          .177 .178 .179
+//	                      B, .176
+//
+// Records of addresses and index records are written without an expected revision, because every change of an address writes its
+// block. e plans "d" on B as its cache has it, and the conflict makes it read again. "b" 0 is the record of the first holding of the
+// handle: a concurrent Assign "b" on another engine expects the same, so one of the two fails and then finds .177.
 
 // Txn is one commit in the making. Plans change the cached blocks, owners and pages in place; see package occ. Blocks are
 // changed last, when the plan can no longer fail but for what it writes.
