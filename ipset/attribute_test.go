@@ -268,7 +268,7 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 			handle, owner := []string{"0", "1", "2", "3", ""}[r.IntN(5)], alloc.HostOwner(fmt.Sprint(r.IntN(3)))
 			at := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(16))})
 			claim := alloc.Claim{Handle: handle, Attributes: some(), TTL: time.Duration(r.IntN(2)) * time.Minute}
-			switch r.IntN(8) {
+			switch r.IntN(10) {
 			case 0, 1:
 				_, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 1 + r.IntN(3), Handle: claim.Handle, Attributes: claim.Attributes, TTL: claim.TTL})
 			case 2:
@@ -286,6 +286,10 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 				_, err = e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute})
 			case 7:
 				_, _, err = e.RemoveHost(ctx, owner)
+			case 8:
+				_, _, err = e.Operator().RenameHost(ctx, alloc.RenameArgs{From: owner, To: alloc.HostOwner("renamed"), Merge: true})
+			case 9:
+				_, err = e.Transfer(ctx, alloc.TransferArgs{From: handle, To: "h0"})
 			}
 			if err != nil && !errors.Is(err, ipalloc.ErrFull) && !errors.Is(err, ipalloc.ErrOccupied) && !errors.Is(err, ipalloc.ErrNotHeld) && !errors.Is(err, ipalloc.ErrCooling) && !errors.Is(err, ipalloc.ErrLimit) && !errors.Is(err, ipalloc.ErrInvalid) {
 				t.Fatal(err)

@@ -41,6 +41,10 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			as, _, err := e.RemoveHost(ctx, alloc.HostOwner("wide"))
 			return counted(len(as), n, err)
 		},
+		"RenameHost": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
+			as, _, err := e.Operator().RenameHost(ctx, alloc.RenameArgs{From: alloc.HostOwner("wide"), To: alloc.HostOwner("new")})
+			return counted(len(as), n, err)
+		},
 		"Reindex": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
 			_, err := e.Operator().Reindex(ctx, "p")
 			return err
@@ -58,7 +62,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 		for _, limit := range []int{0, 127} {
 			var trips, commits [2]int
 			for stale := range 2 {
-				w, at := wideWorld(t, n, name != "RemoveHost")
+				w, at := wideWorld(t, n, name != "RemoveHost" && name != "RenameHost")
 				db := faults.NewLimited(w.store, store.Limits{Ops: limit})
 				e := w.engine(db)
 				for i := range n { // it knows all blocks, of a third of them all addresses

@@ -31,14 +31,19 @@ func TestClockOutOfRange(t *testing.T) {
 		"ReleaseIPs":      func() error { _, err := w.ReleaseIPs(bg, alloc.Release{Address: a}); return err },
 		"Decline":         func() error { _, err := w.Decline(bg, alloc.DeclineArgs{Address: a, For: time.Hour}); return err },
 		"RemoveHost":      func() error { _, _, err := w.RemoveHost(bg, alloc.HostOwner("h")); return err },
-		"Lookup":          func() error { _, err := w.Lookup(bg, a); return err },
-		"IPsByHandle":     func() error { _, err := w.IPsByHandle(bg, "p"); return err },
-		"IPsByHost":       func() error { _, err := w.IPsByHost(bg, alloc.HostOwner("h")); return err },
-		"BlockOf":         func() error { _, err := w.Operator().BlockOf(bg, a); return err },
-		"Utilization":     func() error { _, err := w.Utilization(bg); return err },
-		"Sweep":           func() error { _, err := w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour}); return err },
-		"Check":           func() error { _, err := w.Operator().Check(bg, nil); return err },
-		"DryRun":          func() error { _, err := w.DryRun().ReleaseByHandle(bg, "p"); return err },
+		"RenameHost": func() error {
+			_, _, err := w.Operator().RenameHost(bg, alloc.RenameArgs{From: alloc.HostOwner("h"), To: alloc.HostOwner("g")})
+			return err
+		},
+		"Transfer":    func() error { _, err := w.Transfer(bg, alloc.TransferArgs{From: "p", To: "x"}); return err },
+		"Lookup":      func() error { _, err := w.Lookup(bg, a); return err },
+		"IPsByHandle": func() error { _, err := w.IPsByHandle(bg, "p"); return err },
+		"IPsByHost":   func() error { _, err := w.IPsByHost(bg, alloc.HostOwner("h")); return err },
+		"BlockOf":     func() error { _, err := w.Operator().BlockOf(bg, a); return err },
+		"Utilization": func() error { _, err := w.Utilization(bg); return err },
+		"Sweep":       func() error { _, err := w.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour}); return err },
+		"Check":       func() error { _, err := w.Operator().Check(bg, nil); return err },
+		"DryRun":      func() error { _, err := w.DryRun().ReleaseByHandle(bg, "p"); return err },
 		"Collect": func() error {
 			_, err := w.Operator().NewCollector(0).Collect(bg, func(alloc.Allocation) alloc.Liveness { return alloc.Gone })
 			return err

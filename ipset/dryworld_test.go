@@ -179,7 +179,16 @@ func (w *dryWorld) lease() dryCall {
 	if w.flip(2) {
 		g.Handle = ""
 	}
-	switch w.r.IntN(3) {
+	switch w.r.IntN(4) {
+	case 3:
+		args := alloc.TransferArgs{From: w.handle(), To: g.Handle}
+		if w.flip(2) {
+			args.Address = a
+		}
+		return dryCall{"Transfer", func(ctx context.Context, e *ipset.Engine) string {
+			got, err := e.Transfer(ctx, args)
+			return answer(err, got)
+		}}
 	case 0:
 		c := w.claim()
 		args := alloc.AssignArgs{Owner: w.host(), Num4: 1, Handle: c.Handle, Attributes: c.Attributes, TTL: 30 * time.Second}
@@ -203,7 +212,13 @@ func (w *dryWorld) lease() dryCall {
 // blocks returns a call about blocks and hosts.
 func (w *dryWorld) blocks() dryCall {
 	p, o, must := w.block(), w.host(), w.flip(2)
-	switch w.r.IntN(8) {
+	switch w.r.IntN(9) {
+	case 7:
+		args := alloc.RenameArgs{From: w.host(), To: o, Merge: must}
+		return dryCall{"RenameHost", func(ctx context.Context, e *ipset.Engine) string {
+			res, blocks, err := e.Operator().RenameHost(ctx, args)
+			return answer(err, res, blocks)
+		}}
 	case 0:
 		return dryCall{"ClaimAffinity", func(ctx context.Context, e *ipset.Engine) string {
 			claimed, failed, err := e.ClaimAffinity(ctx, p, o)

@@ -100,6 +100,13 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 			as, blocks, err := e.RemoveHost(ctx, alloc.HostOwner("b"))
 			return answered(fmt.Sprint(as, blocks), err)
 		},
+		"RenameHost": func(ctx context.Context, e *Engine) string {
+			as, blocks, err := e.Operator().RenameHost(ctx, alloc.RenameArgs{From: alloc.HostOwner("b"), To: alloc.HostOwner("new")})
+			return answered(fmt.Sprint(as, blocks), err)
+		},
+		"Transfer": func(ctx context.Context, e *Engine) string {
+			return answered(e.Transfer(ctx, alloc.TransferArgs{From: "p7", To: "new"}))
+		},
 		"DisownBlocks": func(ctx context.Context, e *Engine) string {
 			return answered(e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner("a"), OnlyEmpty: true}))
 		},

@@ -68,6 +68,8 @@ type Options struct {
 //
 //	assign        Assign, of any pool or of named ones; AutoAssign with all options; AssignIP for a named address, or to share it
 //	release       ReleaseByHandle, ReleaseIPs, ReleaseByHost a host; Release all or none
+//	withdraw      Withdraw, if a call timed out and you want nothing of it
+//	hand over     Transfer, one address or all of a handle to another handle
 //	leases        Offer, RenewIP, Renew, Decline
 //	look up       Lookup, IPsByHandle, IPsByHost, IPsByAttribute, IPsByShare, Allocations, Hosts, Utilization
 //	pools         Pools, AddPool, UpdatePool, RemovePool

@@ -111,6 +111,22 @@ func TestReleasedAddressesLeaveNoRecord(t *testing.T) {
 			f.Assign(bg, g, "x")
 			return e.Assign(bg, h, "y")
 		},
+		"Assign, transferred": func(e, f *Engine) (alloc.Allocation, error) {
+			f.Assign(bg, h, "z")
+			f.Assign(bg, h, "x", "b")
+			got, err := e.Transfer(bg, alloc.TransferArgs{From: "z", To: "x"})
+			if err != nil || len(got) != 1 {
+				return alloc.Allocation{}, err
+			}
+			return e.Assign(bg, h, "x", "a")
+		},
+		"Assign, renamed": func(e, f *Engine) (alloc.Allocation, error) {
+			f.Assign(bg, g, "x")
+			if _, _, err := e.Operator().RenameHost(bg, alloc.RenameArgs{From: g, To: h}); err != nil {
+				return alloc.Allocation{}, err
+			}
+			return f.Assign(bg, h, "x")
+		},
 		"a request": func(e, _ *Engine) (alloc.Allocation, error) {
 			got, err := e.AutoAssign(bg, alloc.AssignArgs{Owner: h, Num4: 1, Request: "r", Handle: "x", TTL: time.Minute})
 			return firstOf(got), err
@@ -521,6 +537,20 @@ func TestFirstHoldingEndsWithItsBatch(t *testing.T) {
 		},
 		"ReleaseByHost": func(e *Engine) error { _, err := e.ReleaseByHost(bg, h); return err },
 		"RemoveHost":    func(e *Engine) error { _, _, err := e.RemoveHost(bg, h); return err },
+		"RenameHost and RemoveHost": func(e *Engine) error {
+			if _, _, err := e.Operator().RenameHost(bg, alloc.RenameArgs{From: h, To: alloc.HostOwner("new")}); err != nil {
+				return err
+			}
+			_, _, err := e.RemoveHost(bg, alloc.HostOwner("new"))
+			return err
+		},
+		"Transfer": func(e *Engine) error {
+			if _, err := e.Transfer(bg, alloc.TransferArgs{From: "x", To: "other", Address: at}); err != nil && !errors.Is(err, ipalloc.ErrNotHeld) {
+				return err
+			}
+			_, err := e.ReleaseIPs(bg, alloc.Release{Address: at})
+			return err
+		},
 	} {
 		for _, held := range []bool{false, true} {
 			for _, limit := range []int{0, 64} {

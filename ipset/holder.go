@@ -24,6 +24,33 @@ func (e *Engine) Update(ctx context.Context, a alloc.UpdateArgs) error {
 	return cause.Of("update", a.Handle, e.release.Update(ctx, a))
 }
 
+// Transfer gives the addresses of one handle to another, one address or all that it
+// holds, without a moment at which they are free. Each address keeps its host, attributes
+// and lease, and has a new sequence number: late calls of the former handle with a guard
+// fail. A request key of the former handle no longer returns the addresses, and as a
+// sticky handle it does not get them again. Transfer returns the addresses as they are
+// held afterwards.
+//
+// A named address may also be cooling after From released it; To then holds it at once,
+// for the same host and without a lease. A kept address of package kept stays with its
+// handle: Transfer of all addresses leaves it out. Repeat an interrupted call. Repeating
+// a completed one changes nothing and returns the named address.
+//
+// Transfer makes one commit with a named address or with Also, otherwise as many as
+// needed. On error that commit changes nothing. The call fails with
+// [ipalloc.ErrMismatch] and the holder if another handle holds the named address, or if
+// it is kept. It fails with [ipalloc.ErrNotHeld] if the address is free, and with
+// [ipalloc.ErrCooling] and the time if it is cooling for another reason. It fails with
+// [ipalloc.ErrOccupied] if To also holds a shared address, or if strict affinity forbids
+// the host a cooling one. It fails with [ipalloc.ErrNotFound] for a cooling address of a
+// disabled pool or of none, and with [ipalloc.ErrReserved] if a pool is closed. It also
+// fails with [ipalloc.ErrConflict] and [ipalloc.ErrLimit] as [Engine.Release] does, with
+// [ipalloc.ErrInvalid], and with errors of the store. Cost: two round trips.
+func (e *Engine) Transfer(ctx context.Context, a alloc.TransferArgs) ([]alloc.Allocation, error) {
+	moved, err := e.release.Transfer(ctx, a)
+	return moved, cause.Of("transfer", a.From, err)
+}
+
 // Renew extends all leases of a handle and returns them: they now expire after ttl. A ttl
 // of 0 makes them permanent. It neither changes nor returns addresses that the handle
 // holds without a lease. It fails with [ipalloc.ErrNotHeld] if the handle has no lease or

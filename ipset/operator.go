@@ -17,6 +17,7 @@ import (
 //
 //	every minute  Sweep for leases and cooldowns that have ended; a Collector for leaks
 //	settings      Config, SetConfig, SetReservations, SplitPool, MergePools, Drain, OpenPool, Reindex
+//	hosts         RenameHost
 //	blocks        Blocks, BlockOf, Importer, ImportBlock, Borrowings
 //	in doubt      Check, Repair
 //	spaces        Spaces, RemoveSpace

@@ -86,6 +86,14 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Engine.ReleaseByHandle", "no handle", invalid, "handle", second(e.ReleaseByHandle(bg, "")))
 	add("Engine.ReleaseIPs", "no address", invalid, "Address", second(e.ReleaseIPs(bg, alloc.Release{})))
 	add("Engine.Withdraw", "no request", invalid, "request", second(e.Withdraw(bg, "")))
+	for field, a := range map[string]alloc.TransferArgs{
+		"From": {To: "b"}, "To": {From: "a", To: "a"}, "Address": {From: "a", To: "b", Address: ip("fe80::1%eth0")}, "Also": {From: "a", To: "b", Also: []store.Op{{Key: "a"}}},
+	} {
+		add("Engine.Transfer", "a bad "+field, invalid, field, second(e.Transfer(bg, a)))
+	}
+	add("Engine.Transfer", "not held", ipalloc.ErrNotHeld, "", second(e.Transfer(bg, alloc.TransferArgs{From: "a", To: "b", Address: ip("10.0.0.9")})))
+	add("Operator.RenameHost", "no host", invalid, "From", third(o.RenameHost(bg, alloc.RenameArgs{To: host})))
+	add("Operator.RenameHost", "no name", invalid, "To", third(o.RenameHost(bg, alloc.RenameArgs{From: host, To: host})))
 	add("Engine.RemoveHost", "no host", invalid, "Owner", third(e.RemoveHost(bg, zero)))
 	add("Engine.Renew", "no handle", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
 	add("Engine.Renew", "not held", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))

@@ -112,7 +112,15 @@ var settling = map[string]func(e *Engine) error{
 		_, err := e.DisownBlocks(bg, alloc.DisownArgs{Pool: "p", OnlyEmpty: true})
 		return err
 	},
-	"RemoveHost":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, alloc.HostOwner("z")); return err },
+	"RemoveHost": func(e *Engine) error { _, _, err := e.RemoveHost(bg, alloc.HostOwner("z")); return err },
+	"RenameHost": func(e *Engine) error {
+		_, _, err := e.Operator().RenameHost(bg, alloc.RenameArgs{From: alloc.HostOwner("z"), To: alloc.HostOwner("w")})
+		return err
+	},
+	"Transfer": func(e *Engine) error {
+		_, err := e.Transfer(bg, alloc.TransferArgs{From: "z", To: "w"})
+		return err
+	},
 	"RemovePool":  func(e *Engine) error { return e.RemovePool(bg, "p") },
 	"RemoveSpace": func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
 	"Renew":       func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },

@@ -70,12 +70,20 @@ func TestOtherVersion(t *testing.T) {
 		"release": func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err },
 		"disown":  func(e *Engine) error { _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h}); return err },
 		"remove":  func(e *Engine) error { _, _, err := e.RemoveHost(bg, h); return err },
-		"sweep":   func(e *Engine) error { _, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); return err },
-		"pools":   func(e *Engine) error { _, err := e.Pools(bg); return err },
-		"use":     func(e *Engine) error { _, err := e.Utilization(bg); return err },
-		"blocks":  func(e *Engine) error { return last(e.Operator().Blocks(bg, netip.Prefix{})) },
-		"all":     func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
-		"handle":  func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err },
+		"rename": func(e *Engine) error {
+			_, _, err := e.Operator().RenameHost(bg, alloc.RenameArgs{From: h, To: alloc.HostOwner("new")})
+			return err
+		},
+		"transfer": func(e *Engine) error {
+			_, err := e.Transfer(bg, alloc.TransferArgs{From: "sticky", To: "new"})
+			return err
+		},
+		"sweep":  func(e *Engine) error { _, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); return err },
+		"pools":  func(e *Engine) error { _, err := e.Pools(bg); return err },
+		"use":    func(e *Engine) error { _, err := e.Utilization(bg); return err },
+		"blocks": func(e *Engine) error { return last(e.Operator().Blocks(bg, netip.Prefix{})) },
+		"all":    func(e *Engine) error { return last(e.Allocations(bg, netip.Prefix{})) },
+		"handle": func(e *Engine) error { _, err := e.IPsByHandle(bg, "p"); return err },
 	}
 	for _, by := range []byte{1, 255} { // a later one, an earlier one
 		for kind, ops := range otherVersions(t, by) {

@@ -158,7 +158,9 @@ var waitRows = map[string][]any{
 	"ipset.Operator.ImportBlock": {imported}, "prefixes.Allocator.SetChildren": {netip.MustParsePrefix("10.1.2.0/24"), "a", prefixes.Sizes{Shortest: 26, Longest: 28}},
 	"prefixes.Allocator.AddPool": {prefixes.Pool{Prefix: netip.MustParsePrefix("10.9.0.0/16"), Sizes: prefixes.Sizes{Shortest: 20, Longest: 28}}}, "prefixes.Allocator.Fits": {super},
 	"prefixes.Allocator.Levels": {super}, "prefixes.Allocator.RemovePool": {super}, "prefixes.Allocator.SetSizes": {super}, "prefixes.Allocator.Utilization": {super},
-	"prefixes.Allocator.Occupy": {netip.MustParsePrefix("10.1.3.0/24")}, "numbers.Numbers.Occupy": {"a", uint64(8)},
+	"ipset.Engine.Transfer":     {alloc.TransferArgs{From: "a", To: "b"}},
+	"ipset.Operator.RenameHost": {alloc.RenameArgs{From: alloc.HostOwner("a"), To: alloc.HostOwner("b")}},
+	"prefixes.Allocator.Occupy": {netip.MustParsePrefix("10.1.3.0/24")}, "numbers.Numbers.Occupy": {"a", uint64(8)}, "numbers.Numbers.Transfer": {uint64(8), "a", "b"},
 }
 
 // waits returns every call that has a context, by name. An iterator is run to its end.

@@ -40,6 +40,25 @@ type UpdateArgs struct {
 	IfActive, IfAlternate *Attributes
 }
 
+// TransferArgs are the arguments of Engine.Transfer.
+type TransferArgs struct {
+	// From is the handle that gives addresses up, To the handle that gets them.
+	From, To string
+	// Address, if valid, is the only address to transfer; it may also be cooling after
+	// From released it. Otherwise all addresses that From holds are transferred.
+	Address netip.Addr
+	// Also lists operations on your own records for the same commit, as in [AssignArgs].
+	Also []store.Op
+}
+
+// RenameArgs are the arguments of Operator.RenameHost.
+type RenameArgs struct {
+	// From is the present name, To the new one.
+	From, To Owner
+	// Merge allows a new name that has blocks or addresses.
+	Merge bool
+}
+
 // DeclineArgs are the arguments of Engine.Decline.
 type DeclineArgs struct {
 	Address netip.Addr

@@ -37,12 +37,15 @@ const (
 	RememberedCooling
 	// RememberedWithdrawn is a request key that Engine.Withdraw ended. Addresses are those that are still to be released.
 	RememberedWithdrawn
+	// RememberedRename is an Operator.RenameHost that was interrupted. Name has both
+	// names.
+	RememberedRename
 )
 
-// String returns "request", "sticky", "cooling" or "withdrawn".
+// String returns "request", "sticky", "cooling", "withdrawn" or "rename".
 func (k RememberedKind) String() string {
-	if k < RememberedRequest || k > RememberedWithdrawn {
+	if k < RememberedRequest || k > RememberedRename {
 		return "none"
 	}
-	return [...]string{"request", "sticky", "cooling", "withdrawn"}[k-1]
+	return [...]string{"request", "sticky", "cooling", "withdrawn", "rename"}[k-1]
 }

@@ -277,6 +277,18 @@ func (n *Numbers) Release(ctx context.Context, of string) (released []uint64, er
 	return released, n.fail("release", of, err)
 }
 
+// Transfer gives the number x of an owner to another owner, and does nothing if that has
+// been done. It fails with [ipalloc.ErrMismatch] if a third owner holds the number, and
+// with [ipalloc.ErrNotHeld] if it is free. It fails with [ipalloc.ErrInvalid] for a
+// number above [Max].
+func (n *Numbers) Transfer(ctx context.Context, x uint64, from, to string) error {
+	if err := inBits("number", x); err != nil {
+		return n.fail("transfer", from, err)
+	}
+	_, err := n.e.Transfer(ctx, alloc.TransferArgs{From: from, To: to, Address: addr(x)})
+	return n.fail("transfer", from, err)
+}
+
 // Owner returns the owner of a number. It fails with [ipalloc.ErrNotHeld] if the number
 // is free, and with [ipalloc.ErrInvalid] for a number above [Max].
 func (n *Numbers) Owner(ctx context.Context, x uint64) (string, error) {

@@ -48,6 +48,14 @@ func TestNumbers(t *testing.T) {
 		if o, err := n.Owner(ctx, r.Last); o != "t10" || err != nil {
 			t.Error(o, err)
 		}
+		for range 2 {
+			if err := n.Transfer(ctx, r.Last, "t10", "t11"); err != nil {
+				t.Error(err)
+			}
+		}
+		if o, err := n.Owner(ctx, r.Last); o != "t11" || err != nil {
+			t.Error(o, err)
+		}
 		var all []uint64
 		for h, err := range n.All(ctx) {
 			if err != nil {
@@ -114,6 +122,9 @@ func TestErrors(t *testing.T) {
 		{second(n.Assign(ctx, "")), ipalloc.ErrInvalid, `numbers: assign "x": owner: it is empty`},
 		{n.Occupy(ctx, "b", 1), ipalloc.ErrOccupied, `numbers: occupy "1" for "b" in "x": occupied, held by "a"`},
 		{n.Occupy(ctx, "", 1), ipalloc.ErrInvalid, `numbers: occupy "x": owner: it is empty`},
+		{n.Transfer(ctx, 1, "b", "c"), ipalloc.ErrMismatch, `numbers: transfer "1" for "b" in "x": mismatch, held by "a"`},
+		{n.Transfer(ctx, 1, "a", ""), ipalloc.ErrInvalid, `numbers: transfer "1" for "a" in "x": To: it is empty`},
+		{n.Transfer(ctx, 7, "a", "b"), ipalloc.ErrNotHeld, `numbers: transfer "7" for "a" in "x": not held`},
 		{second(n.Release(ctx, "")), ipalloc.ErrInvalid, `numbers: release "x": owner: it is empty`},
 		{second(n.Owner(ctx, 7)), ipalloc.ErrNotHeld, `numbers: look up "7" in "x": not held`},
 		{second(New(ctx, db, "x", Range{2, 1}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new "x": Range: First is above Last`},

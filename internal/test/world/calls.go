@@ -210,6 +210,39 @@ func releasing() []Call {
 			to, active := host("h7"), attributesOf("moved")
 			return answer(e.Update(ctx, alloc.UpdateArgs{Address: at("10.9.0.11"), Guard: alloc.Guard{Handle: "two"}, Host: &to, Active: &active}))
 		}},
+		{Method: "Transfer", May: handle("plain", "new"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Transfer(ctx, alloc.TransferArgs{From: "plain", To: "new"})
+			return answer(err, got)
+		}},
+		{Method: "Transfer", May: orOwn(handle("one", "new")), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Transfer(ctx, alloc.TransferArgs{From: "one", To: "new", Address: at("10.9.0.10"),
+				Also: []store.Op{{Kind: store.Put, Key: "Machine/1", Value: "of new", Expect: store.AnyRevision}}})
+			return answer(err, got)
+		}},
+		{Method: "Transfer", May: handle("away", "new"), Do: func(ctx ctx, e engine) (string, error) {
+			for r, err := range e.Operator().Remembered(ctx) {
+				if err != nil {
+					return "", err
+				}
+				if r.Kind == alloc.RememberedCooling && r.Name == "away" {
+					got, err := e.Transfer(ctx, alloc.TransferArgs{From: "away", To: "new", Address: r.Addresses[0]})
+					return answer(err, got)
+				}
+			}
+			return "", nil
+		}},
+		{Method: "RenameHost", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
+			moved, blocks, err := e.Operator().RenameHost(ctx, alloc.RenameArgs{From: host("h2"), To: host("h20")})
+			return answer(err, moved, blocks)
+		}},
+		{Method: "RenameHost", May: handle("renamed", "h10"), Do: func(ctx ctx, e engine) (string, error) {
+			moved, blocks, err := e.Operator().RenameHost(ctx, alloc.RenameArgs{From: host("h10"), To: host("h11")}) // goes on
+			return answer(err, moved, blocks)
+		}},
+		{Method: "RenameHost", May: handle("two", "neighbours", "named", "lender"), Do: func(ctx ctx, e engine) (string, error) {
+			moved, blocks, err := e.Operator().RenameHost(ctx, alloc.RenameArgs{From: host("h2"), To: host("h1"), Merge: true})
+			return answer(err, moved, blocks)
+		}},
 		{Method: "DisownBlocks", May: of(), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.DisownBlocks(ctx, alloc.DisownArgs{Prefix: prefix("10.0.2.0/25"), Owner: host("h5"), OnlyEmpty: true})
 			return answer(err, got)

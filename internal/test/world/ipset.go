@@ -1,10 +1,12 @@
 package world
 
 import (
+	"errors"
 	"time"
 
 	"go4.org/netipx"
 
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/selector"
@@ -51,6 +53,7 @@ func (f *filler) addresses() {
 	f.states()
 	f.holders()
 	f.memos()
+	f.moves()
 	f.settings()
 }
 
@@ -170,6 +173,26 @@ func (f *filler) memos() {
 	f.must(err)
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "plain", Existing: true})
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "next", Choose: alloc.From(at("10.0.3.70"))})
+}
+
+// moves makes a request that was withdrawn, an address that has another handle than before, and a host that is renamed in part.
+func (f *filler) moves() {
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "withdrawn", Request: "request-3"})
+	_, err := f.e.Withdraw(f.Context(), "request-3")
+	f.must(err)
+	port := f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "port a", Pools: []string{"random"}}).V4[0].Address
+	_, err = f.e.Transfer(f.Context(), use(f, alloc.TransferArgs{From: "port a", To: "port b", Address: port,
+		Also: []store.Op{{Kind: store.Put, Key: "Machine/4", Value: "port b", Expect: store.AnyRevision}}}))
+	f.must(err)
+	f.assign(alloc.AssignArgs{Owner: host("h10"), Num4: 12, Handle: "renamed"})
+	db := faults.NewLimited(f.w.DB, store.Limits{Ops: 14})
+	db.Script(faults.AtCommit(2, faults.Fail(faults.ErrInjected)))
+	moved, _, err := f.w.Engine(f, db, f.space, 0).Operator().RenameHost(f.Context(), use(f, alloc.RenameArgs{From: host("h10"), To: host("h11")}))
+	if len(moved) == 0 || len(moved) == 12 || !errors.Is(err, faults.ErrInjected) {
+		f.Fatal(moved, err)
+	}
+	_, _, err = f.e.Operator().RenameHost(f.Context(), use(f, alloc.RenameArgs{From: host("none"), To: host("h11"), Merge: true}))
+	f.must(err)
 }
 
 // settings makes the reservations and the configuration, and disables a pool in which addresses are held.

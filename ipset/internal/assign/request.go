@@ -122,7 +122,8 @@ func (p *AssignPlan) move(t *txn.Txn, h txn.Place) txn.Place {
 		return h
 	}
 	t.Change(h.Be)
-	h.From, h.Holder = h.Host, h.Be.Move(h.X, h.Seq, p.Owner)
+	h.From, h.Host = h.Host, p.Owner
+	h.Holder = h.Be.Move(h.X, h.Holder)
 	return h
 }
 

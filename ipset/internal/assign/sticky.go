@@ -16,12 +16,8 @@ import (
 // others meanwhile.
 
 // readLast reads what the handle had last. The commit verifies it, because the memo is replaced.
-func (p *AssignPlan) readLast(t *txn.Txn) error {
-	key := record.KindSticky + p.Handle
-	value, ok, err := t.Get(key)
-	if err == nil {
-		p.last, err = record.DecodeMemo(key, value, ok)
-	}
+func (p *AssignPlan) readLast(t *txn.Txn) (err error) {
+	p.last, err = t.Memo(record.KindSticky + p.Handle)
 	return err
 }
 

@@ -173,7 +173,7 @@ func (b *Block) CanDrop(x uint64, g alloc.Guard) alloc.Outcome {
 	case st != Held:
 		return alloc.WasFree
 	case g == alloc.Guard{}:
-		if a.isKept() {
+		if a.IsKept() {
 			return alloc.OwnerChanged
 		}
 		return alloc.Released

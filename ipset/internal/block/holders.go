@@ -71,8 +71,8 @@ func (b *Block) AllocationOf(x uint64, handle string) alloc.Allocation {
 	return a.AllocationOf(b.Addr(x), b.prefix.Bits(), h)
 }
 
-// isKept reports whether a holder is a keeper. One always shares the address.
-func (a *Address) isKept() bool {
+// IsKept reports whether a holder is a keeper. One always shares the address.
+func (a *Address) IsKept() bool {
 	if a.IsShared() {
 		for h := range a.Holders() {
 			if keep.Is(h.Handle) {
@@ -278,19 +278,17 @@ func (b *Block) Join(x uint64, id Identity, since, until int64) uint64 {
 // Replace changes what a holder of a held ordinal has, by its sequence number. Its lease must stay.
 func (b *Block) Replace(x uint64, h Holder) { b.Change(x).replace(h) }
 
-// Move makes a host that of a holder of a held ordinal, by its sequence number, and returns the holder, which has a new one. Of several
-// holders it is then the last.
-func (b *Block) Move(x, seq uint64, host alloc.Owner) Holder {
+// Move replaces the holder of a held ordinal that has the sequence number of h, with another host or handle, and returns the holder, which
+// gets a new sequence number. Of several holders it is then the last. Its lease must stay.
+func (b *Block) Move(x uint64, h Holder) Holder {
 	b.seq++
-	a := b.Change(x)
-	h, _ := a.Find(alloc.Guard{Seq: seq})
-	h.Host, h.Seq = host, b.seq
-	h.Borrowed = b.borrows(h.Identity)
+	a, was := b.Change(x), h.Seq
+	h.Seq, h.Borrowed = b.seq, b.borrows(h.Identity)
 	if a.further() == "" {
 		a.Holder = h
 		return h
 	}
-	a.remove(seq)
+	a.remove(was)
 	a.add(h)
 	return h
 }

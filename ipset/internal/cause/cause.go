@@ -52,6 +52,8 @@ var (
 	NotEmpty   error = &cause{"addresses of the block are held", ipalloc.ErrInUse}
 	Torn       error = &cause{"a part of the addresses in a row has been released", ipalloc.ErrMismatch}
 	Owner      error = &cause{"held by another, or with other attributes", ipalloc.ErrMismatch}
+	HostExists error = &cause{"the new name has blocks or addresses", ipalloc.ErrExists}
+	IsKept     error = &cause{"the address is kept for its handle", ipalloc.ErrMismatch}
 	Withdrawn  error = &cause{"the request was withdrawn", ipalloc.ErrMismatch}
 	Moved      error = &cause{"the handle has moved to another host", ipalloc.ErrMismatch}
 	CoHeld     error = &cause{"others hold the address as well", ipalloc.ErrInUse}

@@ -1,13 +1,16 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/netip"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -34,6 +37,14 @@ func (e *Reader) Remembered(ctx context.Context) iter.Seq2[alloc.Remembered, err
 					is := alloc.Remembered{Kind: alloc.RememberedRequest + alloc.RememberedKind(i), Name: r.Key[len(kind):], At: wire.Unstamp(m.At)}
 					if m.Digest == record.Withdrawn {
 						is.Kind = alloc.RememberedWithdrawn
+					} else if from, ok := strings.CutPrefix(r.Key, record.KindRename); ok {
+						of, err1 := block.OwnerOf(from)
+						to, err2 := block.OwnerOf(m.Digest)
+						if err := cmp.Or(err1, err2); err != nil {
+							fail(err)
+							return
+						}
+						is.Kind, is.Name = alloc.RememberedRename, of.String()+" to "+to.String()
 					}
 					for _, id := range m.Ids {
 						is.Addresses = append(is.Addresses, id.Addr())

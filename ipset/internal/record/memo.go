@@ -25,6 +25,10 @@ type Memo struct {
 
 const memoVersion = 1
 
+// KindRename begins the key of the memo of a host whose renaming goes in steps; the host's code follows. No request key has a NUL. Its
+// digest is the code of the new host.
+const KindRename = KindRequest + "rename\x00"
+
 // Withdrawn is the digest of a request that was withdrawn; no arguments have it, because their digests have 16 bytes. What the memo lists is
 // still to be released.
 const Withdrawn = "withdrawn"

@@ -85,11 +85,7 @@ func (p *agedPlan) Plan(t *txn.Txn) error {
 		}
 		t.Add(store.Op{Kind: store.Delete, Key: r.Key, Expect: store.AnyRevision})
 		key := r.Key[record.AgedTimeEnd:]
-		value, ok, err := t.Get(key)
-		if err != nil {
-			return err
-		}
-		m, err := record.DecodeMemo(key, value, ok)
+		m, err := t.Memo(key)
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,20 @@ func (e *Releaser) hostPlaces(ctx context.Context, o alloc.Owner) (blocks, borro
 	return blocks, borrowed, err
 }
 
+// placesOf returns what hostPlaces does in the order of the blocks: those that are or were the host's own whole, of others what it has
+// borrowed.
+func (e *Releaser) placesOf(ctx context.Context, o alloc.Owner) (places []netip.Prefix, err error) {
+	blocks, borrowed, err := e.hostPlaces(ctx, o)
+	places = slices.Clone(blocks)
+	for _, id := range borrowed {
+		if _, own := slices.BinarySearchFunc(blocks, id.Masked(), record.ComparePrefix); !own {
+			places = append(places, id)
+		}
+	}
+	slices.SortStableFunc(places, record.ComparePrefix)
+	return places, err
+}
+
 // IPsByHost carries out the call of that name.
 func (e *Releaser) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Allocation, error) {
 	fail := func(err error) ([]alloc.Allocation, error) {
@@ -62,16 +76,8 @@ func (e *Releaser) IPsByHost(ctx context.Context, o alloc.Owner) ([]alloc.Alloca
 
 // ReleaseByHost carries out the call of that name.
 func (e *Releaser) ReleaseByHost(ctx context.Context, o alloc.Owner) (released []netip.Addr, err error) {
-	blocks, borrowed, err := e.hostPlaces(ctx, o)
+	places, err := e.placesOf(ctx, o)
 	if err == nil {
-		// In the order of the blocks: those that are or were its own whole, of others what it has borrowed.
-		places := slices.Clone(blocks)
-		for _, id := range borrowed {
-			if _, own := slices.BinarySearchFunc(blocks, id.Masked(), record.ComparePrefix); !own {
-				places = append(places, id)
-			}
-		}
-		slices.SortStableFunc(places, record.ComparePrefix)
 		released, err = e.releaseAt(ctx, places, releasePlan{host: o})
 	}
 	if err != nil {

@@ -218,11 +218,14 @@ func (p *releasePlan) ofHost(t *txn.Txn, cat *txn.CatalogEntry) error {
 		if p.done = i; be.Block == nil {
 			continue
 		}
-		ordinals, err := p.heldFor(t, be, id)
+		ordinals, err := heldFor(t, be, id, p.host)
 		if err != nil {
 			return err
 		}
 		for _, x := range ordinals {
+			if id != be.At && slices.Contains(p.released, id.Addr()) {
+				continue
+			}
 			if len(p.released) == p.most {
 				return nil // what has left is passed over next time
 			}
@@ -249,14 +252,14 @@ func (p *releasePlan) leaveAll(be *txn.BlockEntry, x uint64) {
 	p.drops.Leave(be, x, seqs...)
 }
 
-// heldFor returns what is held for the host in a place and is not noted yet, ascending.
-func (p *releasePlan) heldFor(t *txn.Txn, be *txn.BlockEntry, id netip.Prefix) (xs []uint64, err error) {
+// heldFor returns what is held for a host in a place, ascending.
+func heldFor(t *txn.Txn, be *txn.BlockEntry, id netip.Prefix, host alloc.Owner) (xs []uint64, err error) {
 	if id != be.At {
 		if err := t.Ready(be, id.Addr()); err != nil {
 			return nil, err
 		}
 		x, err := be.Block.Ordinal(id.Addr())
-		if err == nil && be.HeldFor(x, p.host) && !slices.Contains(p.released, id.Addr()) {
+		if err == nil && be.HeldFor(x, host) {
 			xs = append(xs, x)
 		}
 		return xs, nil
@@ -265,7 +268,7 @@ func (p *releasePlan) heldFor(t *txn.Txn, be *txn.BlockEntry, id netip.Prefix) (
 		return nil, err
 	}
 	for x := range be.Each() {
-		if be.HeldFor(x, p.host) {
+		if be.HeldFor(x, host) {
 			xs = append(xs, x)
 		}
 	}

@@ -40,14 +40,7 @@ type withdrawPlan struct {
 
 // Plan implements [occ.Plan].
 func (p *withdrawPlan) Plan(t *txn.Txn) error {
-	if err := t.Load(p.key); err != nil {
-		return err
-	}
-	value, ok, err := t.Get(p.key)
-	if err != nil {
-		return err
-	}
-	m, err := record.DecodeMemo(p.key, value, ok)
+	m, err := t.Memo(p.key)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,21 @@ func (t *Txn) Remember(m *record.Memo, given ...[]alloc.Allocation) {
 	t.Add(store.Op{Kind: store.Put, Key: record.AgedKey(t.Now, m.Key), Expect: store.AnyRevision})
 }
 
+// ForgetMemo deletes a memo that was found, and its entry by age.
+func (t *Txn) ForgetMemo(m *record.Memo) {
+	t.Delete(m.Key)
+	t.Add(store.Op{Kind: store.Delete, Key: record.AgedKey(m.At, m.Key), Expect: store.AnyRevision})
+}
+
+// Memo returns the memo of a key, whose At is 0 if there is none. The commit verifies it.
+func (t *Txn) Memo(key string) (record.Memo, error) {
+	value, ok, err := t.Get(key)
+	if err != nil {
+		return record.Memo{}, err
+	}
+	return record.DecodeMemo(key, value, ok)
+}
+
 // Recall returns what of the answer that the request key was given before is still held by the handle, in the order of the
 // answer. A record that is not known is assumed not to exist, and the commit verifies that: the first call of a key so needs no
 // read of its own, and whatever else it finds, an answer that there is comes first. A shortage is not kept: a repetition asks for
