@@ -128,6 +128,7 @@ bench: ## run our benchmarks that match BENCH (default all), COUNT times
 .PHONY: bench-peers
 bench-peers: ## measure the peers beside us and refresh the tables in bench/peers
 	cd bench/peers && GOWORK=off go run . -readme README.md
+	cd bench/peers/goipam && GOWORK=off go run . -servers -readme ../README.md
 	cd bench/peers/calico && GOWORK=off go run . -etcd -readme README.md
 	cd bench/peers && GOWORK=off go run ./picture
 

@@ -1,8 +1,7 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"math"
@@ -16,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipalloc/ipalloc/bench/internal/callgrind"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
@@ -64,7 +64,7 @@ var oneRow = flag.String("row", "", "count the instructions of this row alone")
 // code without a Step is seen. The cost of an operation is the difference of two runs, so the
 // set-up is not in it.
 func TestGuardInstructions(t *testing.T) {
-	valgrind, err := exec.LookPath("valgrind")
+	_, err := exec.LookPath("valgrind")
 	switch {
 	case raced || invariant.Enabled || testing.CoverMode() != "":
 		t.Skip("the bounds are for the plain build")
@@ -78,7 +78,7 @@ func TestGuardInstructions(t *testing.T) {
 	t.Setenv(statesEnv, t.TempDir())
 	var group sync.WaitGroup
 	tokens := make(chan struct{}, runtime.NumCPU())
-	got := make([]costs, len(instructionRows))
+	got := make([]callgrind.Costs, len(instructionRows))
 	rows := instructionRows
 	if *oneRow != "" {
 		rows = slices.DeleteFunc(slices.Clone(rows), func(c counted) bool { return c.name != *oneRow })
@@ -90,34 +90,30 @@ func TestGuardInstructions(t *testing.T) {
 			defer group.Done()
 			tokens <- struct{}{}
 			defer func() { <-tokens }()
-			got[i] = costs{math.Inf(1), math.Inf(1)}
-			for k := 0; k < 3 && (got[i].instructions > row.usual*slack || got[i].atomics > row.atomics()); k++ { // a busy machine adds some of the runtime's
-				n, err := row.count(valgrind)
+			got[i] = callgrind.Costs{Instructions: math.Inf(1), Atomics: math.Inf(1)}
+			for k := 0; k < 3 && (got[i].Instructions > row.usual*slack || got[i].Atomics > row.atomics()); k++ { // a busy machine adds some of the runtime's
+				n, err := row.count()
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				got[i] = costs{min(got[i].instructions, n.instructions), min(got[i].atomics, n.atomics)}
+				got[i] = callgrind.Costs{Instructions: min(got[i].Instructions, n.Instructions), Atomics: min(got[i].Atomics, n.Atomics)}
 			}
 		}()
 	}
 	group.Wait()
 	for i, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			t.Logf("%.1f instructions, at most %.1f; %.2f atomic, at most %.1f", got[i].instructions, row.usual*slack, got[i].atomics, row.atomics())
-			if got[i].instructions > row.usual*slack {
-				t.Errorf("%.1f instructions, want at most %.1f", got[i].instructions, row.usual*slack)
+			t.Logf("%.1f instructions, at most %.1f; %.2f atomic, at most %.1f", got[i].Instructions, row.usual*slack, got[i].Atomics, row.atomics())
+			if got[i].Instructions > row.usual*slack {
+				t.Errorf("%.1f instructions, want at most %.1f", got[i].Instructions, row.usual*slack)
 			}
-			if got[i].atomics > row.atomics() {
-				t.Errorf("%.2f atomic instructions, want at most %.1f", got[i].atomics, row.atomics())
+			if got[i].Atomics > row.atomics() {
+				t.Errorf("%.2f atomic instructions, want at most %.1f", got[i].Atomics, row.atomics())
 			}
 		})
 	}
 }
-
-// costs are the instructions of an operation, and how many of them are atomic: a mutex takes
-// one to lock and one to unlock.
-type costs struct{ instructions, atomics float64 }
 
 // atomicsOf are the atomic instructions of an operation of the rows that lock.
 var atomicsOf = map[string]float64{
@@ -136,44 +132,11 @@ func (c *counted) atomics() float64 {
 }
 
 // count returns the costs of one operation.
-func (c *counted) count(valgrind string) (costs, error) {
-	once := c.once
-	if once == 0 {
-		once = 1 << 16
-	}
-	few, err := c.run(valgrind, once/4)
-	if err != nil {
-		return costs{}, err
-	}
-	many, err := c.run(valgrind, once/4+once)
-	n := float64(once)
-	return costs{(many.instructions - few.instructions) / n, (many.atomics - few.atomics) / n}, err
-}
-
-// run returns the costs of a process that does the row n times.
-func (c *counted) run(valgrind string, n int) (sum costs, err error) {
-	binary, err := os.Executable()
-	if err != nil {
-		return sum, err
-	}
-	out := filepath.Join(os.Getenv(statesEnv), strings.NewReplacer("/", "_", "=", "-").Replace(fmt.Sprint(c.name, ".", n)))
-	cmd := exec.Command(valgrind, "--tool=callgrind", "--collect-bus=yes", "--callgrind-out-file="+out, binary)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", rowEnv, c.name, n), "GOMAXPROCS=1", "GOGC=off",
-		"GODEBUG=asyncpreemptoff=1,cpu.rdtscp=off") // callgrind fails at the signals and, if old, at the instruction
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return sum, fmt.Errorf("%s: %w\n%s", c.name, err, text)
-	}
-	data, err := os.ReadFile(out)
-	if err != nil {
-		return sum, err
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		if total, ok := strings.CutPrefix(lines.Text(), "totals: "); ok {
-			_, err := fmt.Sscan(total, &sum.instructions, &sum.atomics)
-			return sum, err
-		}
-	}
-	return sum, fmt.Errorf("%s: callgrind printed no total", c.name)
+func (c *counted) count() (callgrind.Costs, error) {
+	out := filepath.Join(os.Getenv(statesEnv), strings.NewReplacer("/", "_", "=", "-").Replace(c.name)+".callgrind")
+	return callgrind.Each(cmp.Or(c.once, 1<<16), out, func(times int) []string {
+		return []string{fmt.Sprintf("%s=%s %d", rowEnv, c.name, times)}
+	})
 }
 
 // statesEnv names the directory of the states that a row restores. Without it each is made anew.

@@ -1,0 +1,53 @@
+// Package callgrind counts the instructions of a process with valgrind. No clock is in a count, so other programs of the machine
+// hardly change it.
+package callgrind
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// Costs are the instructions of a process or of an operation, and how many of them are atomic: a
+// mutex takes one to lock and one to unlock.
+type Costs struct{ Instructions, Atomics float64 }
+
+// Each returns the costs of one operation: the difference of two runs of this program, of which
+// one does n operations more, divided by n. So the set-up is not in it. env returns the
+// environment of a run that does so many operations; out is a file that the runs may overwrite.
+func Each(n int, out string, env func(times int) []string) (Costs, error) {
+	few, err := run(out, env(n/4))
+	if err != nil {
+		return Costs{}, err
+	}
+	many, err := run(out, env(n/4+n))
+	each := func(few, many float64) float64 { return (many - few) / float64(n) }
+	return Costs{each(few.Instructions, many.Instructions), each(few.Atomics, many.Atomics)}, err
+}
+
+// run returns the costs of this program in an environment.
+func run(out string, env []string) (sum Costs, err error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return sum, err
+	}
+	cmd := exec.Command("valgrind", "--tool=callgrind", "--collect-bus=yes", "--callgrind-out-file="+out, binary)
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=1", "GOGC=off",
+		"GODEBUG=asyncpreemptoff=1,cpu.rdtscp=off"), env...) // callgrind fails at the signals and, if old, at the instruction
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return sum, fmt.Errorf("%q: %w\n%s", env, err, text)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		return sum, err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		if total, ok := bytes.CutPrefix(lines.Bytes(), []byte("totals: ")); ok {
+			_, err := fmt.Sscan(string(total), &sum.Instructions, &sum.Atomics)
+			return sum, err
+		}
+	}
+	return sum, fmt.Errorf("%q: callgrind printed no total", env)
+}
