@@ -51,7 +51,7 @@ func (a *app) newImport(e *ipset.Engine, inv *inventory, source string, host all
 
 // bring carries out an import.
 func (i *importing) bring(ctx context.Context) error {
-	i.done.Dropped, i.done.Ended = i.inv.dropped, i.inv.ended
+	i.done.Dropped, i.done.Ended = i.inv.dropped, len(i.inv.over)
 	for _, step := range []func(context.Context) error{i.look, i.close, i.addPools, i.calico, i.blocks, i.addresses, i.stale, i.settings} {
 		if err := step(ctx); err != nil {
 			return err

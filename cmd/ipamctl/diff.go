@@ -25,7 +25,9 @@ func (a *app) diffCommand() *cobra.Command {
 		Short: "Compare the store with another store, or with a file to import",
 		Long: "diff compares settings, pools, owners of blocks, holders of addresses, prefixes, attachments and limits, of every space unless --space\n" +
 			"names one. OTHER is the name of a store, or a file or directory in the --format of import. Added is what only OTHER has, removed is\n" +
-			"what only the store has. It compares what both have a place for, and ends with status 1 if something differs.\n\n" + formatsHelp,
+			"what only the store has. It compares what both have a place for, and ends with status 1 if something differs. What import leaves out\n" +
+			"of a file on purpose is listed as dropped and does not count. The addresses of a file are read a second time without the reader of\n" +
+			"its format, and an address that import did not read differs.\n\n" + formatsHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(importFormats, format) {
 				return fail(exitUsage, "--format %s: the formats are %s", format, strings.Join(importFormats, ", "))
@@ -75,7 +77,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		return nil, err
 	}
 	if inv.file = true; len(inv.calico) == 0 {
-		return inv, nil
+		return inv, readAgain(format, name, inv)
 	}
 	inv.columns = []string{"address", "handle", "host", "attributes", "alternate"}
 	for _, raw := range inv.calico {
@@ -90,7 +92,7 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 			}
 		}
 	}
-	return inv, nil
+	return inv, readAgain(format, name, inv)
 }
 
 // difference is a row of diff.
@@ -117,11 +119,14 @@ func (a *app) printDiff(mine, other *inventory) error {
 		}
 		l.add(d.What, d, cells...)
 	}
-	if err := a.print(l); err != nil || len(l.rows) == 0 {
+	if err := a.print(l); err != nil || !slices.ContainsFunc(all, func(d difference) bool { return d.Change != onPurpose }) {
 		return err
 	}
 	return errFindings
 }
+
+// onPurpose is the change of what a file has and import leaves out, which counts it. It is no difference for the status.
+const onPurpose = "dropped"
 
 // allDifferences compares all spaces.
 func allDifferences(mine, other *inventory) []difference {
@@ -148,7 +153,7 @@ func allDifferences(mine, other *inventory) []difference {
 
 // ofNumbers reports whether an inventory is of a range of numbers, each of which is an address.
 func (inv *inventory) ofNumbers() bool {
-	return len(inv.Pools) == 1 && inv.Pools[0].Name == "numbers" && inv.Pools[0].Prefix == "0.0.0.0/0"
+	return len(inv.Pools) == 1 && inv.Pools[0].Name == "numbers" && inv.Pools[0].Prefix == "fd00::/80"
 }
 
 // differences compares what both inventories of a space have a place for.
@@ -168,6 +173,12 @@ func differences(mine, other *inventory) (all []difference) {
 			delete(y, "reservations")
 		}
 		all = append(all, compareMaps("setting", x, y, equal)...)
+	}
+	for _, at := range other.over {
+		all = append(all, difference{Kind: "item", What: at, Change: onPurpose, Other: "its time is over"})
+	}
+	for field, n := range other.dropped {
+		all = append(all, difference{Kind: "field", What: field, Change: onPurpose, Other: fmt.Sprint(n)})
 	}
 	for _, r := range other.refused {
 		all = append(all, difference{Kind: "item", What: r.what, Change: "not read", Other: r.why.Error()})
@@ -199,9 +210,9 @@ func differences(mine, other *inventory) (all []difference) {
 	}
 	for k := range all {
 		at, err := netip.ParseAddr(all[k].What)
-		if err == nil && at.Is4() && all[k].Kind == "address" && (mine.ofNumbers() || other.ofNumbers()) {
-			b := at.As4()
-			all[k].Kind, all[k].What = "number", fmt.Sprint(binary.BigEndian.Uint32(b[:]))
+		if err == nil && all[k].Kind == "address" && (mine.ofNumbers() || other.ofNumbers()) {
+			b := at.As16()
+			all[k].Kind, all[k].What = "number", fmt.Sprint(binary.BigEndian.Uint64(b[8:]))
 		}
 	}
 	slices.SortStableFunc(all, func(x, y difference) int {
@@ -214,7 +225,7 @@ func differences(mine, other *inventory) (all []difference) {
 }
 
 // kinds are the kinds of differences, in the order in which they are shown.
-var kinds = append([]string{"item", "setting", "pool", "block", "address"}, otherKinds...)
+var kinds = append([]string{"field", "item", "setting", "pool", "block", "address"}, otherKinds...)
 
 func equal(x, y string) bool { return x == y }
 

@@ -57,21 +57,23 @@ func (a *app) readInventory(format, name string) (*inventory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	inv.noOthers = format != "json"
+	inv.text, inv.noOthers = text, format != "json"
 	inv.end(a.now())
 	return inv, nil
 }
 
-// end takes out the addresses whose time is over, and counts them.
+// end takes out the addresses and prefixes whose time is over, and notes them.
 func (inv *inventory) end(now time.Time) {
-	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool {
-		until, err := time.Parse(time.RFC3339Nano, e.Until)
-		over := e.Until != "" && err == nil && !until.After(now)
-		if over {
-			inv.ended++
+	over := func(what, until string) bool {
+		at, err := time.Parse(time.RFC3339Nano, until)
+		is := until != "" && err == nil && !at.After(now)
+		if is {
+			inv.over = append(inv.over, what)
 		}
-		return over
-	})
+		return is
+	}
+	inv.Addresses = slices.DeleteFunc(inv.Addresses, func(e addressEntry) bool { return over(e.Address, e.Until) })
+	inv.Prefixes = slices.DeleteFunc(inv.Prefixes, func(p prefixView) bool { return over(p.Prefix, p.Until) })
 	for _, in := range inv.Spaces {
 		in.end(now)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -238,5 +239,44 @@ func TestImportAgain(t *testing.T) {
 	run(exitOK, "import "+dir+"/f.csv --into-open"+from)
 	if out := run(exitOK, "address list"); !strings.Contains(out, "10.10.0.5") || !strings.Contains(out, "new") {
 		t.Error(out)
+	}
+}
+
+// diff reads the addresses of a file a second time: what a reader of a format loses differs.
+func TestFilesAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	a := &app{now: clock, stdin: strings.NewReader("")}
+	for name, c := range map[string]struct {
+		format, text string
+		lose         func(inv *inventory)
+		says         string
+	}{
+		"a line of CSV":    {"csv", "address;handle\r\n10.10.0.1/24;a\r\n10.10.0.2;b\r\n", func(inv *inventory) { inv.Addresses = inv.Addresses[:1] }, "10.10.0.2"},
+		"an ended lease":   {"csv", "address,until\n10.10.0.1,1\n10.10.0.2,0\n", func(inv *inventory) { inv.over = nil }, "10.10.0.1"},
+		"a node":           {"nodes", list("", node("a", `"podCIDR":"10.244.0.0/24"`), node("b", `"podCIDR":"10.244.1.0/24"`)), func(inv *inventory) { inv.Blocks = inv.Blocks[1:] }, "10.244.0.0/24"},
+		"an allocation":    {"calico", list("", ipPool(`"disabled":false`), ipBlock("10.10.0.4/30", blockOfA)), func(inv *inventory) { inv.Addresses = nil }, "10.10.0.5"},
+		"a pool":           {"calico", "apiVersion: v1\nkind: List\nitems:\n- " + ipPool(`"disabled":false`) + "\n", func(inv *inventory) { inv.Pools = nil }, "10.10.0.0/24"},
+		"a refused block":  {"calico", list("", ipPool(`"disabled":false`), ipBlock("10.10.0.4/30", blockOfA+`,"deleted":true`)), func(inv *inventory) { inv.refused = nil }, "10.10.0.4/30"},
+		"a prefix":         {"json", `{"pools":[],"addresses":[],"prefixes":[{"prefix":"10.96.0.0/24","pool":"10.96.0.0/16","owner":"a"}]}`, func(inv *inventory) { inv.Prefixes = nil }, "10.96.0.0/24"},
+		"an other space":   {"json", `{"pools":[],"addresses":[],"spaces":{"blue":{"pools":[],"addresses":[{"address":"10.1.0.9","handle":"h"}]}}}`, func(inv *inventory) { inv.Spaces = nil }, "10.1.0.9"},
+		"an attachment":    {"json", `{"pools":[],"addresses":[],"attachments":[{"network":"n","attachment":"c/eth0","addresses":["fd00::7"]}]}`, func(inv *inventory) { inv.Attachments[0].Addresses = nil }, "fd00::7"},
+		"a host-local one": {"host-local", "", func(inv *inventory) { inv.Addresses = inv.Addresses[1:] }, "10.5.0.2"},
+	} {
+		file := dir + "/file"
+		if c.format == "host-local" {
+			file = "testdata/foreign/host-local"
+		} else if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		inv := must[*inventory](t)(a.other(t.Context(), c.format, file))
+		whole := len(inv.refused)
+		c.lose(inv)
+		if err := readAgain(c.format, file, inv); err != nil {
+			t.Fatal(name, err)
+		}
+		found := differences(&inventory{}, inv)
+		if whole > 0 && name != "a refused block" || !slices.ContainsFunc(found, func(d difference) bool { return d.What == c.says && d.Change == "not read" }) {
+			t.Errorf("%s: %d refused before, then %v", name, whole, found)
+		}
 	}
 }

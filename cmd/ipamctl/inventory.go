@@ -32,10 +32,11 @@ type inventory struct {
 	// calico holds blocks in Calico's own form, which are imported as they are.
 	calico []json.RawMessage
 	source []byte // the file, if it is JSON
+	text   []byte // the file
 	// refused are the items of the file that cannot be taken, dropped the fields that are dropped on purpose, with their numbers.
 	refused []refusal
 	dropped map[string]int
-	ended   int            // leases and cooldowns whose time is over
+	over    []string       // leases and cooldowns whose time is over
 	file    bool           // it is of a file
 	early   []*inventory   // parts that have been brought
 	seen    []*block.Block // of calico, that have been brought or were there

@@ -259,10 +259,6 @@ func (i *importing) others(ctx context.Context, db store.Store) error {
 		if err != nil {
 			return err
 		}
-		if !h.Until.IsZero() && !h.Until.After(i.now()) {
-			i.done.Ended++
-			continue
-		}
 		held = append(held, h)
 	}
 	of, err := i.prefixes(db)
