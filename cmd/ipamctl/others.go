@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
 	"github.com/ipalloc/ipalloc/ipset/limits"
@@ -142,12 +143,16 @@ func (o *others) rows() iter.Seq[otherRow] {
 func (o *others) texts() map[string]map[string]string {
 	of := map[string]map[string]string{}
 	for r := range o.rows() {
-		if of[r.Kind] == nil {
-			of[r.Kind] = map[string]string{}
-		}
-		of[r.Kind][r.What] = r.Is
+		r.addTo(of)
 	}
 	return of
+}
+
+func (r otherRow) addTo(of map[string]map[string]string) {
+	if of[r.Kind] == nil {
+		of[r.Kind] = map[string]string{}
+	}
+	of[r.Kind][r.What] = r.Is
 }
 
 // keep leaves what overlaps a prefix.
@@ -350,8 +355,18 @@ func (i *importing) limits(ctx context.Context, db store.Store) error {
 	return nil
 }
 
-// numberRows adds a row for each number of each range in a store.
-func (a *app) numberRows(ctx context.Context, db store.Store, add func(otherRow)) error {
+// eachOtherRow calls f with a row for each record of a space that does not have the form of addresses, and for each number of each range.
+func (a *app) eachOtherRow(ctx context.Context, db store.Store, f func(otherRow)) error {
+	o, err := a.takeOthers(ctx, db)
+	if err != nil {
+		return err
+	}
+	for r := range o.rows() {
+		f(r)
+	}
+	if a.space != "" {
+		return nil
+	}
 	for name, err := range numbers.Names(ctx, db, a.numberOptions()) {
 		if err != nil {
 			return err
@@ -364,10 +379,55 @@ func (a *app) numberRows(ctx context.Context, db store.Store, add func(otherRow)
 			if err != nil {
 				return err
 			}
-			add(otherRow{"number", fmt.Sprintf("%s %d", name, h.Number), h.Owner})
+			f(otherRow{"number", fmt.Sprintf("%s %d", name, h.Number), h.Owner})
 		}
 	}
 	return nil
+}
+
+// follower tells what changes of these records. It reads them all at each commit that may have changed one, and compares them with the
+// last time, so it does not see what comes and goes in between.
+type follower struct {
+	*app
+	db  store.Store
+	was map[string]map[string]string // by kind
+	rev uint64
+	f   func(...changeView) error
+}
+
+// look tells the changes since the last time.
+func (w *follower) look(ctx context.Context) (err error) {
+	if _, w.rev, err = w.db.List(ctx, store.Range{Limit: 1}); err != nil {
+		return err
+	}
+	now := map[string]map[string]string{}
+	if err := w.eachOtherRow(ctx, w.db, func(r otherRow) { r.addTo(now) }); err != nil {
+		return err
+	}
+	var lines []changeView
+	for _, kind := range otherKinds {
+		for _, d := range compareMaps(kind, w.was[kind], now[kind], equal) {
+			lines = append(lines, changeView{Time: timeText(w.now()), Change: kind + " " + d.Change, What: d.What, Before: d.Mine, After: d.Other})
+		}
+	}
+	w.was = now
+	return w.f(lines...)
+}
+
+// follow tells the changes until ctx ends.
+func (w *follower) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		for _, err := range w.db.Watch(ctx, w.rev, "L", "Q", "X", "x") {
+			if err != nil && !errors.Is(err, ipalloc.ErrOutOfRange) {
+				return err
+			}
+			break
+		}
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // parseTime reads the time of a field of a file, which may be empty.

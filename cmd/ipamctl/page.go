@@ -186,19 +186,11 @@ func (p *page) otherRows(ctx context.Context, _ *ipset.Engine, _ *http.Request) 
 // others lists the wanted records beside addresses.
 func (p *page) others(ctx context.Context, want func(otherRow) bool) (*listing, error) {
 	l := &listing{}
-	add := func(r otherRow) {
+	return l, p.eachOtherRow(ctx, p.at, func(r otherRow) {
 		if want(r) {
 			l.add(r.What, r)
 		}
-	}
-	o, err := p.takeOthers(ctx, p.at)
-	for r := range o.rows() {
-		add(r)
-	}
-	if err == nil && p.space == "" {
-		err = p.numberRows(ctx, p.at, add)
-	}
-	return l, err
+	})
 }
 
 // find returns what a word names: an address, a handle, a host with its blocks, pools by name or by a prefix that they overlap, what has

@@ -12,12 +12,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
+	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // A recording is a file of lines, each a change in JSON as watch prints it, in the order of the commits; watch --to writes it. The last revision in it is where
@@ -36,6 +38,46 @@ type recording struct {
 	size int64
 	keep int
 	left int // changes until the end; 0 is no end
+	mu   sync.Mutex
+}
+
+// runWithOthers records what changes of addresses, and what changes beside them since the last line about it.
+func (r *recording) runWithOthers(ctx context.Context, e *ipset.Engine, db store.Store) error {
+	if _, err := r.last(); err != nil {
+		return err
+	}
+	rest := &follower{app: r.app, db: db, was: map[string]map[string]string{}, f: r.write}
+	if exists(r.file) {
+		err := readRecording(r.file, func(v changeView, _ time.Time) {
+			at := strings.LastIndexByte(v.Change, ' ')
+			if at < 0 || !slices.Contains(otherKinds, v.Change[:at]) {
+				return
+			}
+			if (otherRow{v.Change[:at], v.What, v.After}).addTo(rest.was); v.After == "" {
+				delete(rest.was[v.Change[:at]], v.What)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := rest.look(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := rest.follow(ctx); ctx.Err() == nil {
+			cancel(err)
+		}
+	})
+	err := r.run(ctx, e)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	wg.Wait()
+	return err
 }
 
 func (r *recording) run(ctx context.Context, e *ipset.Engine) error {
@@ -119,6 +161,8 @@ func (r *recording) write(lines ...changeView) error {
 	if len(lines) == 0 {
 		return nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if info, err := os.Stat(r.file); err == nil && info.Size() >= r.size {
 		for n := r.keep - 1; n > 0; n-- {
 			_ = os.Rename(fmt.Sprintf("%s.%d", r.file, n), fmt.Sprintf("%s.%d", r.file, n+1)) // which need not exist
@@ -158,8 +202,8 @@ func (r *recording) write(lines ...changeView) error {
 func (a *app) historyCommand() *cobra.Command {
 	var file, at string
 	c := &cobra.Command{
-		Use: "history ADDRESS|HANDLE|HOST|POOL --recording FILE", Args: cobra.ExactArgs(1),
-		Short: "Show what a recording has of an address, a handle, a host or a pool",
+		Use: "history ADDRESS|HANDLE|HOST|POOL|PREFIX|OWNER --recording FILE", Args: cobra.ExactArgs(1),
+		Short: "Show what a recording has of an address, a handle, a host, a pool, a prefix or an owner",
 		Long: "history prints the changes in which the word is the address, the block or the prefix, the handle, the host or the pool, the oldest\n" +
 			"first, from the file of watch --to and its older ones. --at prints who had an\n" +
 			"address at a time: the last change of each holder before it.",

@@ -19,7 +19,14 @@ func TestRecord(t *testing.T) {
 		}
 		return out + stderr
 	}
+	prefixes := t.TempDir() + "/prefixes.csv"
+	if err := os.WriteFile(prefixes, []byte("prefix,pool,owner\n10.96.0.0/24,10.96.0.0/16,net-a\n10.96.1.0/24,10.96.0.0/16,net-b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(exitOK, "prefix import "+prefixes)
+	run(exitOK, "number assign vlan tenant-a --range 1-9")
 	run(exitOK, "watch --to "+file+" --count 1") // where it begins
+	run(exitOK, "prefix release --owner net-a --yes")
 	run(exitOK, "assign --host x --handle one 10.1.0.100")
 	run(exitOK, "release --handle one --yes")
 	run(exitOK, "pool set lb --priority 3")
@@ -38,6 +45,7 @@ func TestRecord(t *testing.T) {
 	run(exitOK, "watch --to "+file+" --count 1 --size 10")
 	for word, want := range map[string][]string{
 		"10.1.0.100": {"assigned", "cooling"}, "one": {"assigned"}, "x": {"assigned", "block claimed"}, "two": {"10.1.0.101"}, "lb": {"as found: pool added"},
+		"10.96.0.0/24": {"prefix added", "prefix removed"}, "net-b": {"prefix added"}, "tenant-a": {"vlan 1"},
 	} {
 		out := run(exitOK, "history "+word+" --recording "+file)
 		for _, w := range want {

@@ -161,6 +161,21 @@ func (p *page) follow(ctx context.Context, interval time.Duration) {
 
 // followStore tells the changes that the store delivers.
 func (p *page) followStore(ctx context.Context) error {
+	rest := &follower{app: p.app, db: p.db, f: func(...changeView) error { return nil }}
+	if err := rest.look(ctx); err != nil {
+		return err
+	}
+	rest.f = func(changes ...changeView) error {
+		if len(changes) > 0 {
+			p.tell(nil, changes...)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(rest.follow(ctx)) })
+	defer wg.Wait()
+	defer cancel(nil)
 	for c, err := range p.e.Changes(ctx, 0) {
 		if err != nil {
 			return err
@@ -177,7 +192,7 @@ func (p *page) followStore(ctx context.Context) error {
 			p.tell(nil, changes...)
 		}
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // followFile reads a bbolt file again when it has changed, and does nothing for other stores.

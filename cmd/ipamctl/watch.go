@@ -30,7 +30,8 @@ func (a *app) watchCommand() *cobra.Command {
 		Long: "watch prints a line for every change: pools and settings, blocks claimed, orphaned and returned, addresses assigned, released,\n" +
 			"cooling and cooled, leases, hosts and attributes. Only the owner of a bbolt file sees its changes: name the socket at which\n" +
 			"the service serves it. With -o json it prints an object on each line. It ends with Ctrl-C.\n\n" +
-			"watch --to FILE appends the state that it finds, and then a line for every change, and syncs the file at the end of a commit. Started\n" +
+			"watch --to FILE appends the state that it finds, and then a line for every change, and syncs the file at the end of a commit. It adds\n" +
+			"the changes of prefixes, numbers, attachments and limits as it finds them; one that comes and goes at once may be missing. Started\n" +
 			"again, it continues after the last revision in the file; if the store no longer has the commits since, a line says that changes\n" +
 			"are missing. It costs the engines nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +43,7 @@ func (a *app) watchCommand() *cobra.Command {
 			}
 			defer db.Close()
 			if r.app = a; r.file != "" {
-				err = r.run(ctx, e)
+				err = r.runWithOthers(ctx, e, db)
 			} else {
 				err = a.watch(ctx, e, r.left)
 			}
