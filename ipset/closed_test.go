@@ -127,3 +127,26 @@ func TestClosedPoolServesNoCall(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An importer releases a keeper that an earlier import has brought; no other engine does.
+func TestImporterReleasesKeepers(t *testing.T) {
+	ctx := t.Context()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Closed: true}); err != nil {
+		t.Fatal(err)
+	}
+	at, bring := netip.MustParseAddr("10.0.0.9"), e.Operator().Importer()
+	if _, err := bring.AssignIP(ctx, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("h"), Handle: "kept/x", Share: alloc.Share{Max: 2, Key: "kept/x"}}); err != nil {
+		t.Fatal(err)
+	}
+	release := alloc.Release{Address: at, Guard: alloc.Guard{Handle: "kept/x"}}
+	if _, err := e.ReleaseIPs(ctx, release); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
+	}
+	if got, err := bring.ReleaseIPs(ctx, release); err != nil || got[0].Outcome != alloc.Released {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -24,6 +24,9 @@ func (e *Releaser) ReleaseIPs(ctx context.Context, releases []alloc.Release, rep
 	if len(releases) == 0 {
 		return nil
 	}
+	if e.Import { // keepers are holders like any other for an import
+		ctx = keep.In(ctx)
+	}
 	if err := checkReleases(ctx, releases); err != nil {
 		return err
 	}
