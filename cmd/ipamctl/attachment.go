@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/hostlocal"
@@ -66,24 +65,24 @@ func (v attachmentView) holding() (h hostlocal.Holding, err error) {
 
 func (a *app) attachmentCommand() *cobra.Command {
 	c := &cobra.Command{Use: "attachment", Short: "Show and release what package hostlocal keeps, such as the attachments of cni-ipam-etcd"}
-	c.AddCommand(&cobra.Command{
-		Use: "list [NETWORK...]", Aliases: []string{"ls"}, Short: "List the attachments of networks, all by default",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				return a.printAttachments(ctx, db, args, func(attachmentView) bool { return true })
+	all := listing{columns: []string{"NETWORK", "ATTACHMENT", "KEY", "SCOPE", "ADDED", "ADDRESSES"}, empty: "no attachment holds an address"}
+	show := a.recordList("show ADDRESS|CONTAINER|KEY", "Show who holds an address, or what a container or a key holds", all, cobra.ExactArgs(1),
+		func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			return l.addAttachments(ctx, db, nil, func(v attachmentView) bool {
+				container, _, _ := strings.Cut(v.Attachment, "/")
+				return slices.Contains(append(v.Addresses, container, v.Attachment, v.Key), args[0])
 			})
-		},
-	}, &cobra.Command{
-		Use: "show ADDRESS|CONTAINER|KEY", Args: cobra.ExactArgs(1), Short: "Show who holds an address, or what a container or a key holds",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				return a.printAttachments(ctx, db, nil, func(v attachmentView) bool {
-					container, _, _ := strings.Cut(v.Attachment, "/")
-					return slices.Contains(append(v.Addresses, container, v.Attachment, v.Key), args[0])
-				})
-			})
-		},
-	}, a.attachmentReleaseCommand(), a.attachmentRemoveCommand())
+		})
+	show.Aliases = nil
+	remove := a.recordEnd("remove NETWORK", "Remove the records of a network in which nothing is held", "remove network", listing{}, 1,
+		func(ctx context.Context, db store.Store, _ *listing, args []string) error {
+			return eachNetwork(ctx, db, args, func(_ string, e *hostlocal.Engine) error { return e.Remove(ctx) })
+		})
+	remove.Aliases = []string{"rm"}
+	c.AddCommand(a.recordList("list [NETWORK...]", "List the attachments of networks, all by default", all, nil,
+		func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			return l.addAttachments(ctx, db, args, func(attachmentView) bool { return true })
+		}), show, a.attachmentReleaseCommand(), remove)
 	return c
 }
 
@@ -117,9 +116,9 @@ func eachNetwork(ctx context.Context, db store.Store, names []string, f func(nam
 	return nil
 }
 
-func (a *app) printAttachments(ctx context.Context, db store.Store, names []string, want func(attachmentView) bool) error {
-	l := &listing{columns: []string{"NETWORK", "ATTACHMENT", "KEY", "SCOPE", "ADDED", "ADDRESSES"}, empty: "no attachment holds an address"}
-	err := eachNetwork(ctx, db, names, func(name string, e *hostlocal.Engine) error {
+// addAttachments adds the wanted attachments of some networks, of all if none is named.
+func (l *listing) addAttachments(ctx context.Context, db store.Store, names []string, want func(attachmentView) bool) error {
+	return eachNetwork(ctx, db, names, func(name string, e *hostlocal.Engine) error {
 		state, err := e.Export(ctx)
 		for _, h := range state.Holdings {
 			if v := viewAttachment(name, h); want(v) {
@@ -128,10 +127,6 @@ func (a *app) printAttachments(ctx context.Context, db store.Store, names []stri
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return a.print(l)
 }
 
 func (a *app) attachmentReleaseCommand() *cobra.Command {
@@ -199,21 +194,6 @@ func (a *app) endAttachment(ctx context.Context, db store.Store, name, what, key
 	return a.printThen(l, err)
 }
 
-func (a *app) attachmentRemoveCommand() *cobra.Command {
-	return a.destructiveFlags(&cobra.Command{
-		Use: "remove NETWORK", Aliases: []string{"rm"}, Args: cobra.ExactArgs(1),
-		Short: "Remove the records of a network in which nothing is held",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.confirm(cmd.Context(), "remove network "+args[0], args[0]); err != nil {
-				return err
-			}
-			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
-				return eachNetwork(ctx, db, args, func(_ string, e *hostlocal.Engine) error { return e.Remove(ctx) })
-			})
-		},
-	})
-}
-
 // checkAttachments adds what is wrong with the networks of a space to its report.
 func checkAttachments(ctx context.Context, db store.Store, r *spaceReport) error {
 	return eachNetwork(ctx, db, nil, func(name string, e *hostlocal.Engine) error {
@@ -234,74 +214,49 @@ func (a *app) keptCommand() *cobra.Command {
 	keeper := func(db store.Store) (*kept.Keeper, error) {
 		return kept.New(db, alloc.VirtualOwner("ipamctl"), a.numberOptions())
 	}
-	c.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the addresses that are kept",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				k, err := keeper(db)
-				if err != nil {
-					return err
-				}
-				l := &listing{columns: []string{"ADDRESS", "KEPT FOR", "NOT BEFORE"}, empty: "no address is kept"}
-				for is, err := range k.All(ctx) {
-					if err != nil {
-						return err
-					}
-					at, not := is.Address.String(), timeText(is.NotBefore)
-					l.add(at, map[string]string{"address": at, "handle": is.Handle, "notBefore": not}, at, is.Handle, not)
-				}
-				return a.print(l)
-			})
-		},
-	}, a.destructiveFlags(&cobra.Command{
-		Use: "drop HANDLE", Args: cobra.ExactArgs(1), Short: "Keep no address for a handle any more; what it holds stays held",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.confirm(cmd.Context(), "drop what is kept for "+args[0], args[0]); err != nil {
+	c.AddCommand(a.recordList("list", "List the addresses that are kept", listing{columns: []string{"ADDRESS", "KEPT FOR", "NOT BEFORE"}, empty: "no address is kept"}, cobra.NoArgs,
+		func(ctx context.Context, db store.Store, l *listing, _ []string) error {
+			k, err := keeper(db)
+			if err != nil {
 				return err
 			}
-			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
-				k, err := keeper(db)
+			for is, err := range k.All(ctx) {
 				if err != nil {
 					return err
 				}
-				dropped, err := k.Drop(ctx, args[0])
-				l := &listing{columns: []string{"DROPPED"}, empty: "nothing was kept"}
-				for _, at := range texts(dropped) {
-					l.add(at, map[string]string{"address": at}, at)
-				}
-				return a.printThen(l, err)
-			})
-		},
-	}))
+				at, not := is.Address.String(), timeText(is.NotBefore)
+				l.add(at, map[string]string{"address": at, "handle": is.Handle, "notBefore": not}, at, is.Handle, not)
+			}
+			return nil
+		}), a.recordEnd("drop HANDLE", "Keep no address for a handle any more; what it holds stays held", "drop what is kept for",
+		listing{columns: []string{"DROPPED"}, empty: "nothing was kept"}, 1, func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			k, err := keeper(db)
+			if err != nil {
+				return err
+			}
+			dropped, err := k.Drop(ctx, args[0])
+			for _, at := range texts(dropped) {
+				l.add(at, map[string]string{"address": at}, at)
+			}
+			return err
+		}))
 	return c
 }
 
 func (a *app) limitCommand() *cobra.Command {
 	c := &cobra.Command{Use: "limit", Short: "Show and end the limits of package limits"}
-	c.AddCommand(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the limits, with what counts under each",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				l := &listing{columns: []string{"LIMIT", "MOST", "USED"}, empty: "no limit is remembered"}
-				for is, err := range limits.New(db, a.numberOptions()).All(ctx) {
-					if err != nil {
-						return err
-					}
-					l.add(is.Name, limitView{is.Name, is.Most, &is.Used}, is.Name, fmt.Sprint(is.Most), fmt.Sprint(is.Used))
+	c.AddCommand(a.recordList("list", "List the limits, with what counts under each", listing{columns: []string{"LIMIT", "MOST", "USED"}, empty: "no limit is remembered"}, cobra.NoArgs,
+		func(ctx context.Context, db store.Store, l *listing, _ []string) error {
+			for is, err := range limits.New(db, a.numberOptions()).All(ctx) {
+				if err != nil {
+					return err
 				}
-				return a.print(l)
-			})
-		},
-	}, a.destructiveFlags(&cobra.Command{
-		Use: "forget NAME", Args: cobra.ExactArgs(1), Short: "End a limit; what counts under it stays held",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.confirm(cmd.Context(), "forget the limit "+args[0], args[0]); err != nil {
-				return err
+				l.add(is.Name, limitView{is.Name, is.Most, &is.Used}, is.Name, fmt.Sprint(is.Most), fmt.Sprint(is.Used))
 			}
-			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
-				return limits.New(db, a.numberOptions()).Forget(ctx, args[0])
-			})
-		},
-	}))
+			return nil
+		}), a.recordEnd("forget NAME", "End a limit; what counts under it stays held", "forget the limit", listing{}, 1,
+		func(ctx context.Context, db store.Store, _ *listing, args []string) error {
+			return limits.New(db, a.numberOptions()).Forget(ctx, args[0])
+		}))
 	return c
 }

@@ -97,6 +97,42 @@ func (a *app) changeRecords(ctx context.Context, m mode, f func(ctx context.Cont
 	})
 }
 
+// recordList is a command that lists records of the packages beside ipset: f adds the rows.
+func (a *app) recordList(use, short string, l listing, args cobra.PositionalArgs, f func(ctx context.Context, db store.Store, l *listing, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Aliases: []string{"ls"}, Args: args, Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
+				if err := f(ctx, db, &l, args); err != nil {
+					return err
+				}
+				return a.print(&l)
+			})
+		},
+	}
+}
+
+// recordEnd is a command that ends records of the packages beside ipset, after a question that says what it does to its last argument. f
+// adds a row for each that it ended.
+func (a *app) recordEnd(use, short, what string, l listing, args int, f func(ctx context.Context, db store.Store, l *listing, args []string) error) *cobra.Command {
+	return a.destructiveFlags(&cobra.Command{
+		Use: use, Args: cobra.ExactArgs(args), Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			last := args[len(args)-1]
+			if err := a.confirm(cmd.Context(), what+" "+last, last); err != nil {
+				return err
+			}
+			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
+				err := f(ctx, db, &l, args)
+				if len(l.columns) == 0 {
+					return err
+				}
+				return a.printThen(&l, err)
+			})
+		},
+	})
+}
+
 // lastCall is how long a call that is in flight may take to end after a signal or --timeout.
 const lastCall = 2 * time.Second
 

@@ -27,32 +27,37 @@ type numberView struct {
 func (a *app) numberCommand() *cobra.Command {
 	c := &cobra.Command{Use: "number", Short: "Show and change what package numbers keeps: VLANs, VNIs, AS numbers",
 		Long: "Each range of numbers is a space of the store, which check, sweep, copy and diff reach by its name. NAME is that of the range."}
-	c.AddCommand(&cobra.Command{
-		Use: "list [NAME]", Aliases: []string{"ls"}, Args: cobra.MaximumNArgs(1),
-		Short: "List the ranges, or the numbers that are held in one",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				if len(args) == 0 {
-					return a.printRanges(ctx, db)
-				}
-				return a.printNumbers(ctx, db, args[0], "")
-			})
-		},
-	}, &cobra.Command{
-		Use: "show NAME NUMBER|OWNER", Args: cobra.ExactArgs(2), Short: "Show who holds a number, or the numbers of an owner",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.readStore(cmd.Context(), func(ctx context.Context, _ *ipset.Engine, db *source) error {
-				return a.printNumbers(ctx, db, args[0], args[1])
-			})
-		},
-	}, a.numberAssignCommand(), a.numberReleaseCommand(), a.numberImportCommand())
+	numbered := listing{columns: []string{"NUMBER", "OWNER"}, empty: "no number is held"}
+	show := a.recordList("show NAME NUMBER|OWNER", "Show who holds a number, or the numbers of an owner", numbered, cobra.ExactArgs(2),
+		func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			return a.addNumbers(ctx, db, l, args[0], args[1])
+		})
+	show.Aliases = nil
+	c.AddCommand(a.recordList("list [NAME]", "List the ranges, or the numbers that are held in one", numbered, cobra.MaximumNArgs(1),
+		func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			if len(args) == 0 {
+				return a.addRanges(ctx, db, l)
+			}
+			return a.addNumbers(ctx, db, l, args[0], "")
+		}), show, a.numberAssignCommand(), a.recordEnd("release NAME OWNER", "Release the numbers of an owner", "release the numbers of",
+		listing{columns: numbered.columns, empty: "nothing was held"}, 2, func(ctx context.Context, db store.Store, l *listing, args []string) error {
+			of, err := a.numbersOf(ctx, db, args[0], "")
+			if err != nil {
+				return err
+			}
+			all, err := of.Release(ctx, args[1])
+			for _, n := range all {
+				l.addNumber(args[0], n, args[1])
+			}
+			return err
+		}), a.numberImportCommand())
 	return c
 }
 
 func (a *app) numberOptions() ipset.Options { return ipset.Options{Now: a.now} }
 
-func (a *app) printRanges(ctx context.Context, db store.Store) error {
-	l := &listing{columns: []string{"RANGE", "FIRST", "LAST", "HELD"}, empty: "there is no range of numbers"}
+func (a *app) addRanges(ctx context.Context, db store.Store, l *listing) error {
+	l.columns, l.empty = []string{"RANGE", "FIRST", "LAST", "HELD"}, "there is no range of numbers"
 	for name, err := range numbers.Names(ctx, db, a.numberOptions()) {
 		if err != nil {
 			return err
@@ -71,24 +76,19 @@ func (a *app) printRanges(ctx context.Context, db store.Store) error {
 		r := of.Range()
 		l.add(name, map[string]any{"range": name, "first": r.First, "last": r.Last, "held": held}, name, fmt.Sprint(r.First), fmt.Sprint(r.Last), fmt.Sprint(held))
 	}
-	return a.print(l)
-}
-
-func newNumbers() *listing {
-	return &listing{columns: []string{"NUMBER", "OWNER"}, empty: "no number is held"}
+	return nil
 }
 
 func (l *listing) addNumber(name string, n uint64, owner string) {
 	l.add(fmt.Sprint(n), numberView{name, n, owner}, fmt.Sprint(n), owner)
 }
 
-// printNumbers prints the numbers of a range that are held; with a word, the one of that number or those of the owner of that name.
-func (a *app) printNumbers(ctx context.Context, db store.Store, name, word string) error {
+// addNumbers adds the numbers of a range that are held; with a word, the one of that number or those of the owner of that name.
+func (a *app) addNumbers(ctx context.Context, db store.Store, l *listing, name, word string) error {
 	of, err := numbers.Open(ctx, db, name, a.numberOptions())
 	if err != nil {
 		return err
 	}
-	l := newNumbers()
 	for h, err := range of.All(ctx) {
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (a *app) printNumbers(ctx context.Context, db store.Store, name, word strin
 	if word != "" && len(l.rows) == 0 {
 		return fail(exitNotFound, "%q is no number of %q that is held, and no owner that holds one", word, name)
 	}
-	return a.print(l)
+	return nil
 }
 
 // rangeFlag gives a command --range, which makes a range that there is not.
@@ -145,36 +145,12 @@ func (a *app) numberAssignCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				l := newNumbers()
+				l := &listing{columns: []string{"NUMBER", "OWNER"}}
 				l.addNumber(args[0], n, args[1])
 				return a.print(l)
 			})
 		},
 	}), &text)
-}
-
-func (a *app) numberReleaseCommand() *cobra.Command {
-	return a.destructiveFlags(&cobra.Command{
-		Use: "release NAME OWNER", Args: cobra.ExactArgs(2), Short: "Release the numbers of an owner",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.confirm(cmd.Context(), "release the numbers of "+args[1], args[1]); err != nil {
-				return err
-			}
-			return a.changeRecords(cmd.Context(), writing, func(ctx context.Context, db store.Store) error {
-				of, err := a.numbersOf(ctx, db, args[0], "")
-				if err != nil {
-					return err
-				}
-				all, err := of.Release(ctx, args[1])
-				l := newNumbers()
-				l.empty = "nothing was held"
-				for _, n := range all {
-					l.addNumber(args[0], n, args[1])
-				}
-				return a.printThen(l, err)
-			})
-		},
-	})
 }
 
 func (a *app) numberImportCommand() *cobra.Command {
@@ -226,29 +202,42 @@ func (a *app) numberImportCommand() *cobra.Command {
 
 // readNumbers reads a file of numbers.
 func readNumbers(text []byte) (all []numbers.Holding, err error) {
+	err = readRows(text, "number,owner", func(rec []string) (string, error) {
+		n, err := strconv.ParseUint(rec[0], 10, 48)
+		if err != nil || rec[1] == "" {
+			return "", errors.New("want a number and an owner")
+		}
+		all = append(all, numbers.Holding{Number: n, Owner: rec[1]})
+		return fmt.Sprint(n), nil
+	})
+	return all, err
+}
+
+// readRows reads a file of CSV with these columns. It calls f with each line, which returns what the line is about, and refuses two lines
+// about one thing.
+func readRows(text []byte, columns string, f func(rec []string) (about string, err error)) error {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	head, err := r.Read()
-	if err != nil || strings.ToLower(strings.Join(head, ",")) != "number,owner" {
-		return nil, errors.Join(err, errors.New("line 1: the columns number,owner are needed"))
+	if err != nil || strings.ToLower(strings.Join(head, ",")) != columns {
+		return errors.Join(err, fmt.Errorf("line 1: the columns %s are needed", columns))
 	}
-	of := map[uint64]int{}
+	of := map[string]int{}
 	for {
 		rec, err := r.Read()
 		if err == io.EOF {
-			return all, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		line, _ := r.FieldPos(0)
-		n, err := strconv.ParseUint(rec[0], 10, 48)
-		switch {
-		case err != nil || rec[1] == "":
-			return nil, fmt.Errorf("line %d: want a number and an owner", line)
-		case of[n] > 0:
-			return nil, fmt.Errorf("lines %d and %d are about %d", of[n], line, n)
+		about, err := f(rec)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
 		}
-		of[n] = line
-		all = append(all, numbers.Holding{Number: n, Owner: rec[1]})
+		if of[about] > 0 {
+			return fmt.Errorf("lines %d and %d are about %s", of[about], line, about)
+		}
+		of[about] = line
 	}
 }

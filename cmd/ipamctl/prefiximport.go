@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -49,32 +46,16 @@ func (a *app) prefixImportCommand() *cobra.Command {
 
 // readPrefixes reads a file of prefixes.
 func readPrefixes(text []byte) (all []prefixes.Holding, err error) {
-	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
-	head, err := r.Read()
-	if err != nil || strings.ToLower(strings.Join(head, ",")) != "prefix,pool,owner" {
-		return nil, errors.Join(err, errors.New("line 1: the columns prefix,pool,owner are needed"))
-	}
-	of := map[netip.Prefix]int{}
-	for {
-		rec, err := r.Read()
-		if err == io.EOF {
-			return all, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		line, _ := r.FieldPos(0)
+	err = readRows(text, "prefix,pool,owner", func(rec []string) (string, error) {
 		p, perr := netip.ParsePrefix(rec[0])
 		in, ierr := netip.ParsePrefix(rec[1])
-		switch {
-		case perr != nil || ierr != nil || p != p.Masked() || in != in.Masked() || !in.Contains(p.Addr()) || in.Bits() > p.Bits() || rec[2] == "":
-			return nil, fmt.Errorf("line %d: want a prefix, the prefix of its pool around it, and an owner", line)
-		case of[p] > 0:
-			return nil, fmt.Errorf("lines %d and %d are about %v", of[p], line, p)
+		if perr != nil || ierr != nil || p != p.Masked() || in != in.Masked() || !in.Contains(p.Addr()) || in.Bits() > p.Bits() || rec[2] == "" {
+			return "", errors.New("want a prefix, the prefix of its pool around it, and an owner")
 		}
-		of[p] = line
 		all = append(all, prefixes.Holding{Prefix: p, Pool: in, Owner: rec[2]})
-	}
+		return p.String(), nil
+	})
+	return all, err
 }
 
 // importPrefixes brings the prefixes of a file of CSV. A pool that lies in another one is a prefix that has children.
