@@ -5,6 +5,7 @@ SHELL := bash
 FUZZTIME ?= 10s
 BENCH ?= .
 COUNT ?= 1
+LAYOUT ?= 1
 PROVE ?= 10m
 N ?= 100
 SEED ?= 0
@@ -137,8 +138,9 @@ bench-cni: ## measure cmd/cni-ipam beside the real host-local, from start to exi
 	@cd cmd/cni-ipam && go test -run '^$$' -bench Beside ./internal/plugin
 
 .PHONY: bench-guard
-bench-guard: ## check what benchmarks must not lose: instructions, steps, allocations, bytes, stable ratios
+bench-guard: ## check what benchmarks must not lose: instructions, steps, allocations, bytes, stable ratios in two link orders
 	@$(gotest) ./bench -run Guard -ratios -count=1 -v
+	@$(gotest) -ldflags=-randlayout=$(LAYOUT) ./bench -run GuardRatios -ratios -count=1 -v
 	@$(gotest) ./bench -run GuardSteps -tags invariants -count=1 -v
 
 .PHONY: bench-planted

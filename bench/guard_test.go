@@ -100,6 +100,12 @@ var guards = []guard{
 	{"pair/full=50/bitset", 1.33, 1.7, func() (a, b side) { return pair(16, 2), flatChurned(16, 2).run }},
 	{"pair/full=99/bitset", 1.21, 1.6, func() (a, b side) { return pair(16, 100), flatChurned(16, 100).run }},
 	{"pair/full=99.99/bitset", 1.15, 1.5, func() (a, b side) { return pair(16, 10000), flatChurned(16, 10000).run }},
+	{"pair/size=2^20/full=50/bitset", 1.55, 2, func() (a, b side) { return pair(20, 2), flatChurned(20, 2).run }},
+	{"pair/size=2^20/full=99/bitset", 1.33, 1.8, func() (a, b side) { return pair(20, 100), flatChurned(20, 100).run }},
+	{"pair/size=2^20/full=99.99/bitset", 1.51, 2, func() (a, b side) { return pair(20, 10000), flatChurned(20, 10000).run }},
+	{"pair/size=2^24/full=50/bitset", 1.56, 2, func() (a, b side) { return pair(24, 2), flatChurned(24, 2).run }},
+	{"pair/size=2^24/full=99/bitset", 1.36, 2, func() (a, b side) { return pair(24, 100), flatChurned(24, 100).run }},
+	{"pair/size=2^24/full=99.99/bitset", 1.69, 2.2, func() (a, b side) { return pair(24, 10000), flatChurned(24, 10000).run }},
 	{"pair/full=99/full=50", 1.22, 1.8, func() (a, b side) { return pair(16, 100), pair50() }},
 
 	{"pair/full=50/size=2^20/size=2^16", 1.17, 1.8, func() (a, b side) { return pair(20, 2), pair50() }},
