@@ -115,6 +115,31 @@ func TestAddReadsWhatIsHeld(t *testing.T) {
 	}
 }
 
+// TestVerifyOfADamagedAttachment: Verify fails if the record of the attachment cannot be read, whatever addresses it lists.
+func TestVerifyOfADamagedAttachment(t *testing.T) {
+	w := newWorld(t, subnets("10.0.0.0/29"))
+	w.add(eth0("a"), nil, "10.0.0.2")
+	key := w.attachment(eth0("a"))
+	recs, err := w.store.Get(ctx, nil, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := recs[0].Value
+	for i := range len(whole) + 1 {
+		damaged := whole[:i]
+		if i == len(whole) {
+			damaged = whole + "\x00"
+		}
+		mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: damaged, Expect: store.AnyRevision})
+		for _, listed := range []string{"10.0.0.2", "10.0.0.3"} {
+			if err := w.Verify(ctx, eth0("a"), addrs(listed)...); !unreadable(err) {
+				t.Errorf("%q, %s: %v", damaged, listed, err)
+			}
+		}
+	}
+	mustCommit(t, w.store, store.Op{Kind: store.Put, Key: key, Value: whole, Expect: store.AnyRevision})
+}
+
 func mustCommit(t *testing.T, s store.Store, op store.Op) {
 	t.Helper()
 	if _, err := s.Commit(ctx, []store.Op{op}); err != nil {

@@ -420,7 +420,7 @@ func TestFunction(t *testing.T) {
 	}
 }
 
-// More keys than one statement takes are one view all the same.
+// More keys than one statement takes are one view all the same, and the read returns its connection.
 func TestManyKeys(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
 		s := openIn(t, reopen(), Options{})
@@ -432,6 +432,9 @@ func TestManyKeys(t *testing.T) {
 		recs, err := s.Get(t.Context(), nil, keys...)
 		if err != nil || len(recs) != len(keys) || recs[0] != (store.Record{Key: "0"}) || recs[len(keys)-1].Rev != rev {
 			t.Errorf("%d records, %v", len(recs), err)
+		}
+		if n := s.db.Stats().InUse; n > 0 {
+			t.Errorf("%d connections are still in use", n)
 		}
 	})
 }

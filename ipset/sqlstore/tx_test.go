@@ -144,6 +144,27 @@ func TestWithTx(t *testing.T) {
 	})
 }
 
+// A commit in a transaction of the caller's leaves the store at the revision that it answered, and the next one is higher.
+func TestRevisionOfATransaction(t *testing.T) {
+	each(t, func(t *testing.T, reopen func() *sql.DB) {
+		s := openIn(t, reopen(), Options{})
+		last := put(t, s, "a", "1")
+		for i := range 3 {
+			var rev uint64
+			err := s.InTx(t.Context(), func(_ *sql.Tx, in store.Store) (err error) {
+				rev, err = in.Commit(t.Context(), []store.Op{{Kind: store.Put, Key: fmt.Sprint("in", i), Expect: store.AnyRevision}})
+				return err
+			})
+			if _, is, lerr := s.List(t.Context(), store.Range{}); err != nil || lerr != nil || is != rev || rev <= last {
+				t.Errorf("a commit was answered with revision %d after %d, %v; the store has %d, %v", rev, last, err, is, lerr)
+			}
+			if last = put(t, s, fmt.Sprint("b", i), "1"); last <= rev {
+				t.Errorf("revision %d after %d", last, rev)
+			}
+		}
+	})
+}
+
 // Transactions and plain engines at the same time, from several pools.
 func TestWithTxAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, reopen func() *sql.DB) {
