@@ -2,9 +2,12 @@ package metrics_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
+	"github.com/ipalloc/ipalloc/ipset"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/store"
 	"github.com/ipalloc/ipalloc/ipset/store/storetest"
@@ -72,5 +75,12 @@ func TestStoreAllocations(t *testing.T) {
 	inner, counted := cost(store.NewMemory()), cost(metrics.NewStore("a", store.NewMemory()))
 	if inner != counted {
 		t.Errorf("commit, get and list: %v allocations, %v through the wrapper", inner, counted)
+	}
+}
+
+// A store that is missing stays missing, so the constructor that gets it refuses it.
+func TestNilStore(t *testing.T) {
+	if _, err := ipset.New(metrics.NewStore("x", (*store.Memory)(nil)), ipset.Options{}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Error(err)
 	}
 }
