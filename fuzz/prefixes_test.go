@@ -170,12 +170,13 @@ func (r *prefixesReplay) step(op int, a *prefixes.Allocator, tr *model.Trace) {
 			r.t.Fatalf("Path(%v) = %v, %v, want %v", at, path, err, want)
 		}
 	case 19, 20:
-		at, ttl := r.prefix(tr), time.Duration(tr.Below(40))*time.Second
+		at, n := r.prefix(tr), tr.Below(80)
+		ttl, within := time.Duration(n%40)*time.Second, n >= 40
 		if h, ok := r.m.Held[at]; ok && op == 19 {
 			owner = h.Owner
 		}
-		h, err := a.Renew(ctx, at, owner, ttl)
-		r.same(err, r.m.Renew(at, owner, ttl), "Renew(%s, %v, %v)", owner, at, ttl)
+		h, err := a.Renew(ctx, at, owner, prefixes.RenewArgs{TTL: ttl, WithinRules: within})
+		r.same(err, r.m.Renew(at, owner, ttl, within), "Renew(%s, %v, %v, within rules %v)", owner, at, ttl, within)
 		if err == nil && !h.Until.Equal(r.m.End(ttl)) {
 			r.t.Fatalf("Renew(%s, %v, %v) = %+v", owner, at, ttl, h)
 		}

@@ -38,7 +38,7 @@
 // expires, every call treats the prefix as free, even before Sweep records that:
 //
 //	lease, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: "00010a/0001", Bits: 56, TTL: time.Hour})
-//	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour) // ErrNotHeld after the end: Assign again
+//	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, prefixes.RenewArgs{TTL: time.Hour, WithinRules: true}) // on an error: Assign again
 //
 // The owner is the client's DUID and the IAID of one IA_PD, both in hex. Hex is needed
 // because an owner is text without NUL bytes, and the IAID because a client may have
@@ -55,9 +55,10 @@
 // then no other owner gets the prefix, even if the pool is full, and Assign returns it to
 // its owner:
 //
-//	_, err = a.Renew(ctx, held.Prefix, held.Owner, 24*time.Hour) // in place of Release
-//	back, err := a.Assign(ctx, request)                          // within a day: the same prefix
-//	back, err = a.Renew(ctx, back.Prefix, back.Owner, 0)         // permanent again
+//	day := prefixes.RenewArgs{TTL: 24 * time.Hour}
+//	_, err = a.Renew(ctx, held.Prefix, held.Owner, day)                    // in place of Release
+//	back, err := a.Assign(ctx, request)                                    // within a day: the same prefix
+//	back, err = a.Renew(ctx, back.Prefix, back.Owner, prefixes.RenewArgs{}) // permanent again
 //
 // The same works for a client that did not renew: ask for a TTL that is a day longer than
 // the lifetime that you tell the client.

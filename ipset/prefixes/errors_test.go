@@ -192,9 +192,9 @@ var rows = map[string]row{
 	},
 	"Renew": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {
-			return second(a.Renew(ctx, p, o, 1))
+			return second(a.Renew(ctx, p, o, RenewArgs{TTL: 1}))
 		})(ctx, a, refuse)
-		refuse(second(a.Renew(ctx, aPool, "o", -1)))
+		refuse(second(a.Renew(ctx, aPool, "o", RenewArgs{TTL: -1})))
 	},
 	"SetAttributes": func(ctx context.Context, a *Allocator, refuse func(error)) {
 		ofHolding(func(ctx context.Context, a *Allocator, o string, p netip.Prefix) error {

@@ -130,10 +130,10 @@ func ExampleAllocator_Renew() {
 	lease, err := a.Assign(ctx, request)
 	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
 	now = now.Add(30 * time.Minute)
-	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour)
+	lease, err = a.Renew(ctx, lease.Prefix, lease.Owner, prefixes.RenewArgs{TTL: time.Hour, WithinRules: true})
 	fmt.Println(lease.Prefix, lease.Until.Format(time.TimeOnly), err)
 	now = now.Add(2 * time.Hour)
-	_, err = a.Renew(ctx, lease.Prefix, lease.Owner, time.Hour)
+	_, err = a.Renew(ctx, lease.Prefix, lease.Owner, prefixes.RenewArgs{TTL: time.Hour, WithinRules: true})
 	fmt.Println(errors.Is(err, ipalloc.ErrNotHeld))
 	ended, err := a.Sweep(ctx)
 	fmt.Println(len(ended), ended[0].Prefix, err)
@@ -163,13 +163,13 @@ func ExampleAllocator_Renew_cooldown() {
 	assign := func(tenant string) prefixes.Holding {
 		h, err := a.Assign(ctx, prefixes.Request{Pool: net, Owner: tenant, Bits: 56})
 		if err == nil && !h.Until.IsZero() {
-			h, err = a.Renew(ctx, h.Prefix, tenant, 0) // it came back
+			h, err = a.Renew(ctx, h.Prefix, tenant, prefixes.RenewArgs{}) // it came back
 		}
 		fmt.Println(tenant, h.Prefix, err)
 		return h
 	}
 	leave := func(h prefixes.Holding) {
-		if _, err := a.Renew(ctx, h.Prefix, h.Owner, 24*time.Hour); err != nil {
+		if _, err := a.Renew(ctx, h.Prefix, h.Owner, prefixes.RenewArgs{TTL: 24 * time.Hour}); err != nil {
 			panic(err)
 		}
 	}

@@ -59,7 +59,7 @@ var calls = map[string]struct {
 		return err
 	}, nil},
 	"Renew": {func(ctx context.Context, a *Allocator) error {
-		_, err := a.Renew(ctx, prefix("10.0.0.0/32"), "owner2", time.Hour)
+		_, err := a.Renew(ctx, prefix("10.0.0.0/32"), "owner2", RenewArgs{TTL: time.Hour})
 		return err
 	}, nil},
 	"Sweep": {func(ctx context.Context, a *Allocator) error { _, err := a.Sweep(ctx); return err }, nil},

@@ -42,18 +42,38 @@ func (t *txn) releaseEnded() (part, error) {
 	}, "")
 }
 
-// Renew extends a lease, which now expires after ttl. A ttl of 0 makes the holding
-// permanent; a ttl above 0 makes a permanent holding a lease. It fails with ErrNotHeld as
+// RenewArgs are the arguments of Renew.
+type RenewArgs struct {
+	// TTL is the new duration of the lease, from now; 0 makes the holding permanent.
+	TTL time.Duration
+	// WithinRules renews the holding only if its pool still allocates its length. Set it
+	// for leases that are to end after [Allocator.SetSizes] or [Allocator.SetChildren].
+	WithinRules bool
+}
+
+// Renew extends a lease, which now expires after the TTL. A TTL of 0 makes the holding
+// permanent; a TTL above 0 makes a permanent holding a lease. It fails with ErrNotHeld as
 // Transfer does, also after the lease has expired. It fails with ErrInvalid for a
-// negative ttl, and for a ttl above 0 of a holding with Children. also is as in Allocate.
-// It is safe to repeat after an unknown outcome.
-func (a *Allocator) Renew(ctx context.Context, at netip.Prefix, owner string, ttl time.Duration, also ...store.Op) (Holding, error) {
+// negative TTL, and for a TTL above 0 of a holding with Children. With WithinRules it
+// fails with ErrOutOfRange, as Allocate does, if the pool does not allocate that length.
+// The lease then expires at its time. also is as in Allocate. Renew is safe to repeat
+// after an unknown outcome.
+func (a *Allocator) Renew(ctx context.Context, at netip.Prefix, owner string, args RenewArgs, also ...store.Op) (Holding, error) {
 	call := ipalloc.Error{Op: "renew", Owner: owner, Prefix: at}
-	return a.change(ctx, call, checkTTL("ttl", ttl), also, func(t *txn, r *record) (err error) {
-		if ttl > 0 && r.Children != (Sizes{}) {
-			return errLeasedPool("ttl")
+	return a.change(ctx, call, checkTTL("TTL", args.TTL), also, func(t *txn, r *record) (err error) {
+		if args.TTL > 0 && r.Children != (Sizes{}) {
+			return errLeasedPool("TTL")
 		}
-		r.Until, err = t.end(ttl)
+		if args.WithinRules {
+			_, sizes, err := t.sizes(r.Pool)
+			if err == nil {
+				err = sizes.refuse(at.Bits())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		r.Until, err = t.end(args.TTL)
 		return err
 	})
 }

@@ -112,7 +112,7 @@ func TestLeaseEnds(t *testing.T) {
 		for call, err := range map[string]error{
 			"Release":       w.Release(ctx, h.Prefix, "client"),
 			"Transfer":      second(w.Transfer(ctx, h.Prefix, "client", "c")),
-			"Renew":         second(w.Renew(ctx, h.Prefix, "client", time.Hour)),
+			"Renew":         second(w.Renew(ctx, h.Prefix, "client", RenewArgs{TTL: time.Hour})),
 			"SetAttributes": second(w.SetAttributes(ctx, h.Prefix, "client", "x")),
 		} {
 			if !errors.Is(err, ipalloc.ErrNotHeld) {
@@ -134,7 +134,7 @@ func TestRenew(t *testing.T) {
 	ctx, w := t.Context(), newLeased(t)
 	h := w.give("client", 28, time.Hour)
 	for _, ttl := range []time.Duration{2 * time.Hour, 0, time.Minute, 1<<63 - 1} {
-		got, err := w.Renew(ctx, h.Prefix, "client", ttl)
+		got, err := w.Renew(ctx, h.Prefix, "client", RenewArgs{TTL: ttl})
 		if until := w.now.Add(ttl); err != nil || ttl == 0 && !got.Until.IsZero() || ttl > 0 && ttl < 1<<62 && !got.Until.Equal(until) || ttl > 1<<62 && got.Until.Year() != 2262 {
 			t.Errorf("%v: %+v, %v", ttl, got, err)
 		}
@@ -146,7 +146,7 @@ func TestRenew(t *testing.T) {
 	if err := w.RemovePool(ctx, leasePool); !errors.Is(err, ipalloc.ErrInUse) {
 		t.Error(err)
 	}
-	if _, err := w.Renew(ctx, h.Prefix, "heir", time.Second); err != nil {
+	if _, err := w.Renew(ctx, h.Prefix, "heir", RenewArgs{TTL: time.Second}); err != nil {
 		t.Error(err)
 	}
 	w.now = w.now.Add(time.Minute)
@@ -155,6 +155,50 @@ func TestRenew(t *testing.T) {
 	}
 	if left := records(t, w.store); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// A pool of leases whose lengths have changed becomes empty, because a renewal within the rules fails as an allocation of that length does.
+// Without the rules a lease stays.
+func TestRenewWithinRules(t *testing.T) {
+	for name, set := range map[string]func(w *leased, pool Holding, to Sizes) error{
+		"SetSizes": func(w *leased, _ Holding, to Sizes) error { return w.SetSizes(t.Context(), leasePool, to) },
+		"SetChildren": func(w *leased, pool Holding, to Sizes) error {
+			return second(w.SetChildren(t.Context(), pool.Prefix, "node", to))
+		},
+	} {
+		ctx, w := t.Context(), newLeased(t)
+		pool := Holding{Prefix: leasePool}
+		if name == "SetChildren" {
+			var err error
+			if pool, err = w.Assign(ctx, Request{Pool: leasePool, Owner: "node", Bits: 25, Children: Sizes{26, 28}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := w.Assign(ctx, Request{Pool: pool.Prefix, Owner: "client", Bits: 28, TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		within := RenewArgs{TTL: 2 * time.Hour, WithinRules: true}
+		if got, err := w.Renew(ctx, h.Prefix, "client", within); err != nil || !got.Until.Equal(w.now.Add(2*time.Hour)) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		if err := set(w, pool, Sizes{26, 27}); err != nil {
+			t.Fatal(err)
+		}
+		before := fmt.Sprint(records(t, w.store))
+		_, err = w.Renew(ctx, h.Prefix, "client", within)
+		if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrOutOfRange) || !errors.As(err, &e) || fmt.Sprint(records(t, w.store)) != before {
+			t.Errorf("%s: a length that the pool no longer allocates: %v", name, err)
+		}
+		if _, err := w.Renew(ctx, h.Prefix, "client", RenewArgs{TTL: 3 * time.Hour}); err != nil {
+			t.Errorf("%s: without the rules: %v", name, err)
+		}
+		w.now = w.now.Add(4 * time.Hour)
+		if held, err := w.Owned(ctx, "client"); err != nil || len(held) != 0 {
+			t.Errorf("%s: %v, %v", name, held, err)
+		}
+		sound(t, w.Allocator)
 	}
 }
 
@@ -171,8 +215,8 @@ func TestLeaseRefusals(t *testing.T) {
 	_, err = w.Allocate(ctx, Request{Pool: leasePool, Owner: "o", Bits: 26, TTL: 1, Children: Sizes{27, 28}})
 	refused(t, "Children", err, "Children", ipalloc.ErrInvalid)
 	refused(t, "SetChildren", second(w.SetChildren(ctx, h.Prefix, "client", Sizes{27, 28})), "Children", ipalloc.ErrInvalid)
-	refused(t, "Renew", second(w.Renew(ctx, h.Prefix, "client", -1)), "ttl", ipalloc.ErrInvalid)
-	refused(t, "Renew of a pool", second(w.Renew(ctx, pool.Prefix, "node", 1)), "ttl", ipalloc.ErrInvalid)
+	refused(t, "Renew", second(w.Renew(ctx, h.Prefix, "client", RenewArgs{TTL: -1})), "TTL", ipalloc.ErrInvalid)
+	refused(t, "Renew of a pool", second(w.Renew(ctx, pool.Prefix, "node", RenewArgs{TTL: 1})), "TTL", ipalloc.ErrInvalid)
 	_, err = New(w.store, Options{Skew: -1})
 	refused(t, "Skew", err, "Skew", ipalloc.ErrInvalid)
 	for _, now := range []time.Time{time.Unix(0, 0), time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)} {

@@ -155,7 +155,7 @@ func TestReleasedPrefixesLeaveNoRecord(t *testing.T) {
 			return errors.Join(err, w.Release(ctx, leaf.Prefix, "another"), w.Release(ctx, tree.Prefix, "tree"), w.ReleaseLeases())
 		},
 		"leases end": func(w *leased, tree, leaf Holding) error {
-			_, err := w.Renew(ctx, leaf.Prefix, "leaf", time.Minute)
+			_, err := w.Renew(ctx, leaf.Prefix, "leaf", RenewArgs{TTL: time.Minute})
 			w.now = w.now.Add(time.Hour)
 			_, swept := w.Sweep(ctx)
 			return errors.Join(err, swept, w.Release(ctx, tree.Prefix, "tree"))

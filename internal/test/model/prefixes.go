@@ -256,14 +256,18 @@ func (m *Prefixes) Change(at netip.Prefix, owner, to, attributes string) string 
 	return ""
 }
 
-// Renew moves the end of a holding, or returns "not held", or "invalid" for a lease that would be a pool.
-func (m *Prefixes) Renew(at netip.Prefix, owner string, ttl time.Duration) string {
+// Renew moves the end of a holding, or returns "not held", "invalid" for a lease that would be a pool, or within the rules
+// "out of range" for a length that its pool no longer assigns.
+func (m *Prefixes) Renew(at netip.Prefix, owner string, ttl time.Duration, within bool) string {
 	h := m.Held[at]
 	switch {
 	case h.Owner != owner:
 		return "not held"
 	case h.Longest > 0 && ttl > 0:
 		return "invalid"
+	}
+	if why := m.open(PrefixHolding{Pool: h.Pool}, at.Bits()); within && why != "" {
+		return why
 	}
 	h.Until = m.End(ttl)
 	m.Held[at] = h

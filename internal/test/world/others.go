@@ -43,6 +43,8 @@ func (f *filler) prefixes() {
 		lease, err := a.Assign(f.Context(), use(f, prefixes.Request{Pool: prefix("fd02::/32"), Owner: fmt.Sprint("client-", i), Bits: 60, TTL: ttl}))
 		f.must(err)
 		use(f, lease)
+		_, err = a.Renew(f.Context(), lease.Prefix, lease.Owner, use(f, prefixes.RenewArgs{TTL: ttl, WithinRules: true}))
+		f.must(err)
 	}
 	use := use(f, prefixes.Request{Pool: prefix("fd02::/32"), Owner: "region", Bits: 56, New: true})
 	_, err = a.Assign(f.Context(), use, store.Op{Kind: store.Put, Key: "Machine/4", Value: "prefix", Expect: store.AnyRevision})

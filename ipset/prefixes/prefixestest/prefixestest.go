@@ -90,7 +90,7 @@ func lease(owner string, ttl time.Duration) step {
 // renew extends the lease of a client.
 func renew(ttl time.Duration) step {
 	return step{"renew", func(ctx context.Context, a *prefixes.Allocator) error {
-		_, err := a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:2::/64"), "client", ttl)
+		_, err := a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:2::/64"), "client", prefixes.RenewArgs{TTL: ttl})
 		return err
 	}}
 }
@@ -503,7 +503,7 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		{"first lease", 1, 3, func() error { return lease("client", time.Hour).do(ctx, a) }},
 		{"lease", 1, 3, func() error { return lease("next", time.Hour).do(ctx, a) }},
 		{"renew", 1, 1, func() (err error) {
-			_, err = a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:1::/64"), "next", 1)
+			_, err = a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:1::/64"), "next", prefixes.RenewArgs{TTL: 1})
 			return err
 		}},
 		{"allocate beside a lease that has ended", 3, 6, func() error { _, err := a.Allocate(ctx, request("f")); return err }},
