@@ -43,41 +43,69 @@ func (r *ipamReplay) lease(op int, e *ipset.Engine, tr *model.Trace) {
 			r.t.Fatalf("declined %s by %q: %+v", a, handle, al)
 		}
 	case 1:
-		until, why := r.m.RenewIP(a, handle, 35*time.Second)
-		al, err := e.RenewIP(ctx, a, alloc.Guard{Handle: handle}, 35*time.Second)
-		if !errors.Is(err, ipamRefused[why]) || err == nil && !al.Until.Equal(until) {
-			r.t.Fatalf("renew %s of %q: %+v, %v, want %q, %v", a, handle, al, err, why, until)
+		rules, within := r.renewal(tr, 35*time.Second)
+		until, why := r.m.RenewIP(a, handle, rules.TTL, within)
+		al, err := e.RenewIP(ctx, a, alloc.Guard{Handle: handle}, rules)
+		want, held := ipamRefused[why]
+		if held && !errors.Is(err, want) || !held && !ipamRefusals[why].is(err) || err == nil && !al.Until.Equal(until) {
+			r.t.Fatalf("renew %s of %q within the rules for %q: %+v, %v, want %q, %v", a, handle, within, al, err, why, until)
 		}
 	case 2:
-		host := r.host(tr)
-		if handle == "" {
-			return
+		if handle != "" {
+			r.offer(e, handle, alloc.HostOwner(r.host(tr)), tr.Below(4))
 		}
-		args := alloc.AssignArgs{Owner: alloc.HostOwner(host), Num4: 1 + int(tr.Below(2)), Partial: true, Handle: handle, TTL: 40 * time.Second}
-		held, why := r.m.Offer(handle, args.Owner.String(), 40*time.Second)
-		if !held {
-			r.offering, args.Sticky = true, true
-			r.autoAssign(e, args, netip.Addr{}, true, false)
-			r.offering = false
-			return
+	}
+}
+
+// renewal returns the arguments of a renewal, and the host for which the rules of now apply, if they do.
+func (r *ipamReplay) renewal(tr *model.Trace, ttl time.Duration) (alloc.RenewArgs, string) {
+	if n := tr.Below(6); n < 3 {
+		host := alloc.HostOwner(fmt.Sprint("h", n))
+		return alloc.RenewArgs{TTL: ttl, WithinRules: true, Owner: host}, host.String()
+	}
+	return alloc.RenewArgs{TTL: ttl}, ""
+}
+
+// offer offers a handle one or two addresses that it holds, within the rules from n = 2 on, or others if it holds none.
+func (r *ipamReplay) offer(e *ipset.Engine, handle string, host alloc.Owner, n uint64) {
+	args := alloc.AssignArgs{Owner: host, Num4: 1 + int(n%2), Partial: true, Handle: handle, TTL: 40 * time.Second, WithinRules: n >= 2}
+	all := r.m.Holds(handle)
+	if len(all) == 0 {
+		r.offering, args.Sticky = true, true
+		r.autoAssign(e, args, netip.Addr{}, true, false)
+		r.offering = false
+		return
+	}
+	four := 0
+	for four < len(all) && all[four].Is4() {
+		four++
+	}
+	if args.Num4 = min(args.Num4, four); four == 0 {
+		args.Num6 = 1
+	}
+	got, err := e.Offer(context.Background(), args)
+	var given []netip.Addr
+	for _, al := range append(got.V4, got.V6...) {
+		if !slices.Contains(all, al.Address) || slices.Contains(given, al.Address) {
+			r.t.Fatalf("offer for %s: %v, which holds %v", handle, al, all)
 		}
-		got, err := e.Offer(ctx, args)
-		var want []netip.Addr
-		for _, b := range r.m.Sorted() {
-			want = append(want, b.HeldBy(handle)...)
+		given = append(given, al.Address)
+	}
+	if err == nil {
+		why := r.m.Offer(handle, host.String(), args.TTL, given, args.WithinRules)
+		if why != "" || len(got.V4) != args.Num4 || len(got.V6) != args.Num6 {
+			r.t.Fatalf("offer %+v: %v, want %q", args, given, why)
 		}
-		if why != "" {
-			if !ipamRefusals[why].is(err) {
-				r.t.Fatalf("offer for %s: %v, want %q", handle, err, why)
-			}
-			return
+		return
+	}
+	if !slices.ContainsFunc(all, func(a netip.Addr) bool {
+		why := r.m.MayMove(a, handle, host.String())
+		if why == "" && args.WithinRules {
+			why = r.m.Refuses(a, host.String())
 		}
-		same := func(al alloc.Allocation, a netip.Addr) bool { return al.Address == a }
-		all := append(got.V4, got.V6...)
-		slices.SortFunc(all, func(x, y alloc.Allocation) int { return x.Address.Compare(y.Address) }) // the first holding comes first
-		if err != nil || !slices.EqualFunc(all, want, same) {
-			r.t.Fatalf("offer for %s: %v, %v, want %v", handle, all, err, want)
-		}
+		return why != "" && ipamRefusals[why].is(err)
+	}) {
+		r.t.Fatalf("offer %+v of %v: %v", args, all, err)
 	}
 }
 

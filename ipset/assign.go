@@ -92,8 +92,10 @@ func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...net
 // AssignIP assigns one named address. If its block does not exist, the owner claims it.
 // It ignores reservations and the pool's ranges, because the caller names the address. It
 // ignores selectors unless Selectors is set. With WithinRules it obeys all of them, as
-// AutoAssign does. If the handle already holds the address, AssignIP returns that
-// allocation; if it is held for another host, it moves to a.Owner as Assign describes.
+// AutoAssign does; the page of the package has the table. If the handle already holds the
+// address, AssignIP returns that allocation, with the Attributes of the call unless it has
+// none. An address that the handle holds for another host moves to a.Owner, as Assign
+// describes.
 //
 // With Share, a held address that its first holder shares under the same key gets one
 // more holder, also in another owner's block under strict affinity. The first holder's
@@ -120,10 +122,14 @@ func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allo
 
 // Offer assigns addresses to a handle for a short time, the TTL. It prefers addresses
 // that the handle holds, then free addresses that it held last, then others. It is
-// AutoAssign with Existing and Sticky. If the handle's lease of an address expires
-// earlier than TTL from now, the call extends it to TTL. To accept an offer, extend the
-// lease with RenewIP or Renew. An offer that is not accepted expires, and its addresses
-// then cool for the Cooldown of their pool.
+// AutoAssign with Existing and Sticky. If the lease of a returned address expires earlier
+// than TTL from now, the call extends it to TTL. To accept an offer, extend the lease with
+// RenewIP or Renew. An offer that is not accepted expires, and its addresses then cool for
+// the Cooldown of their pool.
+//
+// Set WithinRules here and in RenewIP, so that a client does not keep an address of a
+// disabled pool. If the client may no longer use the address that it holds, the call fails:
+// release that address, and repeat the call.
 //
 // It fails as AutoAssign does, and with [ipalloc.ErrInvalid] without TTL or handle, or
 // with a Request.

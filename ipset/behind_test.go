@@ -54,7 +54,7 @@ func TestManyStaleBlocksCostOneConflict(t *testing.T) {
 			return err
 		},
 		"Renew": func(ctx context.Context, e *Engine, _ []netip.Addr) error {
-			_, err := e.Renew(ctx, "leased", 1)
+			_, err := e.Renew(ctx, "leased", alloc.RenewArgs{TTL: 1})
 			return err
 		},
 	}

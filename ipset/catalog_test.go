@@ -12,7 +12,6 @@ import (
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
@@ -148,7 +147,7 @@ func TestCatalogIsDecodedOnce(t *testing.T) {
 // TestChoiceLooksAtFewPools: an assignment looks at the pools up to the one that serves it, and not at those behind.
 func TestChoiceLooksAtFewPools(t *testing.T) {
 	c := manyPools(t, 1000)
-	var s assign.Search
+	var s pool.Tiers
 	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload}); err != nil || s.Seen != 1 {
 		t.Errorf("%v, looked at %d", err, s.Seen)
 	}

@@ -111,10 +111,10 @@ func TestLeasesAndSticky(t *testing.T) {
 	first := w.assign(a)
 	w.assign(want("h", 1, "ever"))
 	w.clock.add(50 * time.Minute)
-	if n, err := w.Renew(bg, "vm", time.Hour); len(n) != 2 || err != nil {
+	if n, err := w.Renew(bg, "vm", alloc.RenewArgs{TTL: time.Hour}); len(n) != 2 || err != nil {
 		t.Fatalf("renewed %v, %v", n, err)
 	}
-	if n, err := w.Renew(bg, "ever", time.Hour); len(n) != 0 || !errors.Is(err, ipalloc.ErrNotHeld) {
+	if n, err := w.Renew(bg, "ever", alloc.RenewArgs{TTL: time.Hour}); len(n) != 0 || !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Fatalf("renewed %v without lease, %v", n, err)
 	}
 	w.clock.add(59 * time.Minute)

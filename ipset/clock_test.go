@@ -94,7 +94,7 @@ func TestLargestDurations(t *testing.T) {
 		if als, err := w.IPsByHandle(bg, "p"); err != nil || len(als) != 2 || !als[0].Until.After(w.clock.now()) {
 			t.Fatalf("%v: %v, %v", d, als, err)
 		}
-		if n, err := w.Renew(bg, "p", d); len(n) != 2 || err != nil {
+		if n, err := w.Renew(bg, "p", alloc.RenewArgs{TTL: d}); len(n) != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 		w.assign(want("h", 1, "q")) // touches the block
@@ -138,7 +138,7 @@ func TestSkew(t *testing.T) {
 	if als, err := ahead.IPsByHandle(bg, "lease"); err != nil || len(als) != 4 {
 		t.Fatal(als, err)
 	}
-	if n, err := w.Renew(bg, "lease", 20*time.Minute); len(n) != 4 || err != nil {
+	if n, err := w.Renew(bg, "lease", alloc.RenewArgs{TTL: 20 * time.Minute}); len(n) != 4 || err != nil {
 		t.Fatal(n, err)
 	}
 	w.clock.add(21 * time.Minute)

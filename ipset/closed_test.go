@@ -66,9 +66,12 @@ func TestClosedPoolServesNoCall(t *testing.T) {
 			_, err := e.Offer(ctx, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "held", TTL: time.Hour})
 			return err
 		},
-		"Renew": func(e *ipset.Engine) error { _, err := e.Renew(ctx, "held", 2*time.Hour); return err },
+		"Renew": func(e *ipset.Engine) error {
+			_, err := e.Renew(ctx, "held", alloc.RenewArgs{TTL: 2 * time.Hour})
+			return err
+		},
 		"RenewIP": func(e *ipset.Engine) error {
-			_, err := e.RenewIP(ctx, in, alloc.Guard{Handle: "held"}, time.Hour)
+			_, err := e.RenewIP(ctx, in, alloc.Guard{Handle: "held"}, alloc.RenewArgs{TTL: time.Hour})
 			return err
 		},
 		"EnsureBlock": func(e *ipset.Engine) error {

@@ -44,7 +44,7 @@ func TestHoldersHaveLeases(t *testing.T) {
 		w.check()
 	}
 	step(10*time.Second, "q", "r")
-	if als, err := w.Renew(bg, "q", 30*time.Second); err != nil || len(als) != 1 || als[0].Handle != "q" {
+	if als, err := w.Renew(bg, "q", alloc.RenewArgs{TTL: 30 * time.Second}); err != nil || len(als) != 1 || als[0].Handle != "q" {
 		t.Fatal(als, err)
 	}
 	step(20*time.Second, "q")
@@ -122,7 +122,7 @@ func TestGuardNamesItsHolder(t *testing.T) {
 			return e.Update(bg, alloc.UpdateArgs{Address: vip, Guard: alloc.Guard{Handle: h.Handle, Seq: h.Seq + 100}, Host: &moved})
 		}, func(*alloc.Allocation) {}, ipalloc.ErrMismatch},
 		"RenewIP": {func(e *Engine, h alloc.Allocation) error {
-			_, err := e.RenewIP(bg, vip, alloc.Guard{Handle: h.Handle}, 5*time.Hour)
+			_, err := e.RenewIP(bg, vip, alloc.Guard{Handle: h.Handle}, alloc.RenewArgs{TTL: 5 * time.Hour})
 			return err
 		}, func(h *alloc.Allocation) { h.Until = t0.Add(5 * time.Hour) }, nil},
 		"ReleaseIPs": {func(e *Engine, h alloc.Allocation) error {

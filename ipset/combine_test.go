@@ -127,7 +127,7 @@ func TestCallersThatLeaveShareNothingWithTheBatch(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
 	calls := []func(context.Context, int){
 		func(ctx context.Context, i int) { w.ReleaseByHandle(ctx, fmt.Sprint(i%2)) },
-		func(ctx context.Context, i int) { w.Renew(ctx, fmt.Sprint(i%2), time.Hour) },
+		func(ctx context.Context, i int) { w.Renew(ctx, fmt.Sprint(i%2), alloc.RenewArgs{TTL: time.Hour}) },
 		func(ctx context.Context, i int) { w.ReleaseByHost(ctx, alloc.HostOwner("h")) },
 		func(ctx context.Context, i int) { w.Operator().Reindex(ctx, "a") },
 	}

@@ -153,7 +153,7 @@ func (w *dryWorld) release() dryCall {
 		}}
 	case 2:
 		return dryCall{"Renew", func(ctx context.Context, e *ipset.Engine) string {
-			n, err := e.Renew(ctx, handle, time.Minute)
+			n, err := e.Renew(ctx, handle, alloc.RenewArgs{TTL: time.Minute})
 			return answer(err, n)
 		}}
 	case 3:
@@ -198,7 +198,7 @@ func (w *dryWorld) lease() dryCall {
 		}}
 	case 1:
 		return dryCall{"RenewIP", func(ctx context.Context, e *ipset.Engine) string {
-			al, err := e.RenewIP(ctx, a, g, time.Minute)
+			al, err := e.RenewIP(ctx, a, g, alloc.RenewArgs{TTL: time.Minute})
 			return answer(err, al)
 		}}
 	}

@@ -78,9 +78,11 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 		"named": func(ctx context.Context, e *Engine) string {
 			return answered(e.AssignIPs(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Handle: "y"}, last, at))
 		},
-		"Renew": func(ctx context.Context, e *Engine) string { return answered(e.Renew(ctx, "p61", time.Minute)) },
+		"Renew": func(ctx context.Context, e *Engine) string {
+			return answered(e.Renew(ctx, "p61", alloc.RenewArgs{TTL: time.Minute}))
+		},
 		"RenewIP": func(ctx context.Context, e *Engine) string {
-			return answered(e.RenewIP(ctx, at, alloc.Guard{Handle: "p62"}, time.Minute))
+			return answered(e.RenewIP(ctx, at, alloc.Guard{Handle: "p62"}, alloc.RenewArgs{TTL: time.Minute}))
 		},
 		"Decline": func(ctx context.Context, e *Engine) string {
 			return answered(e.Decline(ctx, alloc.DeclineArgs{Address: at, Guard: alloc.Guard{Handle: "p62"}, For: time.Minute}))

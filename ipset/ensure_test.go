@@ -214,9 +214,8 @@ func TestLeftCallerMayReuseWhatItPassed(t *testing.T) {
 		}
 		a := with("second", insert("1", "x"))
 		a.Owner, a.Use, a.Namespace, a.Pools, a.Selectors = alloc.HostOwner("h2"), alloc.Workload, map[string]string{"team": "x"}, []string{"a"}, true
-		a.Existing = true // what the handle holds is looked up before all else
 		var named []netip.Addr
-		if name == "named" {
+		if a.Existing = name != "named"; !a.Existing { // what the handle holds is looked up before all else
 			a.Num4, named = 0, []netip.Addr{ip("10.0.0.7")}
 		}
 		errs := make(chan error, 2)

@@ -105,10 +105,10 @@ func TestExactlyUnderStrictAffinity(t *testing.T) {
 func TestLeaseBecomesPermanent(t *testing.T) {
 	w := lan(t)
 	one, two := w.mustOffer("c1"), w.mustOffer("c2")
-	if al, err := w.RenewIP(bg, one.Address, alloc.Guard{Handle: "c1"}, 0); err != nil || !al.Until.IsZero() || al.Address != one.Address {
+	if al, err := w.RenewIP(bg, one.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{}); err != nil || !al.Until.IsZero() || al.Address != one.Address {
 		t.Errorf("%+v, %v", al, err)
 	}
-	if als, err := w.Renew(bg, "c2", 0); err != nil || len(als) != 1 || !als[0].Until.IsZero() {
+	if als, err := w.Renew(bg, "c2", alloc.RenewArgs{}); err != nil || len(als) != 1 || !als[0].Until.IsZero() {
 		t.Errorf("%+v, %v", als, err)
 	}
 	w.check()
@@ -121,7 +121,7 @@ func TestLeaseBecomesPermanent(t *testing.T) {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
-	if _, err := w.Renew(bg, "c2", time.Hour); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if _, err := w.Renew(bg, "c2", alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("renewed once more: %v", err)
 	}
 	if kept, err := w.Assign(bg, alloc.HostOwner("dhcp"), "c1"); err != nil || kept.Address != one.Address || !kept.Until.IsZero() {

@@ -244,13 +244,15 @@ func ExampleEngine_Offer() {
 	})
 	must(err)
 	client := alloc.Guard{Handle: "aa:bb:cc"}
-	got, err := engine.Offer(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("dhcp"), Num4: 1, Handle: client.Handle, TTL: 30 * time.Second})
+	dhcp := alloc.HostOwner("dhcp")
+	got, err := engine.Offer(ctx, alloc.AssignArgs{Owner: dhcp, Num4: 1, Handle: client.Handle, TTL: 30 * time.Second, WithinRules: true})
 	must(err)
 	offered := got.V4[0]
 	fmt.Println(offered.Address, offered.Until.Format(time.TimeOnly))
-	leased, err := engine.RenewIP(ctx, offered.Address, client, time.Hour)
+	renew := alloc.RenewArgs{TTL: time.Hour, WithinRules: true, Owner: dhcp} // a disabled pool, or another range, ends the lease
+	leased, err := engine.RenewIP(ctx, offered.Address, client, renew)
 	fmt.Println(leased.Until.Format(time.TimeOnly), err)
-	_, err = engine.RenewIP(ctx, offered.Address, alloc.Guard{Handle: "dd:ee:ff"}, time.Hour)
+	_, err = engine.RenewIP(ctx, offered.Address, alloc.Guard{Handle: "dd:ee:ff"}, renew)
 	fmt.Println(err)
 	_, err = engine.Decline(ctx, alloc.DeclineArgs{Address: offered.Address, Guard: client, For: 10 * time.Minute, Reason: "DHCPDECLINE"})
 	fmt.Println(err)

@@ -430,7 +430,7 @@ func TestHandleMoves(t *testing.T) {
 			if r, err := w.ReleaseIPs(bg, alloc.Release{Address: was.Address, Guard: guard}); err != nil || r[0].Outcome != alloc.OwnerChanged {
 				t.Errorf("%s, %s: late release: %v, %v", name, how, r, err)
 			}
-			if _, err := w.RenewIP(bg, was.Address, guard, time.Hour); !errors.Is(err, ipalloc.ErrMismatch) {
+			if _, err := w.RenewIP(bg, was.Address, guard, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrMismatch) {
 				t.Errorf("%s, %s: late renewal: %v", name, how, err)
 			}
 			if r, err := w.ReleaseByHandle(bg, "vm", a); err != nil || len(r) != 0 {

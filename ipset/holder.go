@@ -3,7 +3,6 @@ package ipset
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
@@ -51,27 +50,34 @@ func (e *Engine) Transfer(ctx context.Context, a alloc.TransferArgs) ([]alloc.Al
 	return moved, cause.Of("transfer", a.From, err)
 }
 
-// Renew extends all leases of a handle and returns them: they now expire after ttl. A ttl
-// of 0 makes them permanent. It neither changes nor returns addresses that the handle
-// holds without a lease. It fails with [ipalloc.ErrNotHeld] if the handle has no lease or
-// its leases have expired, and with [ipalloc.ErrInvalid]. After an error of the store it
-// returns the leases renewed so far.
-func (e *Engine) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
-	renewed, err := e.release.Renew(ctx, handle, ttl)
+// Renew extends all leases of a handle and returns them: they now expire after the TTL. A
+// TTL of 0 makes them permanent. It neither changes nor returns addresses that the handle
+// holds without a lease.
+//
+// It fails with [ipalloc.ErrNotHeld] if the handle has no lease or its leases have
+// expired, and with [ipalloc.ErrInvalid]. With WithinRules it fails as AutoAssign does,
+// and extends no lease, if the rules refuse any of the leases. More leases than one commit
+// holds take several commits. After an error Renew returns the leases renewed so far.
+func (e *Engine) Renew(ctx context.Context, handle string, a alloc.RenewArgs) ([]alloc.Allocation, error) {
+	renewed, err := e.release.Renew(ctx, handle, a)
 	return renewed, cause.Of("renew", handle, err)
 }
 
-// RenewIP extends the lease of one address, which now expires after ttl, and returns the
-// allocation. A ttl of 0 makes it permanent. If the address has no lease, RenewIP returns
-// it unchanged. The fields that are set in the guard must match the holder.
+// RenewIP extends the lease of one address, which now expires after the TTL, and returns
+// the allocation. A TTL of 0 makes it permanent. If the address has no lease, RenewIP
+// returns it unchanged. The fields that are set in the guard must match the holder.
 //
 // On error nothing changes. The call fails with [ipalloc.ErrMismatch] and the holder if
 // the guard names another holder. It fails with [ipalloc.ErrCooling] and the time if the
-// address is cooling, and with [ipalloc.ErrNotHeld] if it is free. After each of these a
-// server answers its client with a refusal. It also fails with [ipalloc.ErrInvalid] and
-// errors of the store, as other calls do. Cost: one commit.
-func (e *Engine) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
-	al, err := e.release.RenewIP(ctx, a, g, ttl)
+// address is cooling, and with [ipalloc.ErrNotHeld] if it is free. With WithinRules it
+// fails with [ipalloc.ErrReserved] for a reserved address and outside of Ranges, and with
+// [ipalloc.ErrNotFound] if the pool is disabled or does not select the owner. It also
+// fails with [ipalloc.ErrFull] in a block that several pools serve, and with
+// [ipalloc.ErrOccupied] in another owner's block under strict affinity. After each of
+// these a server answers its client with a refusal. It fails with [ipalloc.ErrInvalid] and
+// errors of the store as other calls do. Cost: one commit.
+func (e *Engine) RenewIP(ctx context.Context, at netip.Addr, g alloc.Guard, a alloc.RenewArgs) (alloc.Allocation, error) {
+	al, err := e.release.RenewIP(ctx, at, g, a)
 	return al, cause.Of("renew IP", g.Handle, err)
 }
 

@@ -118,7 +118,7 @@ func TestAssignIPSelectors(t *testing.T) {
 		_, err := w.AssignIP(bg, a)
 		if !tt.ok {
 			e := (*ipalloc.Error)(nil)
-			if !errors.Is(err, cause.Unselected) || !errors.As(err, &e) || e.Name != "red" {
+			if !errors.Is(err, cause.NoPool) || !errors.As(err, &e) || e.Name != "red" {
 				t.Errorf("%s: %v", name, err)
 			}
 			if after, _ := w.store.MarshalBinary(); string(after) != string(before) {

@@ -69,14 +69,14 @@ func TestLeaseLife(t *testing.T) {
 	if until("offered again", again, 30*time.Second); again.Address != a.Address || again.Seq != a.Seq {
 		t.Errorf("%v, then %v", a, again)
 	}
-	leased, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, time.Hour)
+	leased, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	until("leased", leased, time.Hour)
 	until("an offer does not shorten a lease", w.mustOffer("c1"), time.Hour)
 	w.clock.add(50 * time.Minute)
-	als, err := w.Renew(bg, "c1", 2*time.Hour)
+	als, err := w.Renew(bg, "c1", alloc.RenewArgs{TTL: 2 * time.Hour})
 	if err != nil || len(als) != 1 {
 		t.Fatalf("%v, %v", als, err)
 	}
@@ -89,7 +89,7 @@ func TestLeaseLife(t *testing.T) {
 		t.Errorf("%+v, had %+v", b, a)
 	}
 	w.clock.add(time.Minute)
-	if _, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, time.Hour); !errors.Is(err, ipalloc.ErrNotHeld) {
+	if _, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("renewed an offer that has ended: %v", err)
 	}
 	w.check()
@@ -125,7 +125,7 @@ func TestLeaseRefusals(t *testing.T) {
 		"no address":    {netip.Addr{}, alloc.Guard{Handle: "c1"}, ipalloc.ErrInvalid, "", time.Time{}},
 		"with a zone":   {ip("fe80::1%eth0"), alloc.Guard{}, ipalloc.ErrInvalid, "", time.Time{}},
 	} {
-		_, err := w.RenewIP(bg, tt.at, tt.g, time.Hour)
+		_, err := w.RenewIP(bg, tt.at, tt.g, alloc.RenewArgs{TTL: time.Hour})
 		_, err2 := w.Decline(bg, alloc.DeclineArgs{Address: tt.at, Guard: tt.g, For: time.Hour})
 		for _, err := range []error{err, err2} {
 			e := (*ipalloc.Error)(nil)
@@ -135,8 +135,8 @@ func TestLeaseRefusals(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func() error{
-		"renewed for less":     func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, -1); return err },
-		"all renewed for less": func() error { _, err := w.Renew(bg, "c1", -1); return err },
+		"renewed for less":     func() error { _, err := w.RenewIP(bg, held, alloc.Guard{}, alloc.RenewArgs{TTL: -1}); return err },
+		"all renewed for less": func() error { _, err := w.Renew(bg, "c1", alloc.RenewArgs{TTL: -1}); return err },
 		"declined for no time": func() error { _, err := w.Decline(bg, alloc.DeclineArgs{Address: held}); return err },
 		"offered for no time":  func() error { _, err := w.Offer(bg, want("dhcp", 1, "c1")); return err },
 		"offered to nothing":   func() error { _, err := w.Offer(bg, offer("")); return err },
@@ -151,7 +151,7 @@ func TestLeaseRefusals(t *testing.T) {
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("a refusal changed the store")
 	}
-	if al, err := w.RenewIP(bg, static, alloc.Guard{Handle: "printer"}, time.Hour); err != nil || !al.Until.IsZero() {
+	if al, err := w.RenewIP(bg, static, alloc.Guard{Handle: "printer"}, alloc.RenewArgs{TTL: time.Hour}); err != nil || !al.Until.IsZero() {
 		t.Errorf("an address without a lease: %+v, %v", al, err)
 	}
 	w.check()
@@ -186,7 +186,10 @@ func TestDeclined(t *testing.T) {
 			}
 			return err
 		},
-		"renewed": func() error { _, err := w.RenewIP(bg, a, alloc.Guard{Handle: "c1"}, time.Hour); return err },
+		"renewed": func() error {
+			_, err := w.RenewIP(bg, a, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour})
+			return err
+		},
 		"declined by another": func() error {
 			_, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c2"}, For: time.Hour})
 			return err
@@ -262,7 +265,7 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 		w.assign(a)
 		f := faults.NewLimited(w.store, store.Limits{Ops: tt.limit})
 		e := w.engine(f)
-		if als, err := e.Renew(bg, "p", 2*time.Hour); err != nil || len(als) != 12 || f.Counts().Commits != tt.renew {
+		if als, err := e.Renew(bg, "p", alloc.RenewArgs{TTL: 2 * time.Hour}); err != nil || len(als) != 12 || f.Counts().Commits != tt.renew {
 			t.Errorf("%d records: renewed %d in %d commits, want %d: %v", tt.limit, len(als), f.Counts().Commits, tt.renew, err)
 		}
 		f.Reset()
@@ -299,7 +302,7 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 	if got := due(); got != 2*time.Hour {
 		t.Errorf("the first given back: %v", got)
 	}
-	if _, err := w.Renew(bg, "p1", 3*time.Hour); err != nil {
+	if _, err := w.Renew(bg, "p1", alloc.RenewArgs{TTL: 3 * time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	w.releaseHandle("p2")

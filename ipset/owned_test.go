@@ -297,7 +297,7 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 		"ReleaseByHost, borrowed": {borrowed, func(e *Engine) error { _, err := e.ReleaseByHost(bg, h); return err }},
 		"ReleaseByHandle":         {held, func(e *Engine) error { _, err := e.ReleaseByHandle(bg, "p"); return err }},
 		"Release":                 {held, func(e *Engine) error { _, err := e.Release(bg, alloc.ReleaseArgs{Handle: "p"}); return err }},
-		"Renew":                   {held, func(e *Engine) error { _, err := e.Renew(bg, "p", time.Hour); return err }},
+		"Renew":                   {held, func(e *Engine) error { _, err := e.Renew(bg, "p", alloc.RenewArgs{TTL: time.Hour}); return err }},
 		"DisownBlocks":            {own, func(e *Engine) error { _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: h}); return err }},
 		"AutoAssign, if it has one": {held, func(e *Engine) error {
 			a := want("h", 1, "p")

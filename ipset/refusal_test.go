@@ -95,9 +95,14 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Operator.RenameHost", "no host", invalid, "From", third(o.RenameHost(bg, alloc.RenameArgs{To: host})))
 	add("Operator.RenameHost", "no name", invalid, "To", third(o.RenameHost(bg, alloc.RenameArgs{From: host, To: host})))
 	add("Engine.RemoveHost", "no host", invalid, "Owner", third(e.RemoveHost(bg, zero)))
-	add("Engine.Renew", "no handle", invalid, "handle", second(e.Renew(bg, "", time.Hour)))
-	add("Engine.Renew", "not held", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", time.Hour)))
-	add("Engine.RenewIP", "no address", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, alloc.Guard{}, time.Hour)))
+	add("Engine.Renew", "no handle", invalid, "handle", second(e.Renew(bg, "", alloc.RenewArgs{TTL: time.Hour})))
+	add("Engine.Renew", "a host without the rules", invalid, "WithinRules", second(e.Renew(bg, "x", alloc.RenewArgs{Owner: host})))
+	add("Engine.Renew", "rules of no host", invalid, "Owner", second(e.Renew(bg, "x", alloc.RenewArgs{WithinRules: true})))
+	add("Engine.RenewIP", "rules of no host", invalid, "Owner", second(e.RenewIP(bg, ip("10.0.0.1"), alloc.Guard{}, alloc.RenewArgs{WithinRules: true})))
+	add("Engine.AssignIPs", "what is held, in place of the named", invalid, "Existing", second(e.AssignIPs(bg, alloc.AssignArgs{Owner: host, Handle: "x", Existing: true}, ip("10.0.0.1"))))
+	add("Engine.AssignIP", "shared within the rules", invalid, "WithinRules", second(e.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: host, Handle: "x", Share: alloc.Share{Max: 2}, WithinRules: true})))
+	add("Engine.Renew", "not held", ipalloc.ErrNotHeld, "", second(e.Renew(bg, "x", alloc.RenewArgs{TTL: time.Hour})))
+	add("Engine.RenewIP", "no address", invalid, "Address", second(e.RenewIP(bg, netip.Addr{}, alloc.Guard{}, alloc.RenewArgs{TTL: time.Hour})))
 	add("Engine.Update", "no address", invalid, "Address", e.Update(bg, alloc.UpdateArgs{}))
 	for what, a := range map[string]alloc.DisownArgs{
 		"neither": {}, "a prefix that is not masked": {Owner: host, Prefix: netip.PrefixFrom(ip("10.0.0.1"), 24)}, "a prefix of nobody": {Prefix: netip.MustParsePrefix("10.0.0.0/24")}, "both": {Owner: host, Pool: "pods"}, "a prefix of a pool": {Pool: "pods", Prefix: netip.MustParsePrefix("10.0.0.0/24")},

@@ -39,8 +39,11 @@ func TestRefusalTexts(t *testing.T) {
 		_, err := e.Offer(bg, alloc.AssignArgs{Owner: host, Num4: 1, Handle: "x"})
 		return err
 	}
-	renew := func() error { _, err := e.Renew(bg, "x", -1); return err }
-	renewIP := func() error { _, err := e.RenewIP(bg, netip.MustParseAddr("10.0.0.1"), alloc.Guard{}, -1); return err }
+	renew := func() error { _, err := e.Renew(bg, "x", alloc.RenewArgs{TTL: -1}); return err }
+	renewIP := func() error {
+		_, err := e.RenewIP(bg, netip.MustParseAddr("10.0.0.1"), alloc.Guard{}, alloc.RenewArgs{TTL: -1})
+		return err
+	}
 	decline := func() error {
 		_, err := e.Decline(bg, alloc.DeclineArgs{Address: netip.MustParseAddr("10.0.0.1")})
 		return err
@@ -68,8 +71,8 @@ func TestRefusalTexts(t *testing.T) {
 		{row(), ipalloc.ErrInvalid, "Choose", "aligned 3 IPv4 and 0 IPv6 addresses: each number must be 0 or a power of two"},
 		{assignIP("10.9.0.1"), ipalloc.ErrNotFound, "", "no pool has the address"},
 		{offer(), ipalloc.ErrInvalid, "TTL", "0s is not above 0"},
-		{renew(), ipalloc.ErrInvalid, "ttl", "-1ns is negative"},
-		{renewIP(), ipalloc.ErrInvalid, "ttl", "-1ns is negative"},
+		{renew(), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
+		{renewIP(), ipalloc.ErrInvalid, "TTL", "-1ns is negative"},
 		{decline(), ipalloc.ErrInvalid, "For", "0s is not above 0"},
 		{e.Operator().SplitPool(bg, "lan", 9), ipalloc.ErrInvalid, "bits", "9 is not from 1 to 8"},
 		{e.Operator().SplitPool(bg, "lan", 3), ipalloc.ErrInvalid, "bits", "a /27 part is smaller than a /26 block"},

@@ -127,7 +127,7 @@ func (w *world) renamed(was []alloc.Allocation) {
 		if r, err := w.ReleaseIPs(bg, alloc.Release{Address: al.Address, Guard: guard}); err != nil || r[0].Outcome != alloc.OwnerChanged {
 			w.t.Errorf("late release of %v: %v, %v", al.Address, r, err)
 		}
-		if _, err := w.RenewIP(bg, al.Address, guard, time.Hour); !errors.Is(err, ipalloc.ErrMismatch) {
+		if _, err := w.RenewIP(bg, al.Address, guard, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrMismatch) {
 			w.t.Errorf("late renewal of %v: %v", al.Address, err)
 		}
 		if r, err := w.ReleaseByHandle(bg, al.Handle, al.Host); err != nil || len(r) != 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/assign"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/store"
@@ -128,7 +127,7 @@ func TestChoose(t *testing.T) {
 		{pool.Choice{Family: 4, Use: alloc.Workload, Node: east}, "east any"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Node: east, Space: x}, "tenant east any"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Space: east}, "any"},
-		{pool.Choice{Family: 4, Use: alloc.Workload, Host: "n1"}, "any n1"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Owner: alloc.HostOwner("n1")}, "any n1"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}}, "east"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true}, "none"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true, Node: east}, "east"},
@@ -139,7 +138,7 @@ func TestChoose(t *testing.T) {
 		{pool.Choice{Family: 4, Use: alloc.Workload, Ends: 64}, "none"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Ends: 63}, "any"},
 	} {
-		var found assign.Search
+		var found pool.Tiers
 		err := found.Choose(c, tt.q)
 		var names []string
 		for k := 0; err == nil; k++ {
@@ -150,7 +149,7 @@ func TestChoose(t *testing.T) {
 			names = append(names, c.Pools[i].Name)
 		}
 		for i := range c.Pools {
-			for _, f := range []*assign.Search{&found, {Cat: c, Choice: tt.q}} { // when all have been looked at, and when none has
+			for _, f := range []*pool.Tiers{&found, {Cat: c, Choice: tt.q}} { // when all have been looked at, and when none has
 				if err == nil && f.Serves(i) != slices.Contains(names, c.Pools[i].Name) {
 					t.Errorf("%+v: serves %s: %v", tt.q, c.Pools[i].Name, f.Serves(i))
 				}

@@ -123,9 +123,12 @@ var settling = map[string]func(e *Engine) error{
 	},
 	"RemovePool":  func(e *Engine) error { return e.RemovePool(bg, "p") },
 	"RemoveSpace": func(e *Engine) error { return e.spaces.root.Operator().RemoveSpace(bg, e.space) },
-	"Renew":       func(e *Engine) error { _, err := e.Renew(bg, "z", time.Hour); return ignore(err, ipalloc.ErrNotHeld) },
+	"Renew": func(e *Engine) error {
+		_, err := e.Renew(bg, "z", alloc.RenewArgs{TTL: time.Hour})
+		return ignore(err, ipalloc.ErrNotHeld)
+	},
 	"RenewIP": func(e *Engine) error {
-		_, err := e.RenewIP(bg, ip("10.0.0.9"), alloc.Guard{}, time.Hour)
+		_, err := e.RenewIP(bg, ip("10.0.0.9"), alloc.Guard{}, alloc.RenewArgs{TTL: time.Hour})
 		return ignore(err, ipalloc.ErrNotHeld)
 	},
 	"Repair":       func(e *Engine) error { _, err := e.Operator().Repair(bg, nil); return err },

@@ -31,7 +31,7 @@ func TestSince(t *testing.T) {
 	since("assigned", al, time.Second)
 	since("looked up", look("10.0.0.1"), time.Second)
 	w.clock.add(20 * time.Second)
-	if al, err = w.RenewIP(bg, al.Address, alloc.Guard{Handle: "lease"}, time.Minute); err != nil {
+	if al, err = w.RenewIP(bg, al.Address, alloc.Guard{Handle: "lease"}, alloc.RenewArgs{TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	since("renewed", al, time.Second)

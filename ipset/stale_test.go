@@ -91,7 +91,7 @@ func TestStaleEngineDoesWhatItSays(t *testing.T) {
 		a := want("a", 1, "p")
 		a.TTL = time.Hour
 		w.assign(a)
-		if n, err := e.Renew(bg, "p", time.Hour); err != nil || len(n) != 1 {
+		if n, err := e.Renew(bg, "p", alloc.RenewArgs{TTL: time.Hour}); err != nil || len(n) != 1 {
 			t.Errorf("renewed %v, %v", n, err)
 		}
 	})
@@ -240,7 +240,7 @@ func TestStaleOwnBlocksCostWhatOneCosts(t *testing.T) {
 		}
 		w.clock.add(10 * time.Second)
 		for i := range n {
-			if _, err := w.Renew(bg, fmt.Sprint("p", i), time.Minute); err != nil {
+			if _, err := w.Renew(bg, fmt.Sprint("p", i), alloc.RenewArgs{TTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 		}

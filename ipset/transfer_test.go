@@ -54,7 +54,7 @@ func TestTransfer(t *testing.T) {
 				if r, err := w.ReleaseIPs(bg, alloc.Release{Address: was.Address, Guard: g}); err != nil || r[0].Outcome != alloc.OwnerChanged {
 					t.Errorf("late release: %v, %v", r, err)
 				}
-				if _, err := w.RenewIP(bg, was.Address, g, time.Hour); !errors.Is(err, ipalloc.ErrMismatch) {
+				if _, err := w.RenewIP(bg, was.Address, g, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrMismatch) {
 					t.Errorf("late renewal: %v", err)
 				}
 			}

@@ -155,3 +155,34 @@ func TestStrictWishInABlockThatMayBecomeOwn(t *testing.T) {
 	}
 	w.check()
 }
+
+// An address that another host reserved at the end of a block which it has left is given to a caller that prefers or names it, with and
+// without strict affinity: automatic assignment takes the block over and may give it.
+func TestWishInTheEndsOfAnIdleBlock(t *testing.T) {
+	for _, strict := range []bool{true, false} {
+		for name, ask := range map[string]func(w *world) (alloc.Allocation, error){
+			"preferred": func(w *world) (alloc.Allocation, error) {
+				a := want("b", 1, "y")
+				a.Choose = alloc.Prefer(ip("10.0.0.1"))
+				return w.assign(a).V4[0], nil
+			},
+			"within rules": func(w *world) (alloc.Allocation, error) {
+				return w.AssignIP(bg, alloc.AssignIPArgs{Address: ip("10.0.0.1"), Owner: alloc.HostOwner("b"), Handle: "y", WithinRules: true})
+			},
+		} {
+			w := newWorld(t, alloc.Config{Strict: true}, poolOf("p", "10.0.0.0/28", 28))
+			ends := want("a", 1, "x")
+			ends.Blocks = alloc.BlockArgs{Head: 2}
+			w.assign(ends)
+			w.releaseHandle("x")
+			w.clock.add(time.Hour)
+			if err := w.Operator().SetConfig(bg, alloc.Config{Strict: strict}); err != nil {
+				t.Fatal(err)
+			}
+			if al, err := ask(w); err != nil || al.Address != ip("10.0.0.1") || len(w.blocksOf("b")) != 1 {
+				t.Errorf("%s, strict %v: %+v, %v", name, strict, al, err)
+			}
+			w.check()
+		}
+	}
+}

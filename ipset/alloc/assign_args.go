@@ -54,14 +54,24 @@ type AssignArgs struct {
 
 	// Once.
 
-	// Existing returns the addresses that the handle holds, in Pools if these are named,
-	// instead of assigning more. Num4 and Num6 are then ignored: a handle with addresses
-	// of one family gets none of the other. Concurrent calls with Existing for one handle
+	// Existing returns addresses that the handle holds, in Pools if these are named, and
+	// assigns only the rest of Num4 and Num6. It returns the first assigned address first,
+	// and at most Num4 and Num6 addresses. Concurrent calls with Existing for one handle
 	// assign addresses once, even on several engines. Addresses that are held for another
-	// host than Owner move to Owner, as Engine.Assign describes, all of them or none.
-	// Leases keep their expiry, even if TTL is 0; use Renew to extend them. Existing
-	// costs one more round trip and excludes Request.
+	// host than Owner move to Owner, as Engine.Assign describes, all of them or none. The
+	// returned addresses get the Attributes of the call, unless it has none. Leases keep
+	// their expiry, even if TTL is 0; use Renew to extend them. Existing costs one more
+	// round trip. It excludes Request and, in AssignIPs, named addresses. With Contiguous
+	// or Aligned it fails with [ipalloc.ErrMismatch] if the handle holds some of the
+	// addresses but not all.
 	Existing bool
+	// WithinRules applies the present rules of automatic assignment to the addresses that
+	// Existing or Engine.Offer finds and that AssignIPs names. The rules are Ranges and
+	// Subnet, reservations, Disabled, Manual, selectors and affinity. If they refuse an
+	// address, the call fails with the error of AutoAssign, and a lease runs to its end. A
+	// disabled pool of leases therefore becomes empty. WithinRules excludes Share with
+	// named addresses.
+	WithinRules bool
 	// Request, if not empty, identifies this request. A repetition returns the addresses
 	// of the first answer that the handle still holds, and assigns the rest. With
 	// Contiguous or Aligned it fails with [ipalloc.ErrMismatch] if some of them have been
@@ -117,7 +127,8 @@ type AssignIPArgs struct {
 	// requested address or a refusal, such as a DHCP client after a restart. A Manual
 	// pool serves the call too, because the address names its pool. Put addresses that
 	// clients must not get in a pool with Nodes or Namespaces, or in another space. The
-	// default of Use is then Workload. WithinRules excludes Share.
+	// default of Use is then Workload. The rules also apply if the handle already holds the
+	// address. WithinRules excludes Share.
 	WithinRules bool
 	// Sticky remembers the address for calls with [AssignArgs].Sticky. Without it the
 	// call records nothing for Sticky.

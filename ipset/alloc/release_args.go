@@ -59,6 +59,23 @@ type RenameArgs struct {
 	Merge bool
 }
 
+// RenewArgs are the arguments of Engine.Renew and Engine.RenewIP.
+type RenewArgs struct {
+	// TTL is the new duration of the leases, from now; 0 makes them permanent.
+	TTL time.Duration
+	// WithinRules renews a lease only if automatic assignment could choose its address now
+	// for Owner, as [AssignIPArgs].WithinRules describes. Otherwise the call fails with the
+	// error of AutoAssign, and the lease runs to its end. Set it for dynamic leases:
+	// without it, a client that renews keeps an address of a disabled pool for as long as
+	// it likes.
+	WithinRules bool
+	// Owner, Use and Namespace are as in [AssignArgs], for WithinRules. WithinRules needs
+	// Owner. Without WithinRules all three must be zero.
+	Owner     Owner
+	Use       Use
+	Namespace map[string]string
+}
+
 // DeclineArgs are the arguments of Engine.Decline.
 type DeclineArgs struct {
 	Address netip.Addr

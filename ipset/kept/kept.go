@@ -185,9 +185,9 @@ func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a neti
 }
 
 // Offer assigns a handle the addresses that are kept for it, also outside of every range.
-// If nothing is kept, it is [ipset.Engine.Offer]. The numbers of addresses, Pools and Choose
-// apply only to that call, not to kept addresses. Offer extends a lease that expires before
-// TTL, to TTL.
+// If nothing is kept, it is [ipset.Engine.Offer]. The numbers of addresses, Pools, Choose
+// and WithinRules apply only to that call, not to kept addresses. Offer extends a lease
+// that expires before TTL, to TTL.
 func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assigned, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, a.Handle, netip.Addr{})
@@ -205,7 +205,7 @@ func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assig
 		for _, als := range [][]alloc.Allocation{got.V4, got.V6} {
 			for i, al := range als {
 				if a.TTL > 0 && !al.Until.IsZero() && al.Until.Before(k.o.Now().Add(a.TTL)) {
-					if als[i], err = e.RenewIP(ctx, al.Address, alloc.Guard{Handle: a.Handle}, a.TTL); err != nil {
+					if als[i], err = e.RenewIP(ctx, al.Address, alloc.Guard{Handle: a.Handle}, alloc.RenewArgs{TTL: a.TTL}); err != nil {
 						return err
 					}
 				}
@@ -261,17 +261,20 @@ func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.A
 	return al, err
 }
 
-// RenewIP is [ipset.Engine.RenewIP] by handle. It fails with [ipalloc.ErrMismatch] for an
-// address of a handle if other addresses are kept for that handle: the client has to
-// move.
-func (k *Keeper) RenewIP(ctx context.Context, a netip.Addr, handle string, ttl time.Duration) (al alloc.Allocation, err error) {
+// RenewIP is [ipset.Engine.RenewIP] by handle. WithinRules does not apply to an address
+// that is kept for the handle. RenewIP fails with [ipalloc.ErrMismatch] for an address of
+// a handle if other addresses are kept for that handle: the client has to move.
+func (k *Keeper) RenewIP(ctx context.Context, at netip.Addr, handle string, a alloc.RenewArgs) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
-		as, err := k.due(ctx, e, handle, a)
+		as, err := k.due(ctx, e, handle, at)
 		if err == nil {
-			err = k.other("renew IP", as, a, handle)
+			err = k.other("renew IP", as, at, handle)
+		}
+		if len(as) > 0 {
+			a = alloc.RenewArgs{TTL: a.TTL}
 		}
 		if err == nil {
-			al, err = e.RenewIP(ctx, a, alloc.Guard{Handle: handle}, ttl)
+			al, err = e.RenewIP(ctx, at, alloc.Guard{Handle: handle}, a)
 		}
 		return err
 	})

@@ -91,7 +91,7 @@ func TestKept(t *testing.T) {
 		if is := must(f.e.Lookup(bg, a)).Seq; is != rev {
 			t.Errorf("keeping again changed the number %d to %d", rev, is)
 		}
-		f.is("renew", second(f.k.RenewIP(bg, a, "printer", time.Hour)), nil)
+		f.is("renew", second(f.k.RenewIP(bg, a, "printer", alloc.RenewArgs{TTL: time.Hour})), nil)
 		f.is("for another", f.k.Keep(bg, a, "mac2"), ipalloc.ErrMismatch)
 		f.is("release", second(f.e.ReleaseIPs(bg, alloc.Release{Address: a, Guard: alloc.Guard{Handle: "printer"}})), nil)
 		for _, mac := range []string{"b", "c", "d"} {
@@ -115,7 +115,7 @@ func TestKept(t *testing.T) {
 		out := netip.MustParseAddr("192.168.1.7")
 		f.is("keep outside of the range", f.k.Keep(bg, out, "b"), nil)
 		had := must(f.e.IPsByHandle(bg, "b"))
-		f.is("must move", second(f.k.RenewIP(bg, had[0].Address, "b", time.Hour)), ipalloc.ErrMismatch)
+		f.is("must move", second(f.k.RenewIP(bg, had[0].Address, "b", alloc.RenewArgs{TTL: time.Hour})), ipalloc.ErrMismatch)
 		if x, err := f.offer(server, "b"); x != out || err != nil {
 			t.Error("moved", x, err)
 		}
@@ -199,9 +199,9 @@ func TestDecline(t *testing.T) {
 	if x == a || err != nil {
 		t.Fatal("after the decline", x, err)
 	}
-	f.is("renew meanwhile", second(f.k.RenewIP(bg, x, "mac", time.Hour)), nil)
+	f.is("renew meanwhile", second(f.k.RenewIP(bg, x, "mac", alloc.RenewArgs{TTL: time.Hour})), nil)
 	f.now = f.now.Add(2 * time.Minute)
-	f.is("renew after it", second(f.k.RenewIP(bg, x, "mac", time.Hour)), ipalloc.ErrMismatch)
+	f.is("renew after it", second(f.k.RenewIP(bg, x, "mac", alloc.RenewArgs{TTL: time.Hour})), ipalloc.ErrMismatch)
 	f.is("another by name", second(f.k.AssignIP(bg, alloc.AssignIPArgs{Address: x, Owner: server, Handle: "mac"})), ipalloc.ErrMismatch)
 	if got := must(f.k.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: server, Handle: "mac", TTL: time.Hour})); got.Address != a {
 		t.Error(got)
@@ -269,7 +269,7 @@ func TestRandomCallsNeverTakeIt(t *testing.T) {
 			case 11:
 				_, _ = k.Assign(bg, host, h)
 			case 12:
-				_, _ = k.RenewIP(bg, a, h, time.Minute)
+				_, _ = k.RenewIP(bg, a, h, alloc.RenewArgs{TTL: time.Minute})
 			case 13:
 				_ = k.Decline(bg, a, h, time.Second)
 			case 14:
@@ -278,7 +278,7 @@ func TestRandomCallsNeverTakeIt(t *testing.T) {
 					_, _ = f.k.Drop(bg, "x")
 				}
 			case 15:
-				_, _ = e.Renew(bg, h, time.Minute)
+				_, _ = e.Renew(bg, h, alloc.RenewArgs{TTL: time.Minute})
 			}
 			flaky.Script(nil)
 		}

@@ -52,7 +52,7 @@ func (s *cluster) renewAll() error {
 		}
 		var got []alloc.Allocation
 		err := s.meter.call(renew, func() (err error) {
-			got, err = s.engineOf(s.places[pod.place].host).Renew(s.ctx, podName(pod.id), leaseTime)
+			got, err = s.engineOf(s.places[pod.place].host).Renew(s.ctx, podName(pod.id), alloc.RenewArgs{TTL: leaseTime})
 			return err
 		})
 		if err != nil {

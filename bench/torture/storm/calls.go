@@ -248,7 +248,7 @@ func (w *world) naming(k *call) {
 		k.ttl = time.Minute
 		k.text = strings.Replace(k.text, "ReleaseIPs", "RenewIP", 1)
 		k.do = func(ctx context.Context, c *call) error {
-			got, err := c.of.e.RenewIP(ctx, c.at.Address, c.at.Guard, c.ttl)
+			got, err := c.of.e.RenewIP(ctx, c.at.Address, c.at.Guard, alloc.RenewArgs{TTL: c.ttl})
 			if err == nil {
 				c.told(got)
 			}

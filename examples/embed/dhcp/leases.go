@@ -65,18 +65,30 @@ func (l *leases) reserve(ctx context.Context, client string, a netip.Addr) error
 }
 
 // discover offers a client an address for offerTime: the one reserved for it, the one that it has or had last, the one
-// that it wishes, or any other.
+// that it wishes, or any other. If the client holds an address that the range no longer has, it gets another one: a client
+// that looks for a server uses no address.
 func (l *leases) discover(ctx context.Context, client string, wish netip.Addr) (netip.Addr, error) {
-	got, err := l.keeper.Offer(ctx, alloc.AssignArgs{Owner: lan, Num4: 1, Choose: alloc.Prefer(wish), Handle: client, TTL: offerTime})
+	offer := alloc.AssignArgs{Owner: lan, Num4: 1, Choose: alloc.Prefer(wish), Handle: client, TTL: offerTime, WithinRules: true}
+	got, err := l.keeper.Offer(ctx, offer)
+	if errors.Is(answer(err), errNAK) {
+		released, failed := l.engine.ReleaseByHandle(ctx, client)
+		if failed != nil {
+			return netip.Addr{}, failed
+		}
+		if len(released) > 0 {
+			got, err = l.keeper.Offer(ctx, offer)
+		}
+	}
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	return got.V4[0].Address, nil
 }
 
-// request makes an offer a lease, and renews a lease.
+// request makes an offer a lease, and renews a lease that the range still has: a client whose address has been taken out of
+// the range, or been reserved, has to find another one.
 func (l *leases) request(ctx context.Context, client string, a netip.Addr) error {
-	_, err := l.keeper.RenewIP(ctx, a, client, leaseTime)
+	_, err := l.keeper.RenewIP(ctx, a, client, alloc.RenewArgs{TTL: leaseTime, WithinRules: true, Owner: lan})
 	if errors.Is(err, ipalloc.ErrNotHeld) || errors.Is(err, ipalloc.ErrCooling) || errors.Is(err, ipalloc.ErrNotFound) {
 		return l.resume(ctx, client, a) // the lease has ended
 	}

@@ -150,3 +150,51 @@ func TestAnswers(t *testing.T) {
 		t.Error(a, err)
 	}
 }
+
+// After another range has been set, each client moves there, at its next renewal or when it asks for an address, and one that does neither
+// loses its lease at its end.
+func TestRangeDrains(t *testing.T) {
+	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	db := store.NewMemory()
+	l, err := open(ctx, db, netipx.MustParseIPRange("192.168.1.100-192.168.1.102"), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := func(client string) (a netip.Addr) {
+		t.Helper()
+		a, err := l.discover(ctx, client, netip.Addr{})
+		if err == nil {
+			err = l.request(ctx, client, a)
+		}
+		if err != nil {
+			t.Fatal(client, err)
+		}
+		return a
+	}
+	ann, bob := lease("ann"), lease("bob")
+	lease("gone")
+	if l, err = open(ctx, db, netipx.MustParseIPRange("192.168.1.200-192.168.1.202"), func() time.Time { return now }); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.request(ctx, "ann", ann); !errors.Is(err, errNAK) {
+		t.Errorf("Ann renews: %v", err)
+	}
+	if err := l.resume(ctx, "bob", bob); !errors.Is(err, errNAK) {
+		t.Errorf("Bob after a restart: %v", err)
+	}
+	for _, client := range []string{"ann", "bob"} {
+		if a := lease(client); a.As4()[3] < 200 {
+			t.Errorf("%s has %v", client, a)
+		}
+	}
+	now = now.Add(leaseTime - time.Minute)
+	for _, client := range []string{"ann", "bob"} {
+		lease(client)
+	}
+	now = now.Add(2 * time.Minute)
+	for al, err := range l.engine.Allocations(ctx, netip.Prefix{}) {
+		if err != nil || !al.Cooling && al.Address.As4()[3] < 200 {
+			t.Errorf("%+v, %v", al, err)
+		}
+	}
+}

@@ -399,7 +399,7 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 	b := m.containing(a)
 	switch {
 	case m.Has(a, w.Hold.Handle):
-		why := m.mayMove(a, w.Hold.Handle, w.Owner)
+		why := m.MayMove(a, w.Hold.Handle, w.Owner)
 		if why == "" {
 			m.moveTo(a, w.Hold.Handle, w.Owner)
 		}
@@ -409,13 +409,16 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 		if !m.mayClaim(w.Owner, p, w.Most) {
 			return "limit"
 		}
-		if !m.mayMake(block, w.Owner) {
-			return "overlap"
-		}
 		if w.Head+w.Tail >= 1<<(a.BitLen()-p.Bits) {
 			return "size"
 		}
 		b = NewIPSetBlock(block, w.Head, w.Tail, m.Now)
+		if why := b.CanTake(a, w.Hold.Handle); why != "" {
+			return why
+		}
+		if !m.mayMake(block, w.Owner) {
+			return "overlap"
+		}
 		b.Owner = w.Owner
 	case b.holds(a) && w.Hold.Most > 0:
 		why := b.CanJoin(a, w.Hold.Key)
@@ -510,15 +513,25 @@ func (m *IPSet) Move(a netip.Addr, host string) bool {
 	return ok
 }
 
-// Renew moves the end of the leases of a handle and returns their number.
-func (m *IPSet) Renew(handle string, ttl time.Duration) (n int) {
-	for _, b := range m.Blocks {
-		for _, a := range b.HeldBy(handle) {
-			if i := b.Holds[a].find(handle); !b.Holds[a].until(i).IsZero() {
-				b.extend(a, i, m.Now.Add(ttl))
-				n++
-			}
+// Renew moves the end of the leases of a handle and returns their number, and the obstacles to each, within the rules of now for a host if
+// one is given.
+func (m *IPSet) Renew(handle string, ttl time.Duration, within string) (n int, why []string) {
+	var leases []netip.Addr
+	for _, a := range m.Holds(handle) {
+		h := m.containing(a).Holds[a]
+		if h.until(h.find(handle)).IsZero() {
+			continue
+		}
+		if leases = append(leases, a); within != "" && m.Refuses(a, within) != "" {
+			why = append(why, m.Refuses(a, within))
 		}
 	}
-	return n
+	if len(why) > 0 {
+		return 0, why
+	}
+	for _, a := range leases {
+		b := m.containing(a)
+		b.extend(a, b.Holds[a].find(handle), m.Now.Add(ttl))
+	}
+	return len(leases), nil
 }

@@ -59,21 +59,48 @@ func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 	return why
 }
 
-// RenewIP moves the end of the lease of an address. It returns the obstacle, like Held.
-func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration) (until time.Time, why string) {
+// Refuses says which rule of now would keep automatic assignment from giving a host an address of a block if it were free: "", "outside",
+// "no pool", "reserved", "draining" or "strict".
+func (m *IPSet) Refuses(a netip.Addr, host string) string {
+	p, ok := m.pool(a)
+	b := m.containing(a)
+	switch {
+	case !ok:
+		return "outside"
+	case p.Disabled:
+		return "no pool"
+	case m.reserved(a):
+		return "reserved"
+	case !m.whole(p, b.Prefix):
+		return "draining"
+	case m.Strict && b.Owner != "" && b.Owner != host:
+		return "strict"
+	}
+	return ""
+}
+
+// RenewIP moves the end of the lease of an address, for a host within the rules of now if one is given. It returns the obstacle, like Held
+// and Refuses.
+func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration, within string) (until time.Time, why string) {
 	b, why := m.containing(a), m.Held(a, handle)
 	if why != "" {
 		return time.Time{}, why
 	}
 	i := b.Holds[a].find(handle)
-	if !b.Holds[a].until(i).IsZero() {
+	if b.Holds[a].until(i).IsZero() {
+		return time.Time{}, ""
+	}
+	if within != "" {
+		why = m.Refuses(a, within)
+	}
+	if why == "" {
 		b.extend(a, i, m.Now.Add(ttl))
 	}
-	return b.Holds[a].until(i), ""
+	return b.Holds[a].until(i), why
 }
 
-// mayMove says what keeps the holding of a handle from moving to another host: "", or "strict".
-func (m *IPSet) mayMove(a netip.Addr, handle, host string) string {
+// MayMove says what keeps the holding of a handle from moving to another host: "", or "strict".
+func (m *IPSet) MayMove(a netip.Addr, handle, host string) string {
 	b := m.containing(a)
 	if h := b.Holds[a]; h.Holders()[h.find(handle)].Host != host && m.Strict && b.Owner != host && b.Owner != "" {
 		return "strict"
@@ -97,27 +124,37 @@ func (m *IPSet) moveTo(a netip.Addr, handle, host string) {
 	b.Holds[a] = first
 }
 
-// Offer moves the holdings of a handle to a host and the ends of its leases that would be before ttl. It reports whether the handle holds
-// anything, and the obstacle to a move.
-func (m *IPSet) Offer(handle, host string, ttl time.Duration) (held bool, why string) {
-	for _, b := range m.Blocks {
-		for _, a := range b.HeldBy(handle) {
-			if held = true; m.mayMove(a, handle, host) != "" {
-				why = "strict"
-			}
+// Holds returns the addresses of a handle, in address order.
+func (m *IPSet) Holds(handle string) (all []netip.Addr) {
+	for _, b := range m.Sorted() {
+		all = append(all, b.HeldBy(handle)...)
+	}
+	return all
+}
+
+// Offer moves the holdings of a handle to a host, and the ends of those leases of some addresses that would be before ttl. It returns the
+// obstacle to a move, or, within, why the rules of now refuse one of the addresses.
+func (m *IPSet) Offer(handle, host string, ttl time.Duration, given []netip.Addr, within bool) string {
+	all := m.Holds(handle)
+	for _, a := range all {
+		if why := m.MayMove(a, handle, host); why != "" {
+			return why
 		}
 	}
-	if why != "" {
-		return held, why
-	}
-	for _, b := range m.Blocks {
-		for _, a := range b.HeldBy(handle) {
-			m.moveTo(a, handle, host)
-			i := b.Holds[a].find(handle)
-			if until := b.Holds[a].until(i); !until.IsZero() && until.Before(m.Now.Add(ttl)) {
-				b.extend(a, i, m.Now.Add(ttl))
-			}
+	for _, a := range given {
+		if why := m.Refuses(a, host); within && why != "" {
+			return why
 		}
 	}
-	return held, ""
+	for _, a := range all {
+		m.moveTo(a, handle, host)
+	}
+	for _, a := range given {
+		b := m.containing(a)
+		i := b.Holds[a].find(handle)
+		if until := b.Holds[a].until(i); !until.IsZero() && until.Before(m.Now.Add(ttl)) {
+			b.extend(a, i, m.Now.Add(ttl))
+		}
+	}
+	return ""
 }

@@ -139,6 +139,10 @@ func assigning() []Call {
 		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.90"), Owner: host("h2"), Handle: "new"}),
 		ip("new", alloc.AssignIPArgs{Address: at("10.0.3.92"), Owner: host("h2"), Handle: "new", WithinRules: true}),
 		ip("four", alloc.AssignIPArgs{Address: at("10.9.0.10"), Owner: host("rfour"), Use: alloc.LoadBalancer, Handle: "four", Share: alloc.Share{Max: 4, Key: "web"}}),
+		{Method: "Offer", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Handle: "leased", TTL: 96 * time.Hour, WithinRules: true})
+			return answer(err, got)
+		}},
 		{Method: "Offer", May: handle("new"), Do: func(ctx ctx, e engine) (string, error) {
 			got, err := e.Offer(ctx, alloc.AssignArgs{Owner: host("h6"), Num4: 1, Pools: []string{"lowest"}, Handle: "new", TTL: time.Hour})
 			return answer(err, got)
@@ -187,15 +191,24 @@ func releasing() []Call {
 			return answer(err, got, blocks)
 		}},
 		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Renew(ctx, "leased", 48*time.Hour)
+			got, err := e.Renew(ctx, "leased", alloc.RenewArgs{TTL: 48 * time.Hour})
 			return answer(err, got)
 		}},
 		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.Renew(ctx, "leased", 0)
+			got, err := e.Renew(ctx, "leased", alloc.RenewArgs{})
+			return answer(err, got)
+		}},
+		{Method: "Renew", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.Renew(ctx, "leased", alloc.RenewArgs{TTL: 48 * time.Hour, WithinRules: true, Owner: host("h6")})
 			return answer(err, got)
 		}},
 		{Method: "RenewIP", May: handle("three"), Do: func(ctx ctx, e engine) (string, error) {
-			got, err := e.RenewIP(ctx, at("10.9.0.10"), alloc.Guard{Handle: "three"}, 48*time.Hour)
+			within := alloc.RenewArgs{TTL: 72 * time.Hour, WithinRules: true, Owner: host("h6"), Use: alloc.LoadBalancer}
+			got, err := e.RenewIP(ctx, at("10.9.0.10"), alloc.Guard{Handle: "three"}, within)
+			return answer(err, got)
+		}},
+		{Method: "RenewIP", May: handle("three"), Do: func(ctx ctx, e engine) (string, error) {
+			got, err := e.RenewIP(ctx, at("10.9.0.10"), alloc.Guard{Handle: "three"}, alloc.RenewArgs{TTL: 48 * time.Hour})
 			return answer(err, got)
 		}},
 		{Method: "Decline", May: handle("leased"), Do: func(ctx ctx, e engine) (string, error) {

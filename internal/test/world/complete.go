@@ -69,8 +69,8 @@ func (w *World) unset() (missing []string) {
 	}
 	for _, v := range []any{
 		alloc.Pool{}, alloc.Config{}, alloc.AssignArgs{}, alloc.AssignIPArgs{}, alloc.Share{}, alloc.BlockArgs{}, selector.Requirement{}, selector.Term{},
-		alloc.DeclineArgs{}, alloc.UpdateArgs{}, alloc.TransferArgs{}, alloc.RenameArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
-		prefixes.Pool{}, prefixes.Request{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
+		alloc.DeclineArgs{}, alloc.UpdateArgs{}, alloc.RenewArgs{}, alloc.TransferArgs{}, alloc.RenameArgs{}, alloc.Allocation{}, alloc.BlockLimit{},
+		prefixes.Pool{}, prefixes.Request{}, prefixes.RenewArgs{}, prefixes.Holding{}, hostlocal.Range{}, hostlocal.Config{}, hostlocal.Holding{},
 		numbers.Range{}, numbers.Holding{},
 	} {
 		t := reflect.TypeOf(v)

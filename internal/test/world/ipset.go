@@ -119,6 +119,8 @@ func (f *filler) states() {
 	f.assign(lease("ended", time.Minute))
 	_, err := f.e.Offer(f.Context(), use(f, lease("offered", time.Hour)))
 	f.must(err)
+	_, err = f.e.Renew(f.Context(), "leased", use(f, alloc.RenewArgs{TTL: 24 * time.Hour, WithinRules: true, Owner: host("h6"), Use: alloc.Workload, Namespace: map[string]string{"team": "a"}}))
+	f.must(err)
 	declined := f.assign(lease("declines", 24*time.Hour)).V4[0]
 	_, err = f.e.Decline(f.Context(), use(f, alloc.DeclineArgs{Address: declined.Address, Guard: alloc.Guard{Handle: "declines"}, For: 24 * time.Hour, Reason: "answers already"}))
 	f.must(err)
@@ -173,6 +175,7 @@ func (f *filler) memos() {
 	f.must(err)
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "plain", Existing: true})
 	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "next", Choose: alloc.From(at("10.0.3.70"))})
+	f.assign(alloc.AssignArgs{Owner: host("h1"), Num4: 1, Handle: "next", Existing: true, WithinRules: true})
 }
 
 // moves makes a request that was withdrawn, an address that has another handle than before, and a host that is renamed in part.

@@ -31,11 +31,11 @@ func (e *Assigner) Assign(ctx context.Context, o alloc.Owner, handle string, poo
 	if handle == "" {
 		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "assign", Owner: o.String(), Err: cause.Name("handle", "")})
 	}
-	got, err := e.AutoAssign(ctx, &a)
+	got, err := e.assign(ctx, e.plan(&a), whatever)
 	if none := err; errors.Is(none, cause.NoPool) {
 		why := got.Short
 		a.Num4, a.Num6 = 0, 1
-		got, err = e.AutoAssign(ctx, &a)
+		got, err = e.assign(ctx, e.plan(&a), whatever)
 		// Where neither family has a pool, the error is the one that says more than that the pools have the other family.
 		if errors.Is(err, cause.NoPool) && slices.ContainsFunc(why, func(s alloc.Shortage) bool { return s.Reason != alloc.ReasonOtherFamily }) {
 			err = none
@@ -63,9 +63,9 @@ func (e *Assigner) AssignIPs(ctx context.Context, a *alloc.AssignArgs, named []n
 type mode uint8
 
 const (
-	plain   mode = iota
-	offered      // Existing moves the end of a lease that would end before TTL
-	exactly      // the Wish, or an error
+	plain    mode = iota
+	offered       // Existing moves the end of a lease that would end before TTL
+	whatever      // Existing returns all that the handle holds, whatever Num4 and Num6
 )
 
 // plan returns the plan of a call, for [Assigner.assign] alone.
@@ -101,7 +101,7 @@ func (e *Assigner) assign(ctx context.Context, p *AssignPlan, how mode) (alloc.A
 	p.node = labels
 	if err := e.Do(ctx, p); err != nil { // a batch may still be at it
 		fault := ipalloc.Error{Op: "assign", Owner: owner.String(), Err: occ.Conflict("ipset", err)}
-		return alloc.Assigned{Short: describe(err, &fault)}, cause.Wrap(fault)
+		return alloc.Assigned{Short: pool.Describe(err, &fault)}, cause.Wrap(fault)
 	}
 	result := p.result
 	*p = AssignPlan{}
@@ -194,7 +194,9 @@ type AssignPlan struct {
 	first  bool            // the first address that is assigned becomes the first holding of the handle
 	again  bool            // the record of the first holding, in another pool, is written again
 	ended  *txn.BlockEntry // of the first holding, if that is a lease whose end the commit has to write
-	moves  []txn.Place     // named addresses that the handle holds for another host
+	moves  []txn.Place     // what the handle holds already, for whatever host
+	shown  int             // how many of these the result shows
+	marks  bool            // the first of these becomes the first holding
 	also   txn.Also
 
 	cat      *txn.CatalogEntry
@@ -210,6 +212,7 @@ type AssignPlan struct {
 	asIs   bool              // blocks of another size are not replaced
 	// Room for what most calls pick.
 	onePick [1]pick
+	oneMove [1]txn.Place
 	few     [2]uint64
 }
 
@@ -224,13 +227,9 @@ type pick struct {
 
 // Search is the picking for one family.
 type Search struct {
+	pool.Tiers
 	family  int
-	want    int // addresses still to find
-	Cat     *pool.Catalog
-	Choice  pool.Choice
-	Pools   []int                // that may serve, in order, as far as they have been looked for
-	Seen    int                  // how many pools have been looked at
-	few     [4]int               // room for as many, so that they need no allocation
+	want    int                  // addresses still to find
 	reasons map[int]alloc.Reason // by pool; nil for none
 	cools   map[int]int64        // by pool: when the first cooling address that was passed over is free
 	kept    map[int]netip.Prefix // by pool: a block of another size that keeps addresses from the call
@@ -240,9 +239,6 @@ type Search struct {
 	later   []netip.Prefix // blocks of other pools that are due
 	lists   txn.Lists
 	ragged  []int // pools that have blocks with addresses, and not so many in a row for the owner
-	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
-	tier, priority int
-	tiered         bool
 }
 
 // Detach implements [occ.Detacher].
@@ -320,8 +316,8 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 // digest tells this request from others.
 func (p *AssignPlan) digest() string {
 	a, call := &p.args, any("auto")
-	if p.mode == exactly {
-		call = "exactly " + a.Wish.String()
+	if p.WithinRules {
+		call = "within rules"
 	}
 	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
 		a.Pools, a.Selectors, a.Blocks, a.Partial, a.Sticky, a.Choose, a.Named)
@@ -329,12 +325,12 @@ func (p *AssignPlan) digest() string {
 
 // reset forgets what an earlier attempt has found.
 func (p *AssignPlan) reset() {
-	if p.picks = p.onePick[:0]; p.cat == nil {
+	if p.picks, p.moves = p.onePick[:0], p.oneMove[:0]; p.cat == nil {
 		return // this is the first
 	}
 	p.result, p.searches, p.sticky, p.taken = alloc.Assigned{}, [2]Search{}, 0, nil
 	p.memo, p.last, p.own, p.gone = record.Memo{}, record.Memo{}, nil, nil
-	p.first, p.again, p.ended, p.moves = false, false, nil, nil
+	p.first, p.again, p.ended, p.shown, p.marks = false, false, nil, 0, false
 }
 
 // begin finds the pools of both families and reads what every assignment needs.
@@ -355,13 +351,7 @@ func (p *AssignPlan) begin(t *txn.Txn) (err error) {
 			continue
 		}
 		s.lists.Family, s.lists.Over = s.family, s
-		choice := p.choice(p.node, s.family)
-		if p.mode == exactly {
-			if err := p.onlyPool(&choice); err != nil {
-				return err
-			}
-		}
-		if err := s.Choose(p.cat.Catalog, choice); err != nil {
+		if err := s.Choose(p.cat.Catalog, p.choice(p.node, s.family)); err != nil {
 			return err
 		}
 	}
@@ -424,9 +414,6 @@ func (p *AssignPlan) readOwner(t *txn.Txn) (err error) {
 
 // pickFamily goes through the pools, those of the highest priority first, until nothing is wanting.
 func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
-	if p.mode == exactly {
-		return p.pickExactly(t, s)
-	}
 	onward := p.From.IsValid() && p.From.Is4() == (s.family == 4)
 	if p.Sticky || p.Wish.IsValid() && p.Wish.Is4() == (s.family == 4) {
 		if err := p.pickSticky(t, s); err != nil || s.want == 0 {

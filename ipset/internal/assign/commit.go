@@ -6,6 +6,7 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
+	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -89,5 +90,5 @@ func (p *AssignPlan) unusable(i int, at netip.Prefix) bool {
 	if err != nil || !p.inRow() {
 		return err != nil || len(b.Peek(nil, 1, p.above(b, b.Spans(avoid)))) == 0
 	}
-	return len(b.PeekRun(nil, p.inFamily(at), p.Aligned, b.Spans(avoid))) == 0
+	return len(b.PeekRun(nil, p.asked()[record.Family(at)/6], p.Aligned, b.Spans(avoid))) == 0
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
@@ -19,7 +20,7 @@ import (
 func (e *Assigner) EnsureBlock(ctx context.Context, a alloc.AssignArgs) (blocks []netip.Prefix, err error) {
 	fail := func(err error) ([]netip.Prefix, error) {
 		fault := ipalloc.Error{Op: "ensure block", Owner: a.Owner.String(), Err: err}
-		describe(err, &fault)
+		pool.Describe(err, &fault)
 		return nil, cause.Wrap(fault)
 	}
 	a.Request, a.Sticky, a.Choose, a.Also = "", false, alloc.Choice{}, nil

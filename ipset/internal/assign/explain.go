@@ -51,7 +51,7 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 			q.Family = 10 - x.Family // the one that is asked for
 		}
 		if in := cat.Obstacle(i, &q); in != pool.None {
-			x.Reason = alloc.ReasonCommitFull + alloc.Reason(in)
+			x.Reason = in.Reason()
 		} else if got, err := dry().AutoAssign(ctx, &one); len(got.Short) > 0 {
 			x.Shortage = got.Short[0]
 		} else if errors.Is(err, ipalloc.ErrLimit) {
@@ -71,6 +71,6 @@ func (e *Assigner) Explain(ctx context.Context, a alloc.AssignArgs, dry func() *
 // choice is what decides which pools of a family may serve the call.
 func (a *args) choice(labels map[string]string, family int) pool.Choice {
 	return pool.Choice{
-		Family: family, Use: a.Use, Host: a.Owner.Name, Node: labels, Space: a.Namespace, Names: a.Pools, Both: a.Selectors, Ends: a.Blocks.Head + a.Blocks.Tail,
+		Family: family, Use: a.Use, Owner: a.Owner, Node: labels, Space: a.Namespace, Names: a.Pools, Both: a.Selectors, Ends: a.Blocks.Head + a.Blocks.Tail,
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/keep"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -29,23 +29,15 @@ func (e *Assigner) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Al
 	if addr.CheckAddr(a.Address) != nil {
 		return refuse(cause.BadAddress)
 	}
-	if a.WithinRules && a.Share != (alloc.Share{}) {
-		return refuse(cause.Invalid("WithinRules", "it goes without Share"))
+	p := e.plan(&alloc.AssignArgs{
+		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Use: a.Use, Namespace: a.Namespace,
+		Pools: a.Pools, Selectors: a.Selectors, WithinRules: a.WithinRules, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
+	})
+	p.Since, p.Named = a.Since, []netip.Addr{a.Address}
+	if !a.WithinRules {
+		p.Use = a.Use // without a use any will do
 	}
-	p, how := e.plan(&alloc.AssignArgs{
-		Owner: a.Owner, Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Namespace: a.Namespace,
-		Pools: a.Pools, Selectors: a.Selectors, Sticky: a.Sticky, Blocks: a.Blocks, Request: a.Request, Also: a.Also,
-	}), plain
-	p.Since = a.Since
-	switch {
-	case !a.WithinRules:
-		p.Named, p.Use = []netip.Addr{a.Address}, a.Use // without a use any will do
-	case a.Address.Is4():
-		how, p.Wish, p.Num4, p.Use = exactly, a.Address, 1, cmp.Or(a.Use, p.Use)
-	default:
-		how, p.Wish, p.Num6, p.Use = exactly, a.Address, 1, cmp.Or(a.Use, p.Use)
-	}
-	got, err := e.assign(ctx, p, how)
+	got, err := e.assign(ctx, p, plain)
 	if err != nil {
 		return refuse(err)
 	}
@@ -72,6 +64,10 @@ func (a *args) checkNamed() error {
 		return cause.Invalid("named", "%d, at most %d", n, maxNamed)
 	case n > 0 && (a.From.IsValid() || a.inRow()):
 		return cause.Invalid("Choose", "%s goes without named addresses", a.Choose)
+	case n > 0 && a.Existing:
+		return cause.Invalid("Existing", "it goes without named addresses")
+	case n > 0 && a.WithinRules && a.Share != (alloc.Share{}):
+		return cause.Invalid("WithinRules", "it goes without Share")
 	}
 	return nil
 }
@@ -106,16 +102,15 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 	if err := p.mayName(i); err != nil {
 		return err
 	}
-	if k := p.madeFor(a); k >= 0 {
-		x, err := p.picks[k].fresh.Ordinal(a)
-		if err == nil {
-			err = p.picks[k].fresh.CanHold(x, p.Handle)
-		}
-		p.picks[k].ordinals = append(p.picks[k].ordinals, x)
-		return err
-	}
 	if p.cat.Closed(i) {
 		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.cat.Pools[i].Name, Addr: a, Err: cause.Closed})
+	}
+	q := pool.Choice{
+		Family: record.Family(p.cat.Pools[i].Prefix), Use: cmp.Or(p.Use, pool.AllUses), Owner: p.Owner, Node: p.node, Space: p.Namespace,
+		Named: true, Both: p.Selectors || p.WithinRules, AnyAddr: !p.WithinRules,
+	}
+	if p.WithinRules {
+		q.Ends = p.Blocks.Head + p.Blocks.Tail
 	}
 	be, err := p.locate(t, a)
 	if err != nil {
@@ -125,60 +120,35 @@ func (p *AssignPlan) pickAddress(t *txn.Txn, a netip.Addr) error {
 		if err := t.Ready(be, a); err != nil {
 			return err
 		}
-		if x, err := be.Ordinal(a); err == nil && p.Handle != "" && be.HasHolder(x, p.Handle) {
-			return p.answerHeld(t, be, x)
+		x, err := be.Ordinal(a)
+		if err == nil && p.Handle != "" && be.HasHolder(x, p.Handle) {
+			return p.answerHeld(t, be, x, &q)
+		}
+		if st, _ := be.Look(x); err == nil && st == block.Held && p.Share != (alloc.Share{}) {
+			return p.join(t, i, &q, be, x)
 		}
 	}
-	switch pool := &p.cat.Pools[i]; {
-	case pool.Disabled:
-		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonDisabled}}, cause.NoPool}
-	case p.Use != 0 && pool.Uses&p.Use == 0:
-		return &shortage{[]alloc.Shortage{{Family: record.Family(pool.Prefix), Pool: pool.Name, Reason: alloc.ReasonOtherUse}}, cause.NoPool}
-	case p.Selectors && !(p.cat.SelectsNode(i, p.Owner.Name, p.node) && p.cat.SelectsSpace(i, p.Namespace)):
-		return cause.Wrap(ipalloc.Error{Op: "assign", Name: pool.Name, Addr: a, Err: cause.Unselected})
+	if err = p.pickOne(t, &q, be, a, true); errors.Is(err, cause.Covered) && p.WithinRules {
+		s := &Search{family: q.Family, Tiers: pool.Tiers{Cat: p.cat.Catalog, Choice: q, Pools: []int{i}, Seen: len(p.cat.Pools)}}
+		s.lists.Family, s.lists.Over = q.Family, s
+		err = cmp.Or(p.timed(t, s), err) // time may delete what is in the way
 	}
-	k, b := pick{be: be}, be.Block
-	if b == nil {
-		if b, err = p.claim(t, i, a); err != nil {
-			return err
-		}
-		k.fresh = b
-	}
-	x, err := b.Ordinal(a)
-	if err != nil {
+	return err
+}
+
+// join picks a held address that gets one more holder.
+func (p *AssignPlan) join(t *txn.Txn, i int, q *pool.Choice, be *txn.BlockEntry, x uint64) error {
+	if err := p.cat.Serve(i, q); err != nil {
 		return err
 	}
-	st, _ := b.Look(x)
-	k.ordinals, k.joins = []uint64{x}, st == block.Held && p.Share != (alloc.Share{})
-	switch {
-	case k.joins:
-		err = b.CanJoin(x, p.Share.Key)
-	case keep.Is(p.Handle): // keeps the address for whatever host
-		err = b.CanHold(x, p.Handle)
-	case b.Owner() != p.Owner && p.cat.Config.Strict && b.Owner().Kind != alloc.Nobody:
-		return cause.Wrap(ipalloc.Error{Op: "assign", Prefix: b.Prefix(), Holder: b.Owner().String(), Err: cause.Strict})
-	case b.Owner() != p.Owner && p.cat.Config.Strict && !p.taken[be]:
-		if err := p.mayOwn(t, i, b.Prefix()); err != nil {
-			return err
-		}
-		if err := p.adopt(t, &k); err != nil {
-			return err
-		}
-		err = b.CanHold(x, p.Handle)
-	default:
-		err = b.CanHold(x, p.Handle)
-	}
-	if err != nil {
-		al, _ := b.Lookup(a)
+	if err := be.CanJoin(x, p.Share.Key); err != nil {
+		al, _ := be.Lookup(be.Addr(x))
 		return txn.InTheWay(al, err)
 	}
-	p.picks = append(p.picks, k)
-	if !k.joins {
-		return nil
-	}
+	p.picks = append(p.picks, pick{be: be, joins: true, ordinals: []uint64{x}})
 	id := block.IdentityOf(p.asClaim(), p.Owner, p.cat.Index(be.At)...)
-	seq := b.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
-	return b.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
+	seq := be.Seq() + uint64(len(p.picks)) // the last one that these picks give to the block, or above
+	return be.CanGrow(x, block.Holder{Identity: id, Seq: seq, Since: 1, Until: block.LeaseEnd(t.Now, p.TTL)}, t.E.Limits.Value)
 }
 
 // mayName returns an error unless an address of pool i, -1 for none, is in one of the pools that the caller names, if any.
@@ -200,24 +170,6 @@ func (p *AssignPlan) mayName(i int) error {
 // madeFor returns the pick that makes the block of an address, -1 if there is none.
 func (p *AssignPlan) madeFor(a netip.Addr) int {
 	return slices.IndexFunc(p.picks, func(k pick) bool { return k.fresh != nil && k.be.At.Contains(a) })
-}
-
-// claim makes the block of an address for the owner.
-func (p *AssignPlan) claim(t *txn.Txn, i int, a netip.Addr) (*block.Block, error) {
-	at := netip.PrefixFrom(a, p.cat.Pools[i].BlockBits).Masked()
-	if err := p.mayOwn(t, i, at); err != nil {
-		return nil, err
-	}
-	gone, err := t.MakeRoom(p.cat, i, at, p.mayGo(t))
-	if err != nil {
-		return nil, err
-	}
-	p.gone = append(p.gone, gone...)
-	b, err := t.NewBlock(p.cat, at, p.blockOptions())
-	if errors.Is(err, ipalloc.ErrInvalid) {
-		return nil, cause.Invalid("Blocks.Head", "%d and %d addresses to reserve leave none of block %s", p.Blocks.Head, p.Blocks.Tail, at)
-	}
-	return b, err
 }
 
 // mayOwn returns the error of a limit that keeps the owner from one more block of pool i.
@@ -268,11 +220,7 @@ func (p *AssignPlan) wants() (n [2]int) {
 func (p *AssignPlan) asked() [2]int {
 	n := [2]int{p.Num4, p.Num6}
 	for _, a := range p.Named {
-		if a.Is4() {
-			n[0]++
-		} else {
-			n[1]++
-		}
+		n[a.BitLen()/128]++
 	}
 	return n
 }

@@ -12,14 +12,6 @@ import (
 // inRow reports whether the addresses of a family must be neighbours.
 func (a *args) inRow() bool { return a.Contiguous }
 
-// inFamily returns how many addresses of the family of a prefix are asked for.
-func (a *args) inFamily(p netip.Prefix) int {
-	if p.Addr().Is4() {
-		return a.Num4
-	}
-	return a.Num6
-}
-
 // checkRow refuses what cannot be asked of neighbouring addresses.
 func (a *args) checkRow() error {
 	switch {

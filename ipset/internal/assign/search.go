@@ -4,15 +4,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/addr"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // The search says why it found nothing. An operator acts differently on a pool that is full, reserved, cooling or limited, and
@@ -197,7 +193,7 @@ func (p *AssignPlan) reason(s *Search, i int, r alloc.Reason) {
 // short reports the pools of a family that could not give enough. A limit is a reason only where there is a block for claiming.
 func (p *AssignPlan) short(t *txn.Txn, s *Search) error {
 	for k := 0; ; k++ {
-		i, ok := s.any(k)
+		i, ok := s.Any(k)
 		if !ok {
 			return nil
 		}
@@ -285,7 +281,7 @@ func (p *AssignPlan) timed(t *txn.Txn, s *Search) error {
 			at, ok := record.ParseDueKey(rec.Key)
 			switch {
 			case !ok: // Check reports it
-			case s.servesPart(at):
+			case s.ServesPart(at):
 				due = append(due, at)
 			default:
 				others = append(others, at)
@@ -324,36 +320,6 @@ func (p *AssignPlan) unwritten(t *txn.Txn, due []netip.Prefix) ([]netip.Prefix, 
 	}), err
 }
 
-// Choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
-// are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
-// [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
-func (s *Search) Choose(c *pool.Catalog, q pool.Choice) error {
-	s.Cat, s.Choice, s.Pools, s.Seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false
-	if len(q.Names) > 0 {
-		s.Seen = len(c.Pools)
-		for _, name := range q.Names {
-			i := c.ByName(name)
-			if i < 0 {
-				return cause.Wrap(ipalloc.Error{Op: "choose", Name: name, Err: cause.UnknownPool})
-			}
-			if c.Qualifies(i, &s.Choice) && !slices.Contains(s.Pools, i) {
-				s.Pools = append(s.Pools, i)
-			}
-		}
-		slices.Sort(s.Pools)
-	}
-	if _, ok := s.Pool(0); !ok {
-		return s.noPool()
-	}
-	return nil
-}
-
-// Pool returns the k-th pool of the tier; ok is false if there are not so many.
-func (s *Search) Pool(k int) (i int, ok bool) {
-	i, ok = s.any(s.tier + k)
-	return i, ok && (!s.tiered || s.Cat.Pools[i].Priority == s.priority)
-}
-
 // last returns the pool from which the family's last pick is, the first of its pools if there is none.
 func (s *Search) last(picks []pick) int {
 	for _, k := range slices.Backward(picks) {
@@ -364,80 +330,9 @@ func (s *Search) last(picks []pick) int {
 	return s.Pools[0]
 }
 
-// nextTier goes on to the pools of the next lower priority, the highest at first, and reports whether there are any. Before it is
-// called all pools are one tier.
+// nextTier goes on to the pools of the next lower priority.
 func (s *Search) nextTier() bool {
-	for _, ok := s.Pool(0); ok && s.tiered; _, ok = s.Pool(0) {
-		s.tier++
-	}
-	i, ok := s.any(s.tier)
-	if ok {
-		s.tiered, s.priority = true, s.Cat.Pools[i].Priority
-		s.timely = s.timely && !slices.ContainsFunc(s.later, s.servesPart)
-	}
+	ok := s.NextTier()
+	s.timely = s.timely && !(ok && slices.ContainsFunc(s.later, s.ServesPart))
 	return ok
-}
-
-// any returns the k-th pool that qualifies, of whatever priority.
-func (s *Search) any(k int) (i int, ok bool) {
-	for ; len(s.Pools) <= k; s.Seen++ {
-		if s.Seen == len(s.Cat.Pools) {
-			return 0, false
-		}
-		if s.Cat.Qualifies(s.Seen, &s.Choice) {
-			s.Pools = append(s.Pools, s.Seen)
-		}
-	}
-	return s.Pools[k], true
-}
-
-// Serves reports whether pool i is one of the tier.
-func (s *Search) Serves(i int) bool {
-	if i < 0 || s.Cat == nil {
-		return false // in no pool, or of a family that is not asked for
-	}
-	if s.tiered && s.Cat.Pools[i].Priority != s.priority {
-		return false
-	}
-	if i < s.Seen {
-		_, ok := slices.BinarySearch(s.Pools, i)
-		return ok
-	}
-	return s.Cat.Qualifies(i, &s.Choice)
-}
-
-// servesPart reports whether a pool of the tier serves an address of a block.
-func (s *Search) servesPart(block netip.Prefix) bool {
-	if s.Cat == nil {
-		return false
-	}
-	for from := block.Addr(); ; {
-		i, end := s.Cat.Served(from, block)
-		if s.Serves(i) {
-			return true
-		}
-		if end == record.LastAddr(block) {
-			return false
-		}
-		from = end.Next()
-	}
-}
-
-// Span returns the keys of an index from the first to the last of the tried pools.
-func (s *Search) Span(kind string) store.Range {
-	first, last := s.Cat.Pools[s.Pools[0]].Prefix, s.Cat.Pools[s.Pools[0]].Prefix
-	for _, i := range s.Pools[1:] {
-		at := s.Cat.Pools[i].Prefix
-		if at.Addr().Less(first.Addr()) {
-			first = at
-		}
-		if last.Addr().Less(at.Addr()) {
-			last = at
-		}
-	}
-	r := record.BlockRange(kind, first)
-	if last != first {
-		r.To = record.BlockRange(kind, last).To
-	}
-	return r
 }

@@ -1,73 +1,17 @@
 package assign
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
 
-// An error carries its shortages itself, because the plan that found them may still be running when the caller has given up.
-
-// shortage is the cause of a call that finds too few addresses, or no pool.
-type shortage struct {
-	short []alloc.Shortage
-	is    error
-}
-
-// Unwrap returns the cause that the reasons come to.
-func (s *shortage) Unwrap() error { return s.is }
-
-// Shortages is for [alloc.Shortages].
-func (s *shortage) Shortages() []alloc.Shortage { return s.short }
-
-// Error names the first pools, because there may be thousands.
-func (s *shortage) Error() string {
-	const most = 8
-	text := s.is.Error()
-	for i, x := range s.short[:min(most, len(s.short))] {
-		text += [...]string{": ", ", "}[min(i, 1)]
-		if len(s.short) > 1 { // else the error names it
-			text += x.Pool + ": "
-		}
-		if text += x.Reason.String(); x.Limit.Max > 0 {
-			text += fmt.Sprintf(": %d of %d blocks", x.Limit.Blocks, x.Limit.Max)
-		}
-		if x.InTheWay.IsValid() {
-			text += fmt.Sprintf(": %s", x.InTheWay)
-		}
-	}
-	if n := len(s.short) - most; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
-}
-
-// describe sets the fields of an error that follow from its shortages, and returns them.
-func describe(err error, fault *ipalloc.Error) []alloc.Shortage {
-	var s *shortage
-	if !errors.As(err, &s) {
-		return nil
-	}
-	if len(s.short) > 0 && !slices.ContainsFunc(s.short, func(x alloc.Shortage) bool { return x.Pool != s.short[0].Pool }) {
-		fault.Name = s.short[0].Pool
-	}
-	if s.is == cause.Cooling {
-		fault.Until = s.short[0].Until
-		for _, x := range s.short {
-			if x.Until.Before(fault.Until) {
-				fault.Until = x.Until
-			}
-		}
-	}
-	return s.short
-}
+// Whether a pool is full, reserved, cooling or limited is found out while the search goes by; the error that follows is written here.
 
 // tooFew is the error of an all-or-nothing call: that of the only reason, if all pools have one.
 func (p *AssignPlan) tooFew() error {
@@ -81,18 +25,7 @@ func (p *AssignPlan) tooFew() error {
 	case only == alloc.ReasonLimitReached:
 		is = cause.Limited
 	}
-	return &shortage{p.result.Short, is}
-}
-
-// noPool is the error of a choice that no pool serves. Pools that the caller has not named are left out if it has named some.
-func (s *Search) noPool() error {
-	fault := &shortage{is: cause.NoPool}
-	for i := range s.Cat.Pools {
-		if name := s.Cat.Pools[i].Name; len(s.Choice.Names) == 0 || slices.Contains(s.Choice.Names, name) {
-			fault.short = append(fault.short, alloc.Shortage{Family: s.Choice.Family, Pool: name, Reason: alloc.ReasonCommitFull + alloc.Reason(s.Cat.Obstacle(i, &s.Choice))})
-		}
-	}
-	return fault
+	return &pool.Shortage{Short: p.result.Short, Is: is}
 }
 
 // shortageOf says why pool i gave too few.

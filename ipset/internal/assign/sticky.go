@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
@@ -26,9 +25,6 @@ func (p *AssignPlan) preferred(yield func(netip.Addr) bool) {
 	if p.Wish.IsValid() && !yield(p.Wish) {
 		return
 	}
-	if p.mode == exactly {
-		return
-	}
 	for _, id := range p.last.Ids {
 		if a := id.Addr(); a != p.Wish && !yield(a) {
 			return
@@ -36,137 +32,32 @@ func (p *AssignPlan) preferred(yield func(netip.Addr) bool) {
 	}
 }
 
-// pickSticky picks the preferred addresses, where they are free, or cooling from the handle's own use. A block is made for a wish
-// alone.
+// pickSticky picks the preferred addresses, where automatic assignment may take them and they are free, or cooling from the handle's own
+// use. A block becomes the owner's for a wish alone.
 func (p *AssignPlan) pickSticky(t *txn.Txn, s *Search) error {
 	if err := t.FetchAt(p.cat, p.preferred); err != nil {
 		return err
 	}
 	for a := range p.preferred {
-		i := p.cat.Containing(a)
-		if s.want == 0 || !s.Serves(i) || slices.Contains(p.Named, a) {
+		if s.want == 0 || !s.Serves(p.cat.Containing(a)) || slices.Contains(p.Named, a) {
 			continue
 		}
 		be, err := p.locate(t, a)
+		if err == nil {
+			err = p.pickOne(t, &s.Choice, be, a, a == p.Wish)
+		}
+		switch {
+		case err == nil:
+			s.want--
+		case errors.Is(err, cause.Covered):
+			err = p.timed(t, s) // time may delete what is in the way
+		case refused(err):
+			err = nil
+		}
 		if err != nil {
 			return err
 		}
-		if be.Block != nil && !p.serves(i, be.At) {
-			continue
-		}
-		if k := p.madeFor(a); k >= 0 {
-			p.pickMade(s, i, k, a)
-			continue
-		}
-		if be.Block == nil && a == p.Wish {
-			if err := p.pickWish(t, s, i, be); err != nil {
-				return err
-			}
-			continue
-		}
-		if be.Block != nil && a == p.Wish && p.cat.Config.Strict && be.Owner() != p.Owner {
-			if err := p.pickStrict(t, s, i, be); err != nil {
-				return err
-			}
-			continue
-		}
-		if be.Block == nil || p.cat.Config.Strict && be.Owner() != p.Owner {
-			continue
-		}
-		if err := t.Ready(be, a); err != nil {
-			return err
-		}
-		x, _ := be.Ordinal(a)
-		if _, avoided := block.Within(be.Avoid(p.cat, i), x); avoided || be.CanHold(x, p.Handle) != nil {
-			continue
-		}
-		p.picks = append(p.picks, pick{be: be, ordinals: []uint64{x}})
-		p.sticky = len(p.picks)
-		s.want--
 	}
-	return nil
-}
-
-// pickMade picks a preferred address from the block that pick k makes, if automatic assignment may give it.
-func (p *AssignPlan) pickMade(s *Search, i, k int, a netip.Addr) {
-	b := p.picks[k].fresh
-	x, _ := b.Ordinal(a)
-	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); avoided || b.CanHold(x, p.Handle) != nil {
-		return
-	}
-	p.picks[k].ordinals = append(p.picks[k].ordinals, x)
-	s.want--
-}
-
-// pickWish makes the block of a wish for the owner, unless something that limits automatic assignment keeps the address or the block.
-func (p *AssignPlan) pickWish(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	if may, err := p.mayClaim(t, i); !may || err != nil {
-		return err
-	}
-	b, err := block.New(be.At, p.blockOptions())
-	if err != nil {
-		return err
-	}
-	x, err := b.Ordinal(p.Wish)
-	if err != nil {
-		return err
-	}
-	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); avoided || b.CanHold(x, p.Handle) != nil {
-		return nil
-	}
-	gone, err := t.MakeRoom(p.cat, i, be.At, p.mayGo(t))
-	if errors.Is(err, cause.Covered) {
-		return p.timed(t, s) // time may delete what is in the way
-	}
-	if err != nil {
-		return err
-	}
-	p.gone = append(p.gone, gone...)
-	if b, err = t.NewBlock(p.cat, be.At, p.blockOptions()); err != nil {
-		return err
-	}
-	p.picks = append(p.picks, pick{be: be, fresh: b, ordinals: []uint64{x}})
-	p.sticky = len(p.picks)
-	s.want--
-	return nil
-}
-
-// pickStrict picks the wish from a block of another, which becomes the owner's, if strict affinity lets it: one that has been left empty or
-// has no owner.
-func (p *AssignPlan) pickStrict(t *txn.Txn, s *Search, i int, be *txn.BlockEntry) error {
-	is := p.standing(t, be)
-	if is == foreign {
-		return nil
-	}
-	if may, err := p.mayClaim(t, i); !may || err != nil {
-		return err
-	}
-	if err := t.Ready(be, p.Wish); err != nil {
-		return err
-	}
-	k, b := pick{be: be}, be.Block
-	if is == idle {
-		fresh, err := p.emptied(t, be)
-		if err != nil {
-			return nil // the ends to reserve leave nothing of it
-		}
-		k.fresh, b = fresh, fresh
-	}
-	x, err := b.Ordinal(p.Wish)
-	if _, avoided := block.Within(txn.Avoided(b, p.cat, i), x); err != nil || avoided || b.CanHold(x, p.Handle) != nil {
-		return err
-	}
-	if k.ordinals = []uint64{x}; is == orphan {
-		err = p.adopt(t, &k)
-	} else {
-		err = p.acquire(t, be)
-	}
-	if err != nil {
-		return err
-	}
-	p.picks = append(p.picks, k)
-	p.sticky = len(p.picks)
-	s.want--
 	return nil
 }
 

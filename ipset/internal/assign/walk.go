@@ -30,7 +30,7 @@ var (
 
 // firstOf returns the range of the first record of an index of blocks of a family.
 func firstOf(kind string, family int) store.Range {
-	r := record.BlockRange(kind, everything(family))
+	r := record.BlockRange(kind, record.Everything(family))
 	r.Limit = 1
 	return r
 }
@@ -458,12 +458,4 @@ func (p *AssignPlan) noteForeign(t *txn.Txn, s *Search, i int) error {
 // pickForeign borrows from any block with room.
 func (p *AssignPlan) pickForeign(t *txn.Txn, s *Search, i int) error {
 	return p.pickMet(t, s, i, record.KindRoom, t.Past, orphan|idle|foreign)
-}
-
-// everything is the prefix of all addresses of a family.
-func everything(family int) netip.Prefix {
-	if family == 4 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }

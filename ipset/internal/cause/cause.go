@@ -39,7 +39,6 @@ var (
 	Outside    error = &cause{"no pool has the address", ipalloc.ErrNotFound}
 	KeptBack   error = &cause{"reserved, or outside of the ranges of its pool", ipalloc.ErrReserved}
 	NotNamed   error = &cause{"the call names other pools", ipalloc.ErrNotFound}
-	Unselected error = &cause{"the pool does not select the owner or its namespace", ipalloc.ErrNotFound}
 	Short      error = &cause{"not enough addresses", ipalloc.ErrFull}
 	Cooling    error = &cause{"not enough addresses", ipalloc.ErrCooling}
 	Reserved   error = &cause{"not enough addresses", ipalloc.ErrReserved}

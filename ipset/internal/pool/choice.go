@@ -1,25 +1,31 @@
 package pool
 
 import (
+	"net/netip"
 	"slices"
 
+	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// Which pools may serve a request is decided in one place, so that an assignment, a dry run and a report of a host give the same
-// answer.
+// Which pools may serve a request, and which of their addresses, is decided in one place, so that an assignment, a renewal, a dry run and
+// a report of a host give the same answer. The page of ipset has the table of rules and callers.
 
 // Choice is what decides which pools may serve an assignment.
 type Choice struct {
 	Family int // 4 or 6
 	Use    alloc.Use
-	Host   string            // the owner's name
+	Owner  alloc.Owner       // that the addresses are for
 	Node   map[string]string // labels of the host
 	Space  map[string]string // labels of the namespace
 	Names  []string          // pools asked for; none is all
+	Named  bool              // an address asks for its pool, in place of Names
 	Both   bool              // pools asked for must match the selectors too
 	Ends   uint64            // addresses reserved at the ends of each block
+	// AnyAddr allows also the addresses that automatic assignment leaves out, because the caller names one.
+	AnyAddr bool
 }
 
 // Obstacle is what keeps a pool from serving a choice.
@@ -36,6 +42,39 @@ const (
 	Namespaces           // it does not select the namespace
 )
 
+// Reason returns the reason that a shortage gives for an obstacle.
+func (o Obstacle) Reason() alloc.Reason { return alloc.ReasonCommitFull + alloc.Reason(o) }
+
+// Serve returns the error of a call that pool i may not serve, nil if it may.
+func (c *Catalog) Serve(i int, q *Choice) error {
+	in := c.Obstacle(i, q)
+	if in == None {
+		return nil
+	}
+	return &Shortage{[]alloc.Shortage{{Family: q.Family, Pool: c.Pools[i].Name, Reason: in.Reason()}}, cause.NoPool}
+}
+
+// Refuse returns the error of an assignment for an address of pool i that is in block at, or would be, nil if the caller may have the
+// address as soon as that is free. of is the owner of the block if that keeps it. The limits of blocks belong to the plan. It is pure.
+func (c *Catalog) Refuse(i int, q *Choice, a netip.Addr, at netip.Prefix, of alloc.Owner) error {
+	if err := c.Serve(i, q); err != nil {
+		return err
+	}
+	p := &c.Pools[i]
+	_, avoided := p.Avoid.Cover(netip.PrefixFrom(a, a.BitLen()))
+	switch {
+	case q.AnyAddr:
+	case avoided:
+		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.Name, Addr: a, Err: cause.KeptBack})
+	case at.Bits() != p.BlockBits && !c.ServesAll(i, at):
+		return &Shortage{[]alloc.Shortage{{Family: q.Family, Pool: p.Name, Reason: alloc.ReasonDrainingLeft, InTheWay: at}}, cause.Short}
+	}
+	if c.Config.Strict && of.Kind != alloc.Nobody && of != q.Owner {
+		return cause.Wrap(ipalloc.Error{Op: "assign", Name: p.Name, Prefix: at, Holder: of.String(), Err: cause.Strict})
+	}
+	return nil
+}
+
 // Qualifies reports whether pool i may serve. It is pure.
 func (c *Catalog) Qualifies(i int, q *Choice) bool { return c.Obstacle(i, q) == None }
 
@@ -46,7 +85,7 @@ func (c *Catalog) Qualifies(i int, q *Choice) bool { return c.Obstacle(i, q) == 
 // the host and the namespace.
 func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 	p := &c.Pools[i]
-	asked := len(q.Names) > 0 && slices.Contains(q.Names, p.Name)
+	asked := q.Named || len(q.Names) > 0 && slices.Contains(q.Names, p.Name)
 	switch {
 	case record.Family(p.Prefix) != q.Family:
 		return Family
@@ -60,7 +99,7 @@ func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 		return SmallBlocks
 	case asked && !q.Both:
 		return None
-	case !c.SelectsNode(i, q.Host, q.Node):
+	case !c.SelectsNode(i, q.Owner.Name, q.Node):
 		return Nodes
 	case !c.SelectsSpace(i, q.Space):
 		return Namespaces

@@ -225,6 +225,14 @@ func Family(p netip.Prefix) int {
 	return 6
 }
 
+// Everything returns the prefix of all addresses of a family.
+func Everything(family int) netip.Prefix {
+	if family == 4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
 // IdsIn returns the blocks, or the addresses with the prefix lengths of their blocks, that index records name from a place in
 // their keys on. It appends them to ids, which is empty.
 func IdsIn(ids []netip.Prefix, recs []store.Record, at int) ([]netip.Prefix, error) {

@@ -1,8 +1,11 @@
 package release
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
@@ -12,6 +15,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 	"github.com/ipalloc/ipalloc/ipset/internal/occ"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 )
@@ -19,11 +23,34 @@ import (
 // A lease is moved, ended early or refused by its holder alone. The calls therefore name the holder in a guard, and what has
 // changed hands since is an error and not a release.
 
+// rules returns the rules that a renewal applies, nil for none.
+func (e *Releaser) rules(a *alloc.RenewArgs) (*pool.Choice, error) {
+	switch {
+	case a.TTL < 0:
+		return nil, cause.Invalid("TTL", "%v is negative", a.TTL)
+	case !a.WithinRules && (a.Owner != alloc.Owner{} || a.Use != 0 || a.Namespace != nil):
+		return nil, cause.Invalid("WithinRules", "is not set, and Owner, Use and Namespace are for it")
+	case !a.WithinRules:
+		return nil, nil
+	case a.Use&^pool.AllUses != 0 || a.Use&(a.Use-1) != 0:
+		return nil, cause.UnknownUse
+	}
+	if err := a.Owner.Check(); err != nil {
+		return nil, err
+	}
+	labels, ok := e.Labels(a.Owner)
+	if !ok {
+		return nil, cause.UnknownOwner
+	}
+	return &pool.Choice{Use: cmp.Or(a.Use, alloc.Workload), Owner: a.Owner, Node: labels, Space: maps.Clone(a.Namespace), Named: true, Both: true}, nil
+}
+
 // Renew carries out the call of that name.
-func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) ([]alloc.Allocation, error) {
+func (e *Releaser) Renew(ctx context.Context, handle string, a alloc.RenewArgs) ([]alloc.Allocation, error) {
 	err := cause.Name("handle", handle)
-	if err == nil && ttl < 0 {
-		err = cause.Invalid("ttl", "%v is negative", ttl)
+	var rules *pool.Choice
+	if err == nil {
+		rules, err = e.rules(&a)
 	}
 	if err != nil {
 		return nil, cause.Of("renew", handle, err)
@@ -34,7 +61,7 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 	}
 	var renewed []alloc.Allocation
 	err = e.InSteps(ids, func(part []netip.Prefix) (int, error) {
-		p := renewPlan{handle: handle, ttl: ttl, ids: part}
+		p := renewPlan{handle: handle, ttl: a.TTL, rules: rules, ids: part}
 		if err := e.Do(ctx, &p); err != nil {
 			return 0, err // a batch may still be at it
 		}
@@ -44,13 +71,23 @@ func (e *Releaser) Renew(ctx context.Context, handle string, ttl time.Duration) 
 	if err == nil && len(renewed) == 0 {
 		err = ipalloc.ErrNotHeld
 	}
-	return renewed, cause.Of("renew", handle, err)
+	return renewed, refusal(ipalloc.Error{Op: "renew", Handle: handle}, err)
+}
+
+// refusal returns the error of a renewal, with what the rules name, nil for nil.
+func refusal(e ipalloc.Error, err error) error {
+	if e.Err = err; err == nil {
+		return nil
+	}
+	pool.Describe(err, &e)
+	return cause.Wrap(e)
 }
 
 // renewPlan moves the ends of some leases of a handle.
 type renewPlan struct {
 	handle  string
 	ttl     time.Duration
+	rules   *pool.Choice
 	ids     []netip.Prefix // addresses with the prefix lengths of their blocks
 	done    int            // how many of them
 	renewed []alloc.Allocation
@@ -66,38 +103,49 @@ func (p *renewPlan) Plan(t *txn.Txn) (err error) {
 		p.done = n
 		held, err := t.HeldAt(cat, p.ids[:n], nil, p.handle)
 		if err == nil {
-			err = cat.CheckOpen(held...)
-		}
-		if err == nil {
-			p.renewed = t.Extend(held, block.LeaseEnd(t.Now, p.ttl))
+			p.renewed, err = renew(t, cat, p.rules, p.ttl, held)
 		}
 		return err
 	})
 }
 
-// RenewIP carries out the call of that name.
-func (e *Releaser) RenewIP(ctx context.Context, a netip.Addr, g alloc.Guard, ttl time.Duration) (alloc.Allocation, error) {
-	var renewed alloc.Allocation
-	if ttl < 0 {
-		return renewed, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Handle: g.Handle, Err: cause.Invalid("ttl", "%v is negative", ttl)})
+// renew moves the ends of those of some addresses that are leases, as far as the rules allow all of them.
+func renew(t *txn.Txn, cat *txn.CatalogEntry, rules *pool.Choice, ttl time.Duration, held []txn.Place) ([]alloc.Allocation, error) {
+	if err := cat.CheckOpen(held...); err != nil {
+		return nil, err
 	}
-	err := e.doHeld(ctx, a, g, func(t *txn.Txn, h txn.Place) error {
-		_, was := h.Be.Look(h.X)
-		if renewed = was.AllocationOf(a, h.Be.At.Bits(), h.Holder); h.Until == 0 {
-			return nil
+	held = slices.DeleteFunc(held, func(h txn.Place) bool { return h.Until == 0 })
+	if rules != nil {
+		if err := cat.RefuseHeld(rules, held...); err != nil {
+			return nil, err
 		}
-		cat, err := t.Catalog()
-		if err == nil {
-			err = cat.CheckOpen(h)
-		}
-		if err != nil {
+	}
+	return t.Extend(held, block.LeaseEnd(t.Now, ttl)), nil
+}
+
+// RenewIP carries out the call of that name.
+func (e *Releaser) RenewIP(ctx context.Context, at netip.Addr, g alloc.Guard, a alloc.RenewArgs) (alloc.Allocation, error) {
+	var renewed alloc.Allocation
+	rules, err := e.rules(&a)
+	if err == nil {
+		err = e.doHeld(ctx, at, g, func(t *txn.Txn, h txn.Place) error {
+			_, was := h.Be.Look(h.X)
+			if renewed = was.AllocationOf(at, h.Be.At.Bits(), h.Holder); h.Until == 0 {
+				return nil
+			}
+			cat, err := t.Catalog()
+			if err != nil {
+				return err
+			}
+			all, err := renew(t, cat, rules, a.TTL, []txn.Place{h})
+			if err == nil {
+				renewed = all[0]
+			}
 			return err
-		}
-		renewed = t.Extend([]txn.Place{h}, block.LeaseEnd(t.Now, ttl))[0]
-		return nil
-	}, nil)
+		}, nil)
+	}
 	if err != nil {
-		return alloc.Allocation{}, cause.Wrap(ipalloc.Error{Op: "renew", Addr: a, Handle: g.Handle, Err: err})
+		return alloc.Allocation{}, refusal(ipalloc.Error{Op: "renew", Addr: at, Handle: g.Handle}, err)
 	}
 	return renewed, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/internal/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
+	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -20,6 +21,21 @@ func (ce *CatalogEntry) CheckOpen(held ...Place) error {
 	for _, h := range held {
 		if at := h.Be.Addr(h.X); ce.Closed(ce.Containing(at)) {
 			return cause.Wrap(ipalloc.Error{Op: "find", Addr: at, Err: cause.Closed})
+		}
+	}
+	return nil
+}
+
+// RefuseHeld returns an error if the rules of now would keep automatic assignment from an address that is held.
+func (ce *CatalogEntry) RefuseHeld(q *pool.Choice, held ...Place) error {
+	for _, h := range held {
+		a, rules := h.Be.Addr(h.X), *q
+		i := ce.Containing(a)
+		if rules.Family = record.Family(h.Be.At); i < 0 {
+			return cause.Wrap(ipalloc.Error{Op: "find", Addr: a, Err: cause.Outside})
+		}
+		if err := ce.Refuse(i, &rules, a, h.Be.At, h.Be.Owner()); err != nil {
+			return cause.Wrap(ipalloc.Error{Op: "find", Addr: a, Err: err})
 		}
 	}
 	return nil
