@@ -144,8 +144,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 }
 
 func (a *app) addressCommand() *cobra.Command {
-	c := &cobra.Command{Use: "address", Aliases: []string{"addr", "ip"}, Short: "List addresses"}
-	c.AddCommand(a.addressListCommand())
+	c := &cobra.Command{Use: "address", Aliases: []string{"addr", "ip"}, Short: "List and transfer addresses"}
+	c.AddCommand(a.addressListCommand(), a.addressTransferCommand())
 	return c
 }
 

@@ -21,7 +21,7 @@ import (
 var typedRows = map[string]string{
 	"pool list": "", "pool free": "", "pool show": "pods", "pool add": "new 10.9.0.0/24", "pool set": "pods --priority 3", "pool resize": "pods --prefix 10.1.0.0/23",
 	"pool remove": "lb --yes", "pool split": "lb 1", "pool open": "shut --yes", "pool merge": "whole left right",
-	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes",
+	"address list": "", "show": "web-0", "host list": "", "host remove": "a --yes", "host rename": "a z --yes", "address transfer": "web-0 web-9 --yes",
 	"block list": "", "assign": "--host z --handle new", "release": "--handle web-0 --yes",
 	"reserve list": "", "reserve add": "10.1.0.240/30", "reserve remove": "10.1.0.248/30", "config show": "", "config set": "--max-blocks-per-host 3",
 	"prefix list": "", "prefix show": "10.96.0.0/24", "prefix pools": "", "prefix assign": "--owner o --pool 10.96.0.0/16 --bits 24", "prefix release": "10.96.0.0/24 --owner net-a --yes",

@@ -36,8 +36,8 @@ func ownerOf(s string) (alloc.Owner, error) {
 }
 
 func (a *app) hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "List and remove hosts"}
-	c.AddCommand(a.hostListCommand(), a.hostRemoveCommand())
+	c := &cobra.Command{Use: "host", Aliases: []string{"node"}, Short: "List, rename and remove hosts"}
+	c.AddCommand(a.hostListCommand(), a.hostRenameCommand(), a.hostRemoveCommand())
 	return c
 }
 

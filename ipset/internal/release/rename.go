@@ -48,7 +48,7 @@ func (e *Releaser) RenameHost(ctx context.Context, a alloc.RenameArgs) (moved []
 		})
 	}
 	if err != nil {
-		return moved, blocks, cause.Wrap(ipalloc.Error{Op: "rename", Owner: a.From.String(), Name: a.To.String(), Err: err})
+		return moved, blocks, cause.Wrap(ipalloc.Error{Op: "rename", Owner: a.From.String(), Err: err})
 	}
 	return moved, blocks, nil
 }
@@ -100,7 +100,7 @@ func (p *renamePlan) plan(t *txn.Txn) error {
 			return err
 		}
 		if p.exists || oe.Get().N > 0 {
-			return cause.HostExists
+			return cause.Wrap(ipalloc.Error{Op: "rename", Holder: p.To.String(), Err: cause.HostExists})
 		}
 	}
 	for _, r := range p.list {
