@@ -28,7 +28,7 @@ func readAgain(format, name string, inv *inventory) error {
 		return err
 	}
 	for _, in := range append(slices.Collect(maps.Values(inv.Spaces)), inv) {
-		for _, at := range in.over {
+		for _, at := range append(slices.Clone(in.over), in.cooling...) {
 			known[at] = true
 		}
 	}

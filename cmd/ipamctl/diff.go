@@ -87,9 +87,11 @@ func (a *app) other(ctx context.Context, format, name string) (*inventory, error
 		}
 		inv.Blocks = append(inv.Blocks, blockEntry{b.Prefix().String(), b.Owner().String()})
 		for al := range b.All() {
-			if !al.Cooling {
-				inv.Addresses = append(inv.Addresses, addressEntryOf(al))
+			if al.Cooling { // the columns of this format have no end
+				inv.cooling = append(inv.cooling, al.Address.String())
+				continue
 			}
+			inv.Addresses = append(inv.Addresses, addressEntryOf(al))
 		}
 	}
 	return inv, readAgain(format, name, inv)

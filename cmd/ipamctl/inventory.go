@@ -30,9 +30,10 @@ type inventory struct {
 	Spaces    map[string]*inventory `json:"spaces,omitempty"` // by name
 
 	// calico holds blocks in Calico's own form, which are imported as they are.
-	calico []json.RawMessage
-	source []byte // the file, if it is JSON
-	text   []byte // the file
+	calico  []json.RawMessage
+	source  []byte   // the file, if it is JSON
+	text    []byte   // the file
+	cooling []string // addresses of calico that cool, which diff does not compare
 	// refused are the items of the file that cannot be taken, dropped the fields that are dropped on purpose, with their numbers.
 	refused []refusal
 	dropped map[string]int
