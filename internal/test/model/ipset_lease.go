@@ -158,3 +158,26 @@ func (m *IPSet) Offer(handle, host string, ttl time.Duration, given []netip.Addr
 	}
 	return ""
 }
+
+// Renew moves the end of the leases of a handle and returns their number, and the obstacles to each, within the rules of now for a host if
+// one is given.
+func (m *IPSet) Renew(handle string, ttl time.Duration, within string) (n int, why []string) {
+	var leases []netip.Addr
+	for _, a := range m.Holds(handle) {
+		h := m.containing(a).Holds[a]
+		if h.until(h.find(handle)).IsZero() {
+			continue
+		}
+		if leases = append(leases, a); within != "" && m.Refuses(a, within) != "" {
+			why = append(why, m.Refuses(a, within))
+		}
+	}
+	if len(why) > 0 {
+		return 0, why
+	}
+	for _, a := range leases {
+		b := m.containing(a)
+		b.extend(a, b.Holds[a].find(handle), m.Now.Add(ttl))
+	}
+	return len(leases), nil
+}
