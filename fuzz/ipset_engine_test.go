@@ -33,7 +33,7 @@ var ipamPools = []ipamPool{
 	{"c", "10.0.2.0/28", [2]int{28, 30}, 0}, {"d", "fd00::/124", [2]int{126, 127}, 0},
 }
 
-const ipamOps = 28
+const ipamOps = 31
 
 // ipamCaches are how many records of a kind the engines of a replay remember; the last has no past.
 var ipamCaches = []int{64, 64, 1, 2, 7, 0}
@@ -51,6 +51,7 @@ type ipamReplay struct {
 	// offering makes Offer of the next AutoAssign.
 	offering bool
 	rows     map[string]string // records of the caller
+	given    []given
 }
 
 func newIPAMReplay(t testing.TB, defs []ipamPool, db store.Store) *ipamReplay {
@@ -281,6 +282,8 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 			a.Address = als[0].Address // held by another
 		}
 		r.assignIP(e, a)
+	case 28, 29, 30:
+		r.move(op-28, e, tr)
 	default:
 		r.lease(op-24, e, tr)
 	}
@@ -379,6 +382,7 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a alloc.AssignArgs, from netip.
 		if err != nil || !slices.Equal(again.V4, got.V4) || !slices.Equal(again.V6, got.V6) {
 			r.t.Fatalf("the repeated request got %+v, %v, the first %+v", again, err, got)
 		}
+		r.given = append(r.given, given{a, append(slices.Clone(got.V4), got.V6...)})
 	}
 	if w.Head+w.Tail > 0 && !r.m.Strict {
 		if !ipamRefusals["ends"].is(err) {

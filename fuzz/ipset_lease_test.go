@@ -99,11 +99,11 @@ func (r *ipamReplay) offer(e *ipset.Engine, handle string, host alloc.Owner, n u
 		return
 	}
 	if !slices.ContainsFunc(all, func(a netip.Addr) bool {
-		why := r.m.MayMove(a, handle, host.String())
-		if why == "" && args.WithinRules {
-			why = r.m.Refuses(a, host.String())
+		obstacles := []string{r.m.MayMove(a, handle, host.String())}
+		if args.WithinRules {
+			obstacles = append(obstacles, r.m.Refuses(a, host.String())) // either may be named
 		}
-		return why != "" && ipamRefusals[why].is(err)
+		return slices.ContainsFunc(obstacles, func(why string) bool { return why != "" && ipamRefusals[why].is(err) })
 	}) {
 		r.t.Fatalf("offer %+v of %v: %v", args, all, err)
 	}

@@ -194,3 +194,23 @@ func TestRenameToAnExistingHost(t *testing.T) {
 		t.Errorf("%d memos are left", n)
 	}
 }
+
+// TestRenameBorrowerOfAFirstAddress: the key of a borrowed first address of a block is that of the block. Each address moves once.
+func TestRenameBorrowerOfAFirstAddress(t *testing.T) {
+	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/28", 28))
+	w.assign(want("b", 1, "own"))
+	for i := range 4 {
+		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Owner: alloc.HostOwner("a"), Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(4 * i)}), Handle: "x"}); err != nil && i > 0 {
+			t.Fatal(err)
+		}
+	}
+	w.releaseHandle("own")
+	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Owner: alloc.HostOwner("a"), Address: ip("10.0.0.0"), Handle: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	moved, _, err := w.Operator().RenameHost(bg, alloc.RenameArgs{From: alloc.HostOwner("a"), To: alloc.HostOwner("new")})
+	if err != nil || len(moved) != 4 {
+		t.Errorf("%v, %v", moved, err)
+	}
+	w.check()
+}

@@ -150,6 +150,8 @@ func TestReservedNames(t *testing.T) {
 		"Release by guard": second(f.e.Release(bg, alloc.ReleaseArgs{Addresses: []alloc.Release{{Address: a, Guard: alloc.Guard{Handle: "kept/db"}}}})),
 		"ReleaseIPs":       second(f.e.ReleaseIPs(bg, alloc.Release{Address: a, Guard: alloc.Guard{Handle: "kept/db"}})),
 		"Update":           f.e.Update(bg, alloc.UpdateArgs{Address: a, Guard: alloc.Guard{Handle: "kept/db"}, Host: &host}),
+		"Transfer":         second(f.e.Transfer(bg, alloc.TransferArgs{From: "x", To: "kept/db"})),
+		"Transfer from":    second(f.e.Transfer(bg, alloc.TransferArgs{From: "kept/db", To: "x"})),
 		"Decline":          second(f.e.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "kept/db"}, For: 1})),
 	} {
 		f.is(what, err, ipalloc.ErrInvalid)
@@ -240,7 +242,7 @@ func TestRandomCallsNeverTakeIt(t *testing.T) {
 		at := r.IntN(12)
 		flaky.Reset()
 		flaky.Script(faults.At(at, faults.Unknown(r.IntN(2) == 0)))
-		op := r.IntN(16)
+		op := r.IntN(18)
 		for range 2 { // cut off, and repeated
 			switch op {
 			case 0:
@@ -279,6 +281,14 @@ func TestRandomCallsNeverTakeIt(t *testing.T) {
 				}
 			case 15:
 				_, _ = e.Renew(bg, h, alloc.RenewArgs{TTL: time.Minute})
+			case 16:
+				args := alloc.TransferArgs{From: h, To: fmt.Sprint("h", r.IntN(6))}
+				if r.IntN(2) == 0 {
+					args.Address = a
+				}
+				_, _ = e.Transfer(bg, args)
+			case 17:
+				_, _, _ = e.Operator().RenameHost(bg, alloc.RenameArgs{From: host, To: alloc.HostOwner("n0"), Merge: true})
 			}
 			flaky.Script(nil)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -71,6 +72,7 @@ type renaming struct {
 	be     *txn.BlockEntry
 	give   bool // the block is the host's own
 	forget bool // all that the block has for the host moves
+	all    bool // held has all of the block that is held for the host
 	held   []txn.Place
 }
 
@@ -94,7 +96,8 @@ func (p *renamePlan) plan(t *txn.Txn) error {
 		return err
 	}
 	to := block.OwnerCode(p.To)
-	if begun := m.Digest == to; len(p.list) > 0 && !p.Merge && !begun {
+	has := slices.ContainsFunc(p.list, func(r renaming) bool { return r.give || len(r.held) > 0 })
+	if begun := m.Digest == to; has && !p.Merge && !begun {
 		oe, err := t.Owner(p.To)
 		if err != nil {
 			return err
@@ -162,7 +165,10 @@ func (p *renamePlan) find(t *txn.Txn, cat *txn.CatalogEntry) error {
 
 // of returns what to change in a place, and whether the commit takes all of that.
 func (p *renamePlan) of(t *txn.Txn, be *txn.BlockEntry, id netip.Prefix) (r renaming, whole bool, err error) {
-	r.be = be
+	r.be, r.all = be, id == be.At // also the first address of the block, which has the same id
+	if n := len(p.list); n > 0 && p.list[n-1].be == be && p.list[n-1].all {
+		return renaming{}, true, nil
+	}
 	xs, err := heldFor(t, be, id, p.From)
 	if err != nil {
 		return r, false, err
