@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/docker/docker v28.2.2+incompatible
-	github.com/ipalloc/ipalloc v0.0.0-20261128174644-e808e3e4e13b
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128174644-e808e3e4e13b
+	github.com/ipalloc/ipalloc v0.0.0-20261128192004-afecfcaec0d8
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261128192004-afecfcaec0d8
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 )
 

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/boltstore
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261128174644-e808e3e4e13b
+	github.com/ipalloc/ipalloc v0.0.0-20261128192004-afecfcaec0d8
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0
 )

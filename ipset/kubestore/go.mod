@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261128174644-e808e3e4e13b
+	github.com/ipalloc/ipalloc v0.0.0-20261128192004-afecfcaec0d8
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )
