@@ -31,41 +31,6 @@
 //  3. a block that another owner left empty for a minute, then one without owner;
 //  4. other hosts' blocks, to borrow from them, unless affinity is strict.
 //
-// # Rules of a pool
-//
-// Calls that apply rules to one address ask one function; the table lists the rules that
-// each call applies. "yes" means that the rule can refuse the address.
-//
-//	                          automatic  WithinRules  named      held
-//	closed                    yes        yes          yes        yes
-//	disabled                  yes        yes          yes        -
-//	Uses                      yes        yes          if Use     -
-//	Nodes, Namespaces         yes (1)    yes (1)      if Selectors  -
-//	Manual                    yes        (2)          -          -
-//	Ranges, Subnet, reserved  yes        yes          -          -
-//	block of several pools    yes        yes          -          -
-//	Strict, others' blocks    yes (3)    yes (3)      yes        to move
-//	limits of blocks          yes        new blocks   yes        -
-//	Head and Tail             yes        new holders  yes        -
-//	cooling                   yes (4)    yes (4)      yes (4)    -
-//
-// The columns are these calls:
-//
-//   - automatic: Assign, AutoAssign, EnsureBlock, Explain. The addresses that Prefer and
-//     Sticky try first obey the same rules; for Sticky, no block becomes the owner's.
-//   - WithinRules: AssignIP, AssignIPs, AutoAssign with Existing, Offer, RenewIP and Renew
-//     with that field. A held address must obey the present rules. A drained pool of leases
-//     therefore becomes empty.
-//   - named: AssignIP and AssignIPs without that field.
-//   - held: Existing, Offer, RenewIP and Renew without that field, for a held address. Renew
-//     static and kept addresses so.
-//
-// Notes: (1) AutoAssign and Offer with Pools apply selectors only with Selectors. (2)
-// AutoAssign and Offer refuse a Manual pool unless Pools names it; for the other calls, the
-// address names its pool. (3) A block without owner, or that its owner left empty for a
-// minute, becomes the caller's. (4) The handle that released the address may get it again by
-// name, Prefer or Sticky.
-//
 // # Errors
 //
 // Every error is a context's error, or is or wraps an *ipalloc.Error. After
@@ -74,13 +39,12 @@
 //
 // # Further
 //
-// [Engine] also has leases (Offer and RenewIP, both with WithinRules, and Decline), lookups, changes of pools and hosts, and
+// [Engine] also has leases (Offer, RenewIP, Decline), lookups, changes of pools and hosts, and
 // plans that write nothing (DryRun). If you use leases or cooldowns, call Sweep of
 // [Engine.Operator] every minute. [Engine.Changes] delivers the changes of each commit, in
 // order, for caches and indexes; it is not an audit log. [Engine.InSpace] separates tenants,
 // whose pools may overlap: each engine has the pools, hosts, handles and settings of one space.
 //
 // An [Engine] and a store are safe for concurrent use; a [block.Block] is not. All state is in
-// the store. The page of [Engine] lists costs, clocks and limits; README.md of store lists the
-// records.
+// the store, whose README.md lists the records. The page of [Engine] has rules, costs and limits.
 package ipset

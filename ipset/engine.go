@@ -98,6 +98,41 @@ type Options struct {
 //     held and assigns the rest. [Operator.Sweep] forgets the key after a day.
 //   - Otherwise release by handle, on the same engine.
 //
+// # Rules of a pool
+//
+// Calls that apply rules to one address ask one function; the table lists the rules that
+// each call applies. "yes" means that the rule can refuse the address.
+//
+//	                          automatic  WithinRules  named      held
+//	closed                    yes        yes          yes        yes
+//	disabled                  yes        yes          yes        -
+//	Uses                      yes        yes          if Use     -
+//	Nodes, Namespaces         yes (1)    yes (1)      if Selectors  -
+//	Manual                    yes        (2)          -          -
+//	Ranges, Subnet, reserved  yes        yes          -          -
+//	block of several pools    yes        yes          -          -
+//	Strict, others' blocks    yes (3)    yes (3)      yes        to move
+//	limits of blocks          yes        new blocks   yes        -
+//	Head and Tail             yes        new holders  yes        -
+//	cooling                   yes (4)    yes (4)      yes (4)    -
+//
+// The columns are these calls:
+//
+//   - automatic: Assign, AutoAssign, EnsureBlock, Explain. The addresses that Prefer and
+//     Sticky try first obey the same rules; for Sticky, no block becomes the owner's.
+//   - WithinRules: AssignIP, AssignIPs, AutoAssign with Existing, Offer, RenewIP and Renew
+//     with that field. A held address must obey the present rules. A drained pool of leases
+//     therefore becomes empty.
+//   - named: AssignIP and AssignIPs without that field.
+//   - held: Existing, Offer, RenewIP and Renew without that field, for a held address. Renew
+//     static and kept addresses so.
+//
+// Notes: (1) AutoAssign and Offer with Pools apply selectors only with Selectors. (2)
+// AutoAssign and Offer refuse a Manual pool unless Pools names it; for the other calls, the
+// address names its pool. (3) A block without owner, or that its owner left empty for a
+// minute, becomes the caller's. (4) The handle that released the address may get it again by
+// name, Prefer or Sticky.
+//
 // # Cost
 //
 //	AutoAssign from a block, release   O(1), one commit; in blocks above 64 addresses O(spans of the free queue)
