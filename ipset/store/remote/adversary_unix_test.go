@@ -250,13 +250,24 @@ func TestBounds(t *testing.T) {
 		}
 		return c
 	}
-	for range 2 {
-		half := dial()
-		defer half.Close()
-		fmt.Fprintf(half, "POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: %d\r\n\r\nhalf", 256<<10+32<<10+1<<20)
+	half := func() net.Conn {
+		c := dial()
+		fmt.Fprintf(c, "POST /1/commit HTTP/1.1\r\nHost: store\r\nContent-Length: %d\r\n\r\nhalf", 256<<10+32<<10+1<<20)
+		return c
 	}
+	halves := [2]net.Conn{half(), half()}
 	get := func() error { _, err := c.Get(t.Context(), nil, "a"); return err }
 	for err = get(); err == nil; err = get() { // until the service has read both
+		for i, h := range halves {
+			h.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if n, _ := h.Read(make([]byte, 1)); n > 0 { // refused, because it met a get
+				h.Close()
+				halves[i] = half()
+			}
+		}
+	}
+	for _, h := range halves {
+		defer h.Close()
 	}
 	if !store.Retryable(err) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
 		t.Error(err)
