@@ -68,7 +68,7 @@ func TestRefusals(t *testing.T) {
 	refused("Assign under strict affinity", err, "family=4,kind=ipset,pool=pods,reason=foreign")
 	held := must(e.IPsByHandle(ctx, "b"))(t)[0].Address
 	_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: held.Next(), Owner: a, Handle: "a-3"})
-	refused("AssignIP in the block of another host", err, "kind=ipset,reason=foreign")
+	refused("AssignIP in the block of another host", err, "family=4,kind=ipset,pool=pods,reason=foreign")
 	if err := e.Operator().SetConfig(ctx, alloc.Config{MaxBlocksPerHost: 1}); err != nil {
 		t.Fatal(err)
 	}

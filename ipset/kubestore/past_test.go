@@ -305,20 +305,23 @@ func TestSetBackLosesASnapshotAlone(t *testing.T) {
 	check("a snapshot was lost")
 }
 
+// replicaOf returns a replica after commits, each of a key of one letter with its value.
+func replicaOf(t *testing.T, values ...string) *replica {
+	t.Helper()
+	r := newReplica(minSlots)
+	for _, kv := range values {
+		rev, err := r.mem.Commit(t.Context(), []store.Op{put(kv[:1], kv[1:], store.AnyRevision)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.rev = rev
+	}
+	return r
+}
+
 // A replica that is read anew continues one in memory only if both have the same records at the revisions that both know.
 func TestContinues(t *testing.T) {
-	replicaOf := func(values ...string) *replica {
-		r := newReplica(minSlots)
-		for _, kv := range values {
-			rev, err := r.mem.Commit(t.Context(), []store.Op{put(kv[:1], kv[1:], store.AnyRevision)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.rev = rev
-		}
-		return r
-	}
-	old := replicaOf("a1", "b1", "a2")
+	old := replicaOf(t, "a1", "b1", "a2")
 	for _, tt := range []struct {
 		later []string
 		ok    bool
@@ -329,8 +332,29 @@ func TestContinues(t *testing.T) {
 		{[]string{"a1", "b1", "a3", "c1"}, false},       // another value
 		{[]string{"a1", "b1", "b2", "c1", "d1"}, false}, // a is older than seen
 	} {
-		if err := old.continues(replicaOf(tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrReplaced) {
+		if err := old.continues(replicaOf(t, tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrReplaced) {
 			t.Errorf("%v: %v", tt.later, err)
+		}
+	}
+}
+
+// A replica that was read while other calls made commits is older than the one in memory. That is no other past.
+func TestReplaceByAnOlderOne(t *testing.T) {
+	for _, tt := range []struct {
+		old, later []string
+		ok         bool
+	}{
+		{[]string{"a1", "b1"}, []string{"a1"}, true},
+		{[]string{"a1", "b1", "a2"}, []string{"a1", "b1"}, true}, // a has another content since
+		{[]string{"a1", "b1", "a2"}, []string{"a1", "b2"}, false},
+		{[]string{"a1", "b1"}, []string{"a1", "b1"}, true},
+	} {
+		s := &Store{name: "s", slots: minSlots, breakNow: func() {}, rep: replicaOf(t, tt.old...)}
+		s.rep.seq++
+		if err := s.replace(replicaOf(t, tt.later...)); (err == nil) != tt.ok || err != nil && !errors.Is(err, ipalloc.ErrReplaced) {
+			t.Errorf("%v after %v: %v", tt.later, tt.old, err)
+		} else if s.rep.rev != uint64(len(tt.old)) {
+			t.Errorf("%v after %v: the replica has revision %d", tt.later, tt.old, s.rep.rev)
 		}
 	}
 }

@@ -252,7 +252,11 @@ func (s *Store) replace(r *replica) error {
 	s.mu.Lock()
 	old := s.rep
 	if old != nil {
-		if err := old.continues(r); err != nil {
+		early, late := old, r
+		if r.rev < old.rev { // other commits came while r was read
+			early, late = r, old
+		}
+		if err := early.continues(late); err != nil {
 			s.mu.Unlock()
 			return s.fail(err)
 		}

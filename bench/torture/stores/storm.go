@@ -76,7 +76,7 @@ func storm(ctx context.Context, name string, c config, say func(string, ...any))
 	}
 	steps, err := s.torment(ctx, name, c, crew, say)
 	if err != nil {
-		return err
+		return errors.Join(err, oracle.Check(log.History())) // the answers may tell why
 	}
 	say("%-9s %d operations; %d attempts failed, %d of them with unknown outcome, all settled", name, len(steps), crew.failed.Load(), crew.unknown.Load())
 	say("tried: %d operations", len(steps))
