@@ -123,7 +123,7 @@ func (w *wires) client(name, program string, args ...string) *exec.Cmd {
 	if program == "dhclient" { // with a lease in its file it begins in INIT-REBOOT
 		flags = []string{"-1", "-v", "-sf", path, "-lf", filepath.Join(w.dir, name+".leases"), "-pf", filepath.Join(w.dir, name+".pid"), "eth0"}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	w.Cleanup(cancel)
 	c := exec.CommandContext(ctx, "ip", slices.Concat([]string{"netns", "exec", w.ns(name), program}, args, flags)...)
 	c.WaitDelay = time.Second // dhclient leaves a process behind that has its output
@@ -139,8 +139,22 @@ func (w *wires) run(c *exec.Cmd, say string) {
 	}
 }
 
-// once are the flags of a udhcpc that ends with its lease, or after two seconds without one.
-var once = []string{"-q", "-n", "-t", "2", "-T", "1"}
+// has waits until a client has set its address.
+func (w *wires) has(client, address string) {
+	w.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		out, err := exec.Command("ip", "-n", w.ns(client), "addr", "show", "dev", "eth0").CombinedOutput()
+		if strings.Contains(string(out), address+"/") {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			w.Fatalf("%s has no %s: %v: %s", client, address, err, out)
+		}
+	}
+}
+
+// once are the flags of a udhcpc that ends with its lease, or after ten seconds without one.
+var once = []string{"-q", "-n", "-t", "10", "-T", "1"}
 
 // Two kinds of clients bind, renew, reboot, decline, release, find no address, and meet a server that was killed.
 func TestRealClients(t *testing.T) {
@@ -152,7 +166,7 @@ func TestRealClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until(ack("192.168.1.9")...)
-	time.Sleep(200 * time.Millisecond) // the client sets its address
+	w.has("a", "192.168.1.9") // it renews from there
 	for _, step := range []struct {
 		signal os.Signal
 		says   []string
@@ -176,10 +190,10 @@ func TestRealClients(t *testing.T) {
 	w.until(ack("192.168.1.100")...)
 
 	w.ip("-n", w.server, "addr", "add", "192.168.1.101/32", "dev", "br0") // something that knows no DHCP
-	w.run(w.client("c", "udhcpc", append(once, "-a")...), "lease of 192.168.1.102 obtained")
+	w.run(w.client("c", "udhcpc", append(once, "-a2000")...), "lease of 192.168.1.102 obtained")
 	w.until("DECLINE", "192.168.1.101", "done")
 
-	w.run(w.client("d", "udhcpc", once...), "no lease, failing")
+	w.run(w.client("d", "udhcpc", append(once, "-t", "2")...), "no lease, failing")
 	w.until("02:00:00:00:00:04 DISCOVER", "not enough addresses")
 
 	w.run(w.client("b", "dhclient", "-r"), "DHCPRELEASE of 192.168.1.100")
