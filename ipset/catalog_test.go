@@ -151,7 +151,7 @@ func TestChoiceLooksAtFewPools(t *testing.T) {
 	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload}); err != nil || s.Seen != 1 {
 		t.Errorf("%v, looked at %d", err, s.Seen)
 	}
-	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.Pools) != "[7 900]" {
+	if err := s.Choose(c, pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"p00900", "p00007", "p00900"}}); err != nil || fmt.Sprint(s.Pools) != "[900 7]" {
 		t.Errorf("%v, %v", err, s.Pools)
 	}
 }

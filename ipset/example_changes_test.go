@@ -52,6 +52,55 @@ func ExampleEngine_Changes() {
 	// map[10.0.0.0:pod-2]
 }
 
+// A signal at a low mark comes with the commit that passes it. The pools are counted after each commit that changes addresses; a busy
+// program skips the commits that arrive while it counts, and counts once a minute too, because leases expire without a commit.
+func ExampleEngine_Changes_lowMark() {
+	const low = 2
+	ctx, stop := context.WithCancel(context.Background())
+	e := newEngine("10.0.0.0/29", 29)
+	under := make(map[string]bool)
+	count := func() {
+		use, err := e.Utilization(ctx)
+		must(err)
+		for _, u := range use {
+			is := u.Available.Cmp(alloc.Count{Lo: low}) <= 0
+			if is != under[u.Pool] {
+				fmt.Println(u.Pool, "has", u.Available, "addresses left, low:", is)
+			}
+			under[u.Pool] = is
+		}
+	}
+	counted := make(chan bool)
+	go func() {
+		defer close(counted)
+		for c, err := range e.Changes(ctx, 0) {
+			if err != nil {
+				return // ctx has ended; after another error a program begins again
+			}
+			if !c.More {
+				count()
+				counted <- true
+			}
+		}
+	}()
+	<-counted
+	for i := range 7 {
+		_, err := e.Assign(ctx, alloc.HostOwner("node-a"), fmt.Sprint("pod-", i))
+		must(err)
+		<-counted
+	}
+	for i := range 2 {
+		_, err := e.ReleaseByHandle(ctx, fmt.Sprint("pod-", i))
+		must(err)
+		<-counted
+	}
+	stop()
+	<-counted
+	// Output:
+	// pods has 2 addresses left, low: true
+	// pods has 3 addresses left, low: false
+}
+
 // logged makes one change of the addresses and writes a row of the log, in one commit. Rows are records of the caller's own.
 func logged(ctx context.Context, db store.Store, now time.Time, change func(e *ipset.Engine) (row string, err error)) error {
 	return store.Together(ctx, db, func(tx store.Store) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset"
@@ -85,4 +86,33 @@ func ExampleAligned() {
 	// 10.0.0.200/29 of 10.0.0.192/26
 	// 8 released <nil>
 	// true ipset: auto assign handle "vm-1" for "host:node-a" in "pods": not enough addresses: blocks too small
+}
+
+// A cloud spreads machines over its subnets: the one with the most room first. The counts may be some seconds old, because the order is
+// a preference, and the engine goes on to the next subnet if the first is full. A machine that has an address keeps it.
+func ExampleEngine_Utilization_mostRoomFirst() {
+	ctx := context.Background()
+	e, err := ipset.New(store.NewMemory(), ipset.Options{})
+	must(err)
+	for _, subnet := range []string{"10.0.0.0/29", "10.0.1.0/28"} {
+		must(e.AddPool(ctx, alloc.Pool{Name: subnet, Prefix: netip.MustParsePrefix(subnet), BlockBits: 32}))
+	}
+	mostRoomFirst := func() (pools []string) {
+		use, err := e.Utilization(ctx)
+		must(err)
+		slices.SortStableFunc(use, func(a, b alloc.Utilization) int { return b.Available.Cmp(a.Available) })
+		for _, u := range use {
+			pools = append(pools, u.Pool)
+		}
+		return pools
+	}
+	counts := make(map[netip.Prefix]int)
+	for i := range 14 {
+		got, err := e.Assign(ctx, alloc.HostOwner(fmt.Sprint("vm-", i)), fmt.Sprint("eth-", i), mostRoomFirst()...)
+		must(err)
+		counts[netip.PrefixFrom(got.Address, 24).Masked()]++
+	}
+	fmt.Println(counts)
+	// Output:
+	// map[10.0.0.0/24:3 10.0.1.0/24:11]
 }

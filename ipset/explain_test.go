@@ -108,7 +108,7 @@ func TestShortageIsInTheError(t *testing.T) {
 	}{
 		{"cooling", ipalloc.ErrCooling, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, `in "cooling": not enough addresses: cooling until 2026-`},
 		{"limited", ipalloc.ErrLimit, alloc.Shortage{Reason: alloc.ReasonLimitReached, Limit: alloc.BlockLimit{Pool: "limited", Blocks: 1, Max: 1}}, "limit: 1 of 1 blocks"},
-		{"full cooling", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, ": not enough addresses: cooling: cooling, full: full"},
+		{"cooling full", ipalloc.ErrFull, alloc.Shortage{Reason: alloc.ReasonCoolingLeft, Until: until}, ": not enough addresses: cooling: cooling, full: full"},
 		{"disabled tunnel", ipalloc.ErrNotFound, alloc.Shortage{Reason: alloc.ReasonDisabled}, "no pool qualifies: disabled: disabled, tunnel: for other uses"},
 	} {
 		a := want("h", 1, "x")

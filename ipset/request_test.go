@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,46 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 	}
 	if again := w.assign(first); !slices.Equal(again.V4, got.V4) {
 		t.Errorf("%+v, first %+v", again, got)
+	}
+	// The order of the pools is a preference, and may be another one by the time of a repetition.
+	w.AddPool(bg, poolOf("b", "10.0.1.0/26", 28))
+	first.Request, first.Handle, first.Pools = "r2", "p2", []string{"a", "b"}
+	got = w.assign(first)
+	if first.Pools = []string{"b", "a"}; !slices.Equal(w.assign(first).V4, got.V4) {
+		t.Error("the order of the pools made another request")
+	}
+}
+
+// TestNamedPoolsInOrder: among named pools of one priority, a new block comes from the first named one with a free place, whatever their
+// names; a priority and the owner's own blocks come first, and the identity of a handle does not depend on the order.
+func TestNamedPoolsInOrder(t *testing.T) {
+	pools := []alloc.Pool{poolOf("a", "10.0.0.0/28", 28), poolOf("b", "10.0.1.0/28", 28), poolOf("c", "10.0.2.0/28", 28), poolOf("d", "10.0.3.0/28", 28)}
+	pools[2].Priority = 1
+	for _, tt := range []struct{ names, want string }{
+		{"a b d", "10.0.0.0 10.0.1.0 10.0.3.0"},
+		{"d a b", "10.0.3.0 10.0.0.0 10.0.1.0"},
+		{"b d b a", "10.0.1.0 10.0.3.0 10.0.0.0"},
+		{"d c a", "10.0.2.0 10.0.3.0 10.0.0.0"},
+		{"", "10.0.2.0 10.0.0.0 10.0.1.0 10.0.3.0"},
+	} {
+		w := newWorld(t, alloc.Config{Strict: true}, pools...)
+		names := strings.Fields(tt.names)
+		for i, at := range strings.Fields(tt.want) {
+			host := alloc.HostOwner(fmt.Sprint("h", i))
+			got, err := w.Assign(bg, host, fmt.Sprint("pod", i), names...)
+			if err != nil || got.Block.Addr() != ip(at) {
+				t.Errorf("%q, host %d: %v, %v, want %s", tt.names, i, got.Address, err, at)
+			}
+			slices.Reverse(names)
+			if again, err := w.Assign(bg, host, fmt.Sprint("pod", i), names...); err != nil || again != got {
+				t.Errorf("%q, host %d: %v, %v, was %v", tt.names, i, again.Address, err, got.Address)
+			}
+			if next, err := w.Assign(bg, host, fmt.Sprint("next", i), names...); err != nil || next.Block != got.Block {
+				t.Errorf("%q, host %d: %v, %v, and not in the owner's block %v", tt.names, i, next.Address, err, got.Block)
+			}
+			slices.Reverse(names)
+		}
+		w.check()
 	}
 }
 

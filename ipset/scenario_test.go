@@ -131,7 +131,7 @@ func TestChoose(t *testing.T) {
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}}, "east"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true}, "none"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"east"}, Both: true, Node: east}, "east"},
-		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"manual", "any"}}, "any manual"},
+		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"manual", "any"}}, "manual any"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"off"}}, "none"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"six"}}, "none"},
 		{pool.Choice{Family: 4, Use: alloc.Workload, Names: []string{"nowhere"}}, "unknown"},

@@ -40,7 +40,9 @@ type AssignArgs struct {
 	// Namespace has the labels of the namespace.
 	Namespace map[string]string
 	// Pools restricts the choice to the named pools; their selectors then apply only with
-	// Selectors. Every address that the call names must be in one of them.
+	// Selectors. Pools of one priority claim blocks in the order given here, so a caller
+	// can put the pool with the most room first. Every address that the call names must
+	// be in one of them.
 	Pools     []string
 	Selectors bool
 	// Choose is [Prefer], [From], [Contiguous] or [Aligned]; by default the order of the

@@ -320,7 +320,7 @@ func (p *AssignPlan) digest() string {
 		call = "within rules"
 	}
 	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
-		a.Pools, a.Selectors, a.Blocks, a.Partial, a.Sticky, a.Choose, a.Named)
+		slices.Sorted(slices.Values(a.Pools)), a.Selectors, a.Blocks, a.Partial, a.Sticky, a.Choose, a.Named)
 }
 
 // reset forgets what an earlier attempt has found.

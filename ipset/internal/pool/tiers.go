@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -23,9 +24,9 @@ type Tiers struct {
 	tiered         bool
 }
 
-// Choose begins the choice of the pools that may serve, in the order in which they are tried. They are looked for as far as they
-// are needed, so that what a call costs does not grow with the number of pools behind the ones that serve it. It returns
-// [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
+// Choose begins the choice of the pools that may serve, in the order in which they are tried: by priority, those of one priority as the
+// call names them, or else by name. They are looked for as far as they are needed, so that what a call costs does not grow with the number
+// of pools behind the ones that serve it. It returns [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
 func (s *Tiers) Choose(c *Catalog, q Choice) error {
 	s.Cat, s.Choice, s.Pools, s.Seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false
 	if len(q.Names) > 0 {
@@ -39,7 +40,7 @@ func (s *Tiers) Choose(c *Catalog, q Choice) error {
 				s.Pools = append(s.Pools, i)
 			}
 		}
-		slices.Sort(s.Pools)
+		slices.SortStableFunc(s.Pools, func(i, j int) int { return cmp.Compare(c.Pools[j].Priority, c.Pools[i].Priority) })
 	}
 	if _, ok := s.Pool(0); !ok {
 		return s.noPool()
@@ -87,7 +88,10 @@ func (s *Tiers) Serves(i int) bool {
 	if s.tiered && s.Cat.Pools[i].Priority != s.priority {
 		return false
 	}
-	if i < s.Seen {
+	switch {
+	case i < s.Seen && len(s.Choice.Names) > 0: // the pools are in the order of these
+		return slices.Contains(s.Pools, i)
+	case i < s.Seen:
 		_, ok := slices.BinarySearch(s.Pools, i)
 		return ok
 	}
