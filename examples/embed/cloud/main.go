@@ -158,6 +158,6 @@ func main() {
 		log.Fatal(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Nodes)) {
-		fmt.Printf("%s: record %v, machine %v\n", name, w.Nodes[name].Record, w.Machines[name])
+		fmt.Printf("%s: the node's record has %v, and the cloud routes %v to its machine\n", name, w.Nodes[name].Record, w.Machines[name])
 	}
 }

@@ -125,17 +125,19 @@ func play(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"pods","ipam":{"subnets":["10.1.0.0/24","fd00:1::/64"],"file":%q}`, filepath.Join(dir, "pods.db"))
-	for _, call := range []struct{ command, container, more string }{
-		{"ADD", "a", ""}, {"ADD", "b", ""}, {"DEL", "a", ""}, {"DEL", "a", ""}, {"ADD", "c", ""},
-		{"CHECK", "c", `,"prevResult":{"ips":[{"address":"10.1.0.4/24"}]}`},
-		{"GC", "", `,"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]`}, {"STATUS", "", ""},
+	for _, call := range []struct{ step, command, container, more string }{
+		{"a starts", "ADD", "a", ""}, {"b starts", "ADD", "b", ""},
+		{"a ends", "DEL", "a", ""}, {"a ends, told again", "DEL", "a", ""}, {"c starts", "ADD", "c", ""},
+		{"c still has its address", "CHECK", "c", `,"prevResult":{"ips":[{"address":"10.1.0.4/24"}]}`},
+		{"only c is alive, so b's addresses are released", "GC", "", `,"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]`},
+		{"the plugin is ready for ADD", "STATUS", "", ""},
 	} {
 		env := map[string]string{"CNI_COMMAND": call.command, "CNI_CONTAINERID": call.container, "CNI_IFNAME": "eth0"}
 		var out strings.Builder
 		if err := plugin(ctx, func(k string) string { return env[k] }, strings.NewReader(conf+call.more+"}"), &out); err != nil {
 			return err
 		}
-		fmt.Println(strings.TrimSpace(call.command + " " + call.container + " " + out.String()))
+		fmt.Println(strings.TrimSpace(call.command + " (" + call.step + ") " + out.String()))
 	}
 	return nil
 }

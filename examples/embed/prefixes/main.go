@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/boltstore"
@@ -71,14 +72,14 @@ func (p plan) report(ctx context.Context, region prefixes.Holding) error {
 		return err
 	}
 	for i, of := range []string{"regions", "clusters", "nodes"} {
-		fmt.Printf("%s: %.3f %% taken, largest free /%d\n", of, 100*levels[i].Ratio(), levels[i].LargestFree())
+		fmt.Printf("%s: %.3f %% of the level above is assigned, its largest free prefix is a /%d\n", of, 100*levels[i].Ratio(), levels[i].LargestFree())
 	}
 	next, err := p.Fits(ctx, region.Prefix, 14)
 	if errors.Is(err, ipalloc.ErrFull) {
 		fmt.Println(err)
 		return nil
 	}
-	fmt.Println("a /14 more in", region.Owner, "would be", next)
+	fmt.Println("one more /14 in", region.Owner, "would be", next)
 	return err
 }
 
@@ -106,7 +107,7 @@ func work(ctx context.Context, file string, start int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("start", start)
+	fmt.Println("start", start, "of the program")
 	region, err := p.region(ctx, "eu", 12)
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func work(ctx context.Context, file string, start int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(cluster.Owner, cluster.Prefix, "n1", node)
+		fmt.Println("cluster", cluster.Owner, "has", cluster.Prefix, "and its node n1", node)
 	}
 	if start == 1 {
 		return p.report(ctx, region)
@@ -132,10 +133,10 @@ func work(ctx context.Context, file string, start int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("10.4.0.77:", owners)
+	fmt.Println("10.4.0.77 belongs to", strings.Join(owners, ", "))
 	var why *ipalloc.Error
 	if _, err := p.ReleaseByOwner(ctx, "eu/large"); errors.As(err, &why) && errors.Is(err, ipalloc.ErrInUse) {
-		fmt.Println("eu/large stays,", why.Holder, "holds", why.InTheWay)
+		fmt.Println("eu/large cannot be released, because", why.Holder, "holds", why.InTheWay)
 	}
 	for _, owner := range []string{"eu/large/n1", "eu/large"} {
 		if _, err := p.ReleaseByOwner(ctx, owner); err != nil {

@@ -15,24 +15,24 @@ import (
 func Example() {
 	main()
 	// Output:
-	// start 1
-	// eu/tiny 10.0.0.0/18 n1 10.0.0.0/24
-	// eu/large 10.4.0.0/14 n1 10.4.0.0/24
-	// eu/small 10.1.0.0/16 n1 10.1.0.0/24
-	// regions: 6.250 % taken, largest free /9
-	// clusters: 32.812 % taken, largest free /13
-	// nodes: 0.223 % taken, largest free /15
-	// a /14 more in eu would be 10.8.0.0/14
-	// start 2
-	// eu/tiny 10.0.0.0/18 n1 10.0.0.0/24
-	// eu/large 10.4.0.0/14 n1 10.4.0.0/24
-	// eu/small 10.1.0.0/16 n1 10.1.0.0/24
-	// 10.4.0.77: [eu eu/large eu/large/n1]
-	// eu/large stays, eu/large/n1 holds 10.4.0.0/24
-	// regions: 6.250 % taken, largest free /9
-	// clusters: 7.812 % taken, largest free /13
-	// nodes: 0.625 % taken, largest free /17
-	// a /14 more in eu would be 10.4.0.0/14
+	// start 1 of the program
+	// cluster eu/tiny has 10.0.0.0/18 and its node n1 10.0.0.0/24
+	// cluster eu/large has 10.4.0.0/14 and its node n1 10.4.0.0/24
+	// cluster eu/small has 10.1.0.0/16 and its node n1 10.1.0.0/24
+	// regions: 6.250 % of the level above is assigned, its largest free prefix is a /9
+	// clusters: 32.812 % of the level above is assigned, its largest free prefix is a /13
+	// nodes: 0.223 % of the level above is assigned, its largest free prefix is a /15
+	// one more /14 in eu would be 10.8.0.0/14
+	// start 2 of the program
+	// cluster eu/tiny has 10.0.0.0/18 and its node n1 10.0.0.0/24
+	// cluster eu/large has 10.4.0.0/14 and its node n1 10.4.0.0/24
+	// cluster eu/small has 10.1.0.0/16 and its node n1 10.1.0.0/24
+	// 10.4.0.77 belongs to eu, eu/large, eu/large/n1
+	// eu/large cannot be released, because eu/large/n1 holds 10.4.0.0/24
+	// regions: 6.250 % of the level above is assigned, its largest free prefix is a /9
+	// clusters: 7.812 % of the level above is assigned, its largest free prefix is a /13
+	// nodes: 0.625 % of the level above is assigned, its largest free prefix is a /17
+	// one more /14 in eu would be 10.4.0.0/14
 }
 
 func TestMain(m *testing.M) { crash.Main(m, storm) }

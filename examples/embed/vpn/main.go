@@ -110,7 +110,7 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	for day := 1; day <= 2; day++ { // the second time, everything is there already
-		fmt.Println("day", day)
+		fmt.Println("day", day, "of the program")
 		if err := work(ctx, filepath.Join(dir, "vpn.db"), day); err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func work(ctx context.Context, file string, day int) error {
 			if err != nil {
 				return err
 			}
-			fmt.Println(customer, m.machine, ips)
+			fmt.Println(customer+"'s", m.machine, "has", ips)
 		}
 	}
 	if day == 1 {
@@ -144,20 +144,21 @@ func work(ctx context.Context, file string, day int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ada has", names)
+	fmt.Println("ada's machines at globex:", names)
 	if err := v.fix(ctx, "printer", "100.64.8.77"); err != nil {
 		return err
 	}
 	var held *ipalloc.Error
 	if err := v.fix(ctx, "impostor", "100.64.8.77"); errors.As(err, &held) && errors.Is(err, ipalloc.ErrOccupied) {
-		fmt.Println("100.64.8.77 is taken by", held.Holder)
+		fmt.Println("the impostor asks for 100.64.8.77: refused, the", held.Holder, "holds it")
 	}
 	freed, err := v.remove(ctx, "printer")
 	if err != nil {
 		return err
 	}
 	err = v.fix(ctx, "impostor", "100.64.8.77")
-	fmt.Println("released", freed, "refused to another:", errors.Is(err, ipalloc.ErrCooling))
+	fmt.Println("the printer is removed and releases", freed)
+	fmt.Println("the impostor asks again: refused because the address cools down:", errors.Is(err, ipalloc.ErrCooling))
 	return nil
 }
 

@@ -18,19 +18,20 @@ func Example() {
 	defer func() { random = nil }()
 	main()
 	// Output:
-	// day 1
-	// acme laptop [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
-	// acme phone [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
-	// globex laptop [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
-	// globex phone [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
-	// day 2
-	// acme laptop [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
-	// acme phone [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
-	// globex laptop [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
-	// globex phone [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
-	// ada has [laptop phone]
-	// 100.64.8.77 is taken by printer
-	// released [100.64.8.77] refused to another: true
+	// day 1 of the program
+	// acme's laptop has [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
+	// acme's phone has [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
+	// globex's laptop has [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
+	// globex's phone has [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
+	// day 2 of the program
+	// acme's laptop has [100.64.8.84 fd7a:115c:a1e0:8:374a:c936:b587:f5c7]
+	// acme's phone has [100.64.19.13 fd7a:115c:a1e0:88c4:4284:7fc9:31a:6802]
+	// globex's laptop has [100.64.9.162 fd7a:115c:a1e0:8:a55a:f42c:53f0:5324]
+	// globex's phone has [100.64.18.222 fd7a:115c:a1e0:88c4:22ec:43c3:736e:9c14]
+	// ada's machines at globex: [laptop phone]
+	// the impostor asks for 100.64.8.77: refused, the printer holds it
+	// the printer is removed and releases [100.64.8.77]
+	// the impostor asks again: refused because the address cools down: true
 }
 
 func TestMain(m *testing.M) { crash.Main(m, storm) }
