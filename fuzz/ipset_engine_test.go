@@ -33,7 +33,7 @@ var ipamPools = []ipamPool{
 	{"c", "10.0.2.0/28", [2]int{28, 30}, 0}, {"d", "fd00::/124", [2]int{126, 127}, 0},
 }
 
-const ipamOps = 31
+const ipamOps = 33
 
 // ipamCaches are how many records of a kind the engines of a replay remember; the last has no past.
 var ipamCaches = []int{64, 64, 1, 2, 7, 0}
@@ -284,6 +284,8 @@ func (r *ipamReplay) more(op int, e *ipset.Engine, tr *model.Trace) {
 		r.assignIP(e, a)
 	case 28, 29, 30:
 		r.move(op-28, e, tr)
+	case 31, 32:
+		r.front(op-31, e, tr)
 	default:
 		r.lease(op-24, e, tr)
 	}
@@ -413,6 +415,9 @@ func (r *ipamReplay) autoAssign(e *ipset.Engine, a alloc.AssignArgs, from netip.
 	}
 	for _, al := range all {
 		r.fresh(al)
+	}
+	if r.offering && len(want) > 0 {
+		r.m.First(a.Handle, want)
 	}
 	for _, op := range a.Also {
 		if len(all) > 0 {

@@ -45,7 +45,8 @@ type IPSetLast struct {
 // IPSetWant is a request to [IPSet.AutoAssign].
 type IPSetWant struct {
 	Owner      string
-	N          [2]int // IPv4 and IPv6 addresses
+	N          [2]int   // IPv4 and IPv6 addresses
+	Pools      []string // the only ones, by name; none for all
 	Hold       IPSetHold
 	Sticky     bool
 	All        bool       // or nothing
@@ -58,6 +59,11 @@ type IPSetWant struct {
 
 // onward reports whether addresses of a family are searched from an address on.
 func (w IPSetWant) onward(v6 bool) bool { return w.From.IsValid() && w.From.Is6() == v6 }
+
+// names reports whether a pool is one of those that are asked for.
+func (w IPSetWant) names(p IPSetPool) bool {
+	return len(w.Pools) == 0 || slices.Contains(w.Pools, p.Name)
+}
 
 // Sorted returns the blocks in address order.
 func (m *IPSet) Sorted() []*IPSetBlock {
@@ -242,7 +248,7 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 	for f := range pools {
 		for _, p := range m.Pools {
 			small := p.Prefix.Addr().BitLen()-p.Bits < 10 && w.Head+w.Tail >= 1<<(p.Prefix.Addr().BitLen()-p.Bits)
-			if !p.Disabled && p.Prefix.Addr().Is6() == (f == 1) && !small {
+			if !p.Disabled && p.Prefix.Addr().Is6() == (f == 1) && !small && w.names(p) {
 				pools[f] = append(pools[f], p)
 			}
 		}

@@ -14,6 +14,7 @@ type IPSetHold struct {
 	Since   time.Time // when the holder got it, or when it began to cool
 	Until   time.Time // end of the lease or of the cooldown; zero for none
 	Cooling bool
+	First   bool // the holding that Assign returns of several
 	// Declined says that the address cools because By, the handle that had it, declined it.
 	Declined bool
 	By       string
@@ -49,12 +50,17 @@ func (b *IPSetBlock) holds(a netip.Addr) bool {
 
 // extend moves the end of the lease of a holder.
 func (b *IPSetBlock) extend(a netip.Addr, i int, until time.Time) {
+	b.change(a, i, func(h *IPSetHold) { h.Until = until })
+}
+
+// change changes a holder.
+func (b *IPSetBlock) change(a netip.Addr, i int, f func(*IPSetHold)) {
 	h := b.Holds[a]
 	if i == 0 {
-		h.Until = until
+		f(&h)
 	} else {
 		h.More = slices.Clone(h.More)
-		h.More[i-1].Until = until
+		f(&h.More[i-1])
 	}
 	b.Holds[a] = h
 }
@@ -158,7 +164,7 @@ func (b *IPSetBlock) Drop(a netip.Addr, now time.Time, cooldown time.Duration) {
 	h := b.Holds[a]
 	if cooldown > 0 {
 		h.Since = now
-		h.Cooling, h.Until, h.Most, h.Key, h.More = true, now.Add(cooldown), 0, "", nil
+		h.Cooling, h.First, h.Until, h.Most, h.Key, h.More = true, false, now.Add(cooldown), 0, "", nil
 		b.Holds[a] = h
 		i := len(b.Cool)
 		for i > 0 && b.Holds[b.Cool[i-1]].Until.After(h.Until) {

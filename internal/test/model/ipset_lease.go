@@ -146,6 +146,7 @@ func (m *IPSet) Offer(handle, host string, ttl time.Duration, given []netip.Addr
 			return why
 		}
 	}
+	m.First(handle, all)
 	for _, a := range all {
 		m.moveTo(a, handle, host)
 	}

@@ -106,7 +106,7 @@ func (m *IPSet) handOver(a netip.Addr, from, to string) {
 	h := b.Holds[a]
 	all, i := h.Holders(), h.find(from)
 	moved := all[i]
-	moved.Handle, moved.Since = to, m.Now
+	moved.Handle, moved.First, moved.Since = to, false, m.Now
 	all = append(slices.Delete(all, i, i+1), moved)
 	first := all[0]
 	first.Most, first.Key, first.More = h.Most, h.Key, all[1:]

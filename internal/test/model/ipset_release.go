@@ -48,6 +48,11 @@ func (m *IPSet) ReleaseHandle(handle string) []netip.Addr {
 	return m.releaseWhere(func(h IPSetHold) bool { return h.Handle == handle })
 }
 
+// ReleaseHandleOf releases the addresses of a handle that are held for a host and returns them, block by block.
+func (m *IPSet) ReleaseHandleOf(handle, host string) []netip.Addr {
+	return m.releaseWhere(func(h IPSetHold) bool { return h.Handle == handle && h.Host == host })
+}
+
 // ReleaseByHost releases all addresses held for a host and returns them, block by block.
 func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
 	return m.releaseWhere(func(h IPSetHold) bool { return h.Host == host })
