@@ -55,7 +55,7 @@ func TestLinearizable(t *testing.T) {
 		for name, open := range stores {
 			pool := netip.MustParsePrefix("10.0.0.0/26")
 			es := engines(t, open(t), 4, pool)
-			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Name: name, Seed: seed})
+			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Shared: 3, Name: name, Seed: seed})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestLinearizable(t *testing.T) {
 				t.Fatalf("%s, seed %d: %v", name, seed, err)
 			}
 			kinds := count(steps)
-			if kinds[Assign] == 0 || kinds[Release] == 0 || kinds[Occupied] == 0 {
+			if kinds[Assign] == 0 || kinds[Release] == 0 || kinds[Occupied] == 0 || kinds[Ensure] == 0 || kinds[Nothing] == 0 {
 				t.Errorf("%s, seed %d: %v", name, seed, kinds)
 			}
 			if seed == 0 {
@@ -83,7 +83,7 @@ func TestFullIsFull(t *testing.T) {
 	for name, open := range stores {
 		for seed := range uint64(4) {
 			es := engines(t, open(t), 3, pool)
-			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 5, Rounds: 30, Name: name, Seed: seed, Keep: 5})
+			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 5, Rounds: 30, Shared: 2, Name: name, Seed: seed, Keep: 5})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,27 +180,34 @@ func TestChecker(t *testing.T) {
 		steps []Step
 		ok    bool
 	}{
-		"one after the other":      {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "x", 3, 4}, {1, Assign, a, "y", 5, 6}}, true},
-		"twice":                    {[]Step{{0, Assign, a, "x", 1, 2}, {1, Assign, a, "y", 3, 4}}, false},
-		"twice at once":            {[]Step{{0, Assign, a, "x", 1, 4}, {1, Assign, a, "y", 2, 3}}, false},
-		"two addresses":            {[]Step{{0, Assign, a, "x", 1, 4}, {1, Assign, b, "y", 2, 3}}, true},
-		"released meanwhile":       {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "x", 3, 9}, {1, Assign, a, "y", 4, 5}}, true},
-		"released later":           {[]Step{{0, Assign, a, "x", 1, 2}, {1, Assign, a, "y", 3, 4}, {0, Release, a, "x", 5, 6}}, false},
-		"occupied by nobody":       {[]Step{{0, Occupied, a, "x", 1, 2}}, false},
-		"occupied meanwhile":       {[]Step{{0, Occupied, a, "x", 1, 9}, {1, Assign, a, "y", 2, 3}}, true},
-		"full":                     {[]Step{{0, Assign, a, "x", 1, 2}, {0, Assign, b, "y", 3, 4}, {1, Full, netip.Addr{}, "z", 5, 6}}, true},
-		"released by another name": {[]Step{{0, Assign, a, "x", 1, 2}, {0, Release, a, "y", 3, 4}}, false},
+		"one after the other":      {[]Step{{0, Assign, a, "x", "", 1, 2}, {0, Release, a, "x", "", 3, 4}, {1, Assign, a, "y", "", 5, 6}}, true},
+		"twice":                    {[]Step{{0, Assign, a, "x", "", 1, 2}, {1, Assign, a, "y", "", 3, 4}}, false},
+		"twice at once":            {[]Step{{0, Assign, a, "x", "", 1, 4}, {1, Assign, a, "y", "", 2, 3}}, false},
+		"two addresses":            {[]Step{{0, Assign, a, "x", "", 1, 4}, {1, Assign, b, "y", "", 2, 3}}, true},
+		"released meanwhile":       {[]Step{{0, Assign, a, "x", "", 1, 2}, {0, Release, a, "x", "", 3, 9}, {1, Assign, a, "y", "", 4, 5}}, true},
+		"released later":           {[]Step{{0, Assign, a, "x", "", 1, 2}, {1, Assign, a, "y", "", 3, 4}, {0, Release, a, "x", "", 5, 6}}, false},
+		"occupied by nobody":       {[]Step{{0, Occupied, a, "x", "", 1, 2}}, false},
+		"occupied meanwhile":       {[]Step{{0, Occupied, a, "x", "", 1, 9}, {1, Assign, a, "y", "", 2, 3}}, true},
+		"full":                     {[]Step{{0, Assign, a, "x", "", 1, 2}, {0, Assign, b, "y", "", 3, 4}, {1, Full, netip.Addr{}, "z", "", 5, 6}}, true},
+		"ensured twice":            {[]Step{{0, Ensure, a, "x", "h", 1, 4}, {1, Ensure, a, "x", "g", 2, 3}}, true},
+		"ensured elsewhere":        {[]Step{{0, Ensure, a, "x", "h", 1, 4}, {1, Ensure, b, "x", "h", 2, 3}}, false},
+		"ensured of another":       {[]Step{{0, Assign, a, "x", "h", 1, 2}, {1, Ensure, a, "y", "h", 3, 4}}, false},
+		"ensured after a release":  {[]Step{{0, Ensure, a, "x", "h", 1, 2}, {0, Release, a, "x", "h", 3, 4}, {1, Ensure, b, "x", "h", 5, 6}}, true},
+		"moved, then released":     {[]Step{{0, Assign, a, "x", "h", 1, 2}, {1, Ensure, a, "x", "g", 3, 4}, {0, Nothing, netip.Addr{}, "x", "h", 5, 6}}, true},
+		"released for another":     {[]Step{{0, Assign, a, "x", "h", 1, 2}, {1, Release, a, "x", "g", 3, 4}}, false},
+		"nothing while held":       {[]Step{{0, Assign, a, "x", "h", 1, 2}, {1, Nothing, netip.Addr{}, "x", "h", 3, 4}}, false},
+		"released by another name": {[]Step{{0, Assign, a, "x", "", 1, 2}, {0, Release, a, "y", "", 3, 4}}, false},
 	} {
 		if err := Check(tt.steps, limit); (err == nil) != tt.ok || !tt.ok && !errors.Is(err, ErrNotLinearizable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	pool := netip.PrefixFrom(a, 31)
-	half := []Step{{0, Assign, a, "x", 1, 2}, {1, Full, netip.Addr{}, "z", 5, 6}}
+	half := []Step{{0, Assign, a, "x", "", 1, 2}, {1, Full, netip.Addr{}, "z", "", 5, 6}}
 	if err := CheckPool(half, pool, limit); !errors.Is(err, ErrNotLinearizable) {
 		t.Errorf("full while half is free: %v", err)
 	}
-	if err := CheckPool(append(half, Step{0, Assign, b, "y", 3, 4}), pool, limit); err != nil {
+	if err := CheckPool(append(half, Step{0, Assign, b, "y", "", 3, 4}), pool, limit); err != nil {
 		t.Errorf("full: %v", err)
 	}
 	rand.Shuffle(len(half), func(i, j int) { half[i], half[j] = half[j], half[i] })

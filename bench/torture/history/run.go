@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Config struct {
 	Seed uint64
 	// Keep is the number of addresses that a writer holds before it releases rather than assigns; 4 if 0.
 	Keep int
+	// Shared is the number of handles that all writers assign and release, in addition to handles of their own. A call for one of these
+	// must not be repeated, because another writer may have released what the first attempt assigned.
+	Shared int
 	// Limit bounds the time of one attempt of a call; 0 is no limit.
 	Limit time.Duration
 	// Retry reports whether to repeat a call after an error. Run calls it for every call that failed.
@@ -47,7 +51,10 @@ type Holder interface {
 	Holders(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// Run makes writers assign and release, and returns their calls and answers. It ends early with the first error that Retry does
+// shared returns the name of a handle that all writers use.
+func (c *Config) shared(i int) string { return fmt.Sprintf("%s-shared-%d", c.Name, i) }
+
+// Run makes writers assign and release, and returns their calls and answers. In the end no shared handle holds an address. It ends early with the first error that Retry does
 // not accept.
 func Run(ctx context.Context, c Config) ([]Step, error) {
 	if c.Keep == 0 {
@@ -71,6 +78,11 @@ func Run(ctx context.Context, c Config) ([]Step, error) {
 		wg.Go(func() { errs[i] = ws[i].run(ctx) })
 	}
 	wg.Wait()
+	rest := &writer{Config: c, id: len(ws), engine: c.Engines[0]}
+	for i := range c.Shared {
+		errs = append(errs, rest.releaseShared(ctx, c.shared(i)))
+	}
+	ws = append(ws, rest)
 	var steps []Step
 	for _, w := range ws {
 		steps = append(steps, w.steps...)
@@ -100,15 +112,23 @@ func (w *writer) run(ctx context.Context) error {
 		}
 		var err error
 		handle := fmt.Sprintf("%s-%d-%d", w.Name, w.id, i)
-		switch x := w.random.IntN(10); {
+		switch x := w.random.IntN(12); {
 		case len(w.mine) > 0 && (len(w.mine) >= w.Keep || x < 3):
 			err = w.release(ctx)
 		case w.holder != nil:
 			err = w.hold(ctx, handle)
-		case x < 8:
+		case x < 6:
 			err = w.auto(ctx, handle)
-		default:
+		case x < 8:
 			err = w.named(ctx, handle)
+		case x < 9 && w.Shared > 0:
+			err = w.ensure(ctx, w.shared(w.random.IntN(w.Shared)), Ensure)
+		case x < 10 && w.Shared > 0:
+			err = w.releaseShared(ctx, w.shared(w.random.IntN(w.Shared)), w.host())
+		case x < 11 && len(w.mine) > 0:
+			err = w.ensure(ctx, w.mine[w.random.IntN(len(w.mine))].Handle, Ensure)
+		default:
+			err = w.ensure(ctx, handle, Assign)
 		}
 		if err != nil {
 			return fmt.Errorf("writer %d: %w", w.id, err)
@@ -129,8 +149,14 @@ func (w *writer) call(ctx context.Context, handle string, f func(context.Context
 	}
 	s.Return = w.Clock()
 	w.steps = append(w.steps, s)
-	if s.Kind == Assign {
+	i := slices.IndexFunc(w.mine, func(m Step) bool { return m.Handle == handle })
+	switch {
+	case s.Kind == Assign:
 		w.mine = append(w.mine, s)
+	case s.Kind == Ensure && i >= 0:
+		w.mine[i].Host = s.Host
+	case s.Kind == Release && i >= 0:
+		w.mine = slices.Delete(w.mine, i, i+1)
 	}
 	return nil
 }
@@ -167,7 +193,7 @@ func (w *writer) auto(ctx context.Context, handle string) error {
 		case len(got.V4) == 0:
 			s.Kind = Full
 		default:
-			s.Kind, s.Address = Assign, got.V4[0].Address
+			s.Kind, s.Address, s.Host = Assign, got.V4[0].Address, owner.Name
 		}
 		return nil
 	})
@@ -180,7 +206,7 @@ func (w *writer) named(ctx context.Context, handle string) error {
 	}
 	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
 		_, err := w.engine.AssignIP(ctx, alloc.AssignIPArgs{Address: a, Owner: owner, Handle: handle, Request: "r" + handle})
-		s.Kind, s.Address = Assign, a
+		s.Kind, s.Address, s.Host = Assign, a, owner.Name
 		if errors.Is(err, ipalloc.ErrOccupied) {
 			s.Kind, err = Occupied, nil
 		}
@@ -188,19 +214,74 @@ func (w *writer) named(ctx context.Context, handle string) error {
 	})
 }
 
-// release gives one address back, by its handle, so that it can be repeated.
-func (w *writer) release(ctx context.Context) error {
-	i := w.random.IntN(len(w.mine))
-	held := w.mine[i]
-	w.mine = slices.Delete(w.mine, i, i+1)
-	return w.call(ctx, held.Handle, func(ctx context.Context, s *Step) error {
-		s.Kind, s.Address = Release, held.Address
-		if w.holder != nil {
-			return w.holder.Leave(ctx, held.Handle)
+// ensure assigns an address to a handle, unless it has one. The step is of the kind, or Full.
+func (w *writer) ensure(ctx context.Context, handle string, kind Kind) error {
+	owner := w.host()
+	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
+		al, err := w.engine.Assign(ctx, owner, handle)
+		s.Kind, s.Address, s.Host = kind, al.Address, owner.Name
+		switch {
+		case errors.Is(err, ipalloc.ErrFull):
+			s.Kind, err = Full, nil
+		case err == nil && (al.Host != owner || al.Handle != handle):
+			err = fmt.Errorf("history: asked for %s at %s, got %+v", handle, owner, al)
 		}
-		_, err := w.engine.ReleaseByHandle(ctx, held.Handle)
 		return err
 	})
+}
+
+// release gives one address back, by its handle, so that it can be repeated. One time in four it names a host that has nothing.
+func (w *writer) release(ctx context.Context) error {
+	held := w.mine[w.random.IntN(len(w.mine))]
+	var of []alloc.Owner
+	released := Step{Kind: Release, Address: held.Address}
+	switch w.random.IntN(4) {
+	case 0:
+		other := w.host()
+		for other.Name == held.Host {
+			other = w.host()
+		}
+		of, released = []alloc.Owner{other}, Step{Kind: Nothing, Host: other.Name}
+	case 1:
+		of, released.Host = []alloc.Owner{alloc.HostOwner(held.Host)}, held.Host
+	}
+	attempts := 0
+	return w.call(ctx, held.Handle, func(ctx context.Context, s *Step) error {
+		s.Kind, s.Address, s.Host = released.Kind, released.Address, released.Host
+		if w.holder != nil {
+			s.Kind, s.Address, s.Host = Release, held.Address, ""
+			return w.holder.Leave(ctx, held.Handle)
+		}
+		got, err := w.engine.ReleaseByHandle(ctx, held.Handle, of...)
+		if attempts++; err == nil && (len(got) > 0 || attempts == 1) { // an attempt that failed may have released it
+			err = releasedAs(s, got)
+		}
+		return err
+	})
+}
+
+// releaseShared releases a shared handle, for a host if one is named.
+func (w *writer) releaseShared(ctx context.Context, handle string, of ...alloc.Owner) error {
+	return w.call(ctx, handle, func(ctx context.Context, s *Step) error {
+		for _, o := range of {
+			s.Host = o.Name
+		}
+		got, err := w.engine.ReleaseByHandle(ctx, handle, of...)
+		return cmp.Or(err, releasedAs(s, got))
+	})
+}
+
+// releasedAs makes a step of the answer of a release.
+func releasedAs(s *Step, got []netip.Addr) error {
+	switch len(got) {
+	case 0:
+		s.Kind, s.Address = Nothing, netip.Addr{}
+	case 1:
+		s.Kind, s.Address = Release, got[0]
+	default:
+		return fmt.Errorf("history: %s held %v", s.Handle, got)
+	}
+	return nil
 }
 
 // Verify compares a store with the expected holdings, of addresses of an engine and of Holders, and lets the engine check it.
