@@ -165,8 +165,9 @@ func (w *dryWorld) release() dryCall {
 		}
 		return dryCall{"Update", func(ctx context.Context, e *ipset.Engine) string { return answer(e.Update(ctx, s)) }}
 	}
+	of := []alloc.Owner{o}[:w.r.IntN(2)]
 	return dryCall{"ReleaseByHandle", func(ctx context.Context, e *ipset.Engine) string {
-		res, err := e.ReleaseByHandle(ctx, handle)
+		res, err := e.ReleaseByHandle(ctx, handle, of...)
 		return answer(err, res)
 	}}
 }

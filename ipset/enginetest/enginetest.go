@@ -99,6 +99,34 @@ func assign(host string, n4, n6 int, handle string) step {
 	}}
 }
 
+// ensure gives a handle an address, or returns the one that it holds, for the host. It is repeatable as it is.
+func ensure(host, handle string) step {
+	return step{"ensure " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
+		al, err := e.Assign(ctx, alloc.HostOwner(host), handle)
+		if err != nil {
+			return err
+		}
+		for a, h := range held {
+			if (h == handle) != (a == al.Address) {
+				return fmt.Errorf("%s given to %s, and %s to %s", al.Address, handle, a, h)
+			}
+		}
+		held[al.Address] = handle
+		return nil
+	}}
+}
+
+// releaseOf releases what a handle holds for a host, which is nothing here.
+func releaseOf(host, handle string) step {
+	return step{"release " + handle + " of " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
+		got, err := e.ReleaseByHandle(ctx, handle, alloc.HostOwner(host))
+		if err == nil && len(got) > 0 {
+			err = fmt.Errorf("%v released for %s", got, host)
+		}
+		return err
+	}}
+}
+
 func release(handle string) step {
 	return step{"release " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
 		if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
@@ -140,9 +168,9 @@ func history() []step {
 		}}
 	}
 	return []step{
-		assign("a", 3, 2, "p1"), assign("b", 5, 0, "p2"), assign("a", 4, 1, "p3"), release("p1"), named("c", "10.0.0.9", "p4"),
-		assign("c", 6, 0, "p5"), release("p3"), reserve("10.0.0.0/30"), assign("a", 2, 2, "p6"), disown("b"), assign("b", 1, 0, "p7"),
-		release("p2"), assign("d", 9, 0, "p8"), release("p5"), release("p4"), disown("a"), assign("c", 4, 4, "p9"), release("p8"),
+		assign("a", 3, 2, "p1"), ensure("b", "q"), assign("b", 5, 0, "p2"), assign("a", 4, 1, "p3"), release("p1"), named("c", "10.0.0.9", "p4"),
+		ensure("c", "q"), releaseOf("b", "q"), ensure("c", "q"), assign("c", 6, 0, "p5"), release("p3"), reserve("10.0.0.0/30"), assign("a", 2, 2, "p6"), disown("b"), assign("b", 1, 0, "p7"),
+		release("p2"), release("q"), assign("d", 9, 0, "p8"), ensure("d", "r"), release("p5"), release("p4"), disown("a"), assign("c", 4, 4, "p9"), release("p8"),
 	}
 }
 
@@ -257,7 +285,16 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 		held := make(map[netip.Addr]string)
 		for i := range 6 {
 			handle := fmt.Sprint("h", i)
-			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner(fmt.Sprint("host", i%2)), Num4: 2, Use: alloc.Workload, Handle: handle})
+			owner := alloc.HostOwner(fmt.Sprint("host", i%2))
+			var got alloc.Assigned
+			var err error
+			if i%3 > 0 {
+				got, err = e.AutoAssign(ctx, alloc.AssignArgs{Owner: owner, Num4: 2, Use: alloc.Workload, Handle: handle})
+			} else if al, failed := e.Assign(ctx, owner, handle); failed != nil {
+				err = failed
+			} else {
+				got.V4 = append(got.V4, al)
+			}
 			for _, al := range got.V4 { // also beside an error: verify misses them in the store then
 				held[al.Address] = handle
 			}
@@ -359,7 +396,11 @@ func many(t *testing.T, open storetest.Open, engines int) {
 			for i := range 12 {
 				handle := fmt.Sprintf("w%d-%d", w, i)
 				mine := make(map[netip.Addr]string)
-				if err := assign(host, 1+i%3, 0, handle).do(context.Background(), e, mine); err != nil {
+				give := assign(host, 1+i%3, 0, handle)
+				if i%3 == 0 {
+					give = ensure(host, handle)
+				}
+				if err := give.do(context.Background(), e, mine); err != nil {
 					t.Error(err)
 					return
 				}
@@ -384,8 +425,8 @@ func many(t *testing.T, open storetest.Open, engines int) {
 	verify(t, es[0], held)
 }
 
-// testRoundTrips counts the calls of the store: one per assignment and release in steady state, two and no list for a
-// host's first block.
+// testRoundTrips counts the calls of the store: one per assignment and release in steady state, a list more by handle, and two and no
+// list for a host's first block.
 func testRoundTrips(t *testing.T, open storetest.Open) {
 	f := faults.NewFaulty(open(t))
 	e := newEngine(t, f, &clock{t: start})
@@ -413,6 +454,9 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	expect("first block", plain("p1"), 2, 0)
 	expect("next address", plain("p2"), 1, 0)
 	expect("next address, with a request key", assign("a", 1, 0, "p3"), 1, 0)
+	expect("next address, by handle", ensure("a", "p4"), 2, 1)
+	expect("move to another host", ensure("b", "p4"), 2, 1)
+	expect("release by handle", release("p4"), 2, 1)
 	for a := range held {
 		expect("release", step{"release", func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
 			_, err := e.ReleaseIPs(ctx, alloc.Release{Address: a})
