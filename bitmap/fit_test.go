@@ -134,13 +134,13 @@ func TestBestFitAfterEveryKindOfChange(t *testing.T) {
 			case 4:
 				name = "SetNextClear"
 				if z, ok := w.b.SetNextClear(y); ok {
-					w.m.SetRange(z, z)
+					w.m.Fill(z, z, true)
 				}
 			case 5:
 				name = "SetNextN"
 				dst := make([]uint64, 70)
 				for _, z := range dst[:w.b.SetNextN(dst, y)] {
-					w.m.SetRange(z, z)
+					w.m.Fill(z, z, true)
 				}
 			case 6:
 				name = "best fit taken"

@@ -116,7 +116,7 @@ func (w *smallWorld) questions(p uint64) {
 	m := model.NewBitmap(w.n - 1)
 	for x := range w.n {
 		if p>>x&1 != 0 {
-			m.SetRange(x, x)
+			m.Fill(x, x, true)
 		}
 	}
 	f := smallFit{max: -1}

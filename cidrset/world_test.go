@@ -89,8 +89,8 @@ func (w world) twin(t testing.TB) twinned {
 // Cooldown.
 func (w twinned) copies(t testing.TB, policy int, now *time.Time) (*cidrset.Set, *model.CidrSet) {
 	m := w.m
-	busy := *m.Busy // the twin replaces its runs and changes none
-	m.Busy, m.Cold = &busy, slices.Clone(m.Cold)
+	taken := *m.Taken // the twin replaces its runs and changes none
+	m.Taken, m.Cold = &taken, slices.Clone(m.Cold)
 	m.Policy = policy
 	var opts []cidrset.Option
 	if m.Cooldown = 0; now.Unix() != 0 {

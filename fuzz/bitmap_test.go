@@ -68,9 +68,9 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 	x := r.operand(tr)
 	switch op {
 	case 0:
-		r.same("Set", x, b.Set(x), m.SetRange(x, x) == 1)
+		r.same("Set", x, b.Set(x), m.Fill(x, x, true) == 1)
 	case 1:
-		r.same("Clear", x, b.Clear(x), m.ClearRange(x, x) == 1)
+		r.same("Clear", x, b.Clear(x), m.Fill(x, x, false) == 1)
 	case 2, 3, 4:
 		lo, hi := r.rangeFrom(x, tr)
 		r.fill(op == 3, lo, hi)
@@ -89,7 +89,7 @@ func (r *bitmapReplay) step(op int, tr *model.Trace) {
 		got, ok := b.SetNextClear(x)
 		r.same2("SetNextClear", x, got, ok, want, wok)
 		if wok {
-			m.SetRange(want, want)
+			m.Fill(want, want, true)
 		}
 	case 7:
 		k := int(tr.Below(66))
@@ -135,30 +135,12 @@ func (r *bitmapReplay) rangeFrom(x uint64, tr *model.Trace) (lo, hi uint64) {
 }
 
 func (r *bitmapReplay) fill(state bool, lo, hi uint64) {
-	r.same("CountRange", lo, saturate(lo, hi, r.m, r.m.Count(lo, hi)), r.b.CountRange(lo, hi))
+	r.same("CountRange", lo, r.m.Count(lo, hi), r.b.CountRange(lo, hi))
+	name, do := "ClearRange", r.b.ClearRange
 	if state {
-		was := len(r.m.Runs(true)) == 0
-		want := r.m.SetRange(lo, hi)
-		if want == 0 && was && hi-lo == 1<<64-1 && r.m.Last == hi {
-			want = 1<<64 - 1 // 2^64 saturates
-		}
-		r.same("SetRange", lo, r.b.SetRange(lo, hi), want)
-		return
+		name, do = "SetRange", r.b.SetRange
 	}
-	full := len(r.m.Runs(false)) == 0
-	want := r.m.ClearRange(lo, hi)
-	if want == 0 && full {
-		want = 1<<64 - 1
-	}
-	r.same("ClearRange", lo, r.b.ClearRange(lo, hi), want)
-}
-
-// saturate turns the model's count modulo 2^64 into the one that is promised.
-func saturate(lo, hi uint64, m *model.Bitmap, n uint64) uint64 {
-	if n == 0 && hi-lo == 1<<64-1 && len(m.Runs(false)) == 0 {
-		return 1<<64 - 1
-	}
-	return n
+	r.same(name, lo, do(lo, hi), r.m.Fill(lo, hi, state))
 }
 
 func (r *bitmapReplay) ranks(x uint64, tr *model.Trace) {
@@ -206,7 +188,7 @@ func (r *bitmapReplay) batch(x uint64, k int) {
 	r.same("SetNextN", x, r.b.SetNextN(dst, x), len(want))
 	for i, y := range want {
 		r.same("SetNextN", x, dst[i], y)
-		r.m.SetRange(y, y)
+		r.m.Fill(y, y, true)
 	}
 }
 
@@ -249,10 +231,9 @@ func (r *bitmapReplay) compare() {
 		}
 		r.same("runs", 0, i, len(want))
 	}
-	n := r.m.Count(0, r.m.Last)
 	r.same("Empty", 0, r.b.Empty(), len(r.m.Runs(true)) == 0)
 	r.same("Full", 0, r.b.Full(), len(r.m.Runs(false)) == 0)
-	r.same("Count", 0, r.b.Count(), saturate(0, r.m.Last, r.m, n))
+	r.same("Count", 0, r.b.Count(), r.m.Count(0, r.m.Last))
 	want := -1
 	for _, f := range r.m.Fits() {
 		want = max(want, int(f[1]))

@@ -1,114 +1,86 @@
 package model
 
-import (
-	"math/bits"
-	"sort"
-)
-
-// Bitmap is the twin of bitmap.Bitmap: a sorted list of maximal runs of set
-// ordinals, each operation a walk over the whole list.
+// Bitmap is the twin of bitmap.Bitmap: the maximal runs of set ordinals in a list,
+// ascending and closed. Each operation is a loop over the list.
 type Bitmap struct {
 	Last uint64 // highest ordinal
-	runs []run
+	runs [][2]uint64
 }
-
-type run struct{ lo, hi uint64 } // closed
 
 // NewBitmap returns an empty set over [0, last].
 func NewBitmap(last uint64) *Bitmap { return &Bitmap{Last: last} }
 
-// Test reports whether x is set.
-func (m *Bitmap) Test(x uint64) bool {
-	for _, r := range m.runs {
-		if r.lo <= x && x <= r.hi {
-			return true
-		}
-	}
-	return false
-}
-
-// Count returns how many ordinals of [lo, hi] are set, modulo 2^64.
-func (m *Bitmap) Count(lo, hi uint64) (n uint64) {
-	for _, r := range m.runs {
-		if l, h := max(lo, r.lo), min(hi, r.hi); l <= h {
-			n += h - l + 1
+// SumRuns returns how many ordinals the runs have, at most the largest uint64.
+func SumRuns(runs [][2]uint64) (n uint64) {
+	for _, r := range runs {
+		if n += r[1] - r[0] + 1; n <= r[1]-r[0] {
+			return ^uint64(0)
 		}
 	}
 	return n
 }
 
-// SetRange sets [lo, hi] and returns how many were clear, modulo 2^64.
-func (m *Bitmap) SetRange(lo, hi uint64) uint64 {
-	changed := hi - lo + 1 - m.Count(lo, hi)
-	m.ClearRange(lo, hi)
-	m.runs = append(m.runs, run{lo, hi})
-	m.normalise()
-	return changed
-}
-
-// ClearRange clears [lo, hi] and returns how many were set, modulo 2^64.
-func (m *Bitmap) ClearRange(lo, hi uint64) uint64 {
-	changed := m.Count(lo, hi)
-	var left []run
-	for _, r := range m.runs {
-		if r.hi < lo || r.lo > hi {
-			left = append(left, r)
-			continue
-		}
-		if r.lo < lo {
-			left = append(left, run{r.lo, lo - 1})
-		}
-		if r.hi > hi {
-			left = append(left, run{hi + 1, r.hi})
-		}
-	}
-	m.runs = left
-	return changed
-}
-
-// normalise sorts the runs and joins neighbours.
-func (m *Bitmap) normalise() {
-	sort.Slice(m.runs, func(i, j int) bool { return m.runs[i].lo < m.runs[j].lo })
-	var out []run
-	for _, r := range m.runs {
-		if n := len(out); n > 0 && out[n-1].hi+1 == r.lo {
-			out[n-1].hi = r.hi
-		} else {
-			out = append(out, r)
-		}
-	}
-	m.runs = out
-}
-
-// Runs returns the maximal runs of ordinals in the given state as closed pairs,
-// ascending.
+// Runs returns the maximal runs of ordinals in the given state.
 func (m *Bitmap) Runs(state bool) (out [][2]uint64) {
 	if state {
-		for _, r := range m.runs {
-			out = append(out, [2]uint64{r.lo, r.hi})
-		}
-		return out
+		return m.runs
 	}
-	next, done := uint64(0), false
+	next := uint64(0)
 	for _, r := range m.runs {
-		if r.lo > next {
-			out = append(out, [2]uint64{next, r.lo - 1})
+		if next < r[0] {
+			out = append(out, [2]uint64{next, r[0] - 1})
 		}
-		next = r.hi + 1
-		done = r.hi == m.Last
+		if next = r[1] + 1; r[1] == m.Last {
+			return out
+		}
 	}
-	if !done {
-		out = append(out, [2]uint64{next, m.Last})
+	return append(out, [2]uint64{next, m.Last})
+}
+
+// In returns the parts of the runs that are in [lo, hi].
+func (m *Bitmap) In(lo, hi uint64, state bool) (out [][2]uint64) {
+	for _, r := range m.Runs(state) {
+		if r[0] <= hi && lo <= r[1] {
+			out = append(out, [2]uint64{max(lo, r[0]), min(hi, r[1])})
+		}
 	}
 	return out
 }
 
+// Count returns how many ordinals of [lo, hi] are set.
+func (m *Bitmap) Count(lo, hi uint64) uint64 { return SumRuns(m.In(lo, hi, true)) }
+
+// Test reports whether x is set.
+func (m *Bitmap) Test(x uint64) bool { return m.Count(x, x) == 1 }
+
+// Fill brings [lo, hi] into a state and returns how many ordinals were in the other.
+func (m *Bitmap) Fill(lo, hi uint64, state bool) (changed uint64) {
+	changed = SumRuns(m.In(lo, hi, !state))
+	var parts [][2]uint64
+	if lo > 0 {
+		parts = m.In(0, lo-1, true)
+	}
+	if state {
+		parts = append(parts, [2]uint64{lo, hi})
+	}
+	if hi < m.Last {
+		parts = append(parts, m.In(hi+1, m.Last, true)...)
+	}
+	m.runs = nil
+	for _, r := range parts {
+		if n := len(m.runs); n > 0 && m.runs[n-1][1]+1 == r[0] {
+			m.runs[n-1][1] = r[1] // neighbours are one run
+		} else {
+			m.runs = append(m.runs, r)
+		}
+	}
+	return changed
+}
+
 // Next returns the lowest ordinal of the given state at or after x.
 func (m *Bitmap) Next(x uint64, state bool) (uint64, bool) {
-	for _, r := range m.Runs(state) {
-		if r[1] >= x {
-			return max(r[0], x), true
-		}
+	for _, r := range m.In(x, m.Last, state) {
+		return r[0], true
 	}
 	return 0, false
 }
@@ -116,11 +88,10 @@ func (m *Bitmap) Next(x uint64, state bool) (uint64, bool) {
 // Select returns the ordinal of the given state with i others below it.
 func (m *Bitmap) Select(i uint64, state bool) (uint64, bool) {
 	for _, r := range m.Runs(state) {
-		if n := r[1] - r[0]; i <= n {
+		if i <= r[1]-r[0] {
 			return r[0] + i, true
-		} else {
-			i -= n + 1
 		}
+		i -= r[1] - r[0] + 1
 	}
 	return 0, false
 }
@@ -129,19 +100,16 @@ func (m *Bitmap) Select(i uint64, state bool) (uint64, bool) {
 // first ordinal and the order of each.
 func (m *Bitmap) Fits() (out [][2]uint64) {
 	for _, r := range m.Runs(false) {
-		lo, hi := r[0], r[1]
-		for {
-			// The largest aligned run that starts at lo and ends by hi is maximal: its
-			// double starts before lo or ends beyond hi.
-			k := min(bits.TrailingZeros64(lo), 64)
-			for k == 64 && hi-lo != ^uint64(0) || k < 64 && 1<<k-1 > hi-lo {
-				k--
+		for lo, more := r[0], true; more; {
+			// The largest aligned run that starts at lo and ends by r[1] is maximal: its
+			// double starts before lo or ends beyond r[1].
+			k, rest := uint64(64), ^uint64(0) // rest is 2^k - 1
+			for lo&rest != 0 || rest > r[1]-lo {
+				k, rest = k-1, rest>>1
 			}
-			out = append(out, [2]uint64{lo, uint64(k)})
-			if k == 64 || hi-lo == 1<<k-1 {
-				break
-			}
-			lo += 1 << k
+			out = append(out, [2]uint64{lo, k})
+			more = lo+rest != r[1]
+			lo += rest + 1
 		}
 	}
 	return out

@@ -2,7 +2,6 @@ package model
 
 import (
 	"math/big"
-	"math/bits"
 	"net/netip"
 	"time"
 )
@@ -47,19 +46,11 @@ type CidrConfig struct {
 func (c *CidrConfig) Order() int { return c.Bits - c.Pool.Bits() }
 
 // Last returns the highest ordinal.
-func (c *CidrConfig) Last() uint64 {
-	n := new(big.Int).Lsh(big.NewInt(1), uint(c.Order()))
-	return n.Sub(n, big.NewInt(1)).Uint64()
-}
+func (c *CidrConfig) Last() uint64 { return ^uint64(0) >> (64 - c.Order()) }
 
 // Block returns the prefix of 2^k children whose first is i.
 func (c *CidrConfig) Block(i uint64, k int) netip.Prefix {
-	width := c.Pool.Addr().BitLen()
-	n := new(big.Int).SetUint64(i)
-	n.Lsh(n, uint(width-c.Bits))
-	n.Add(n, new(big.Int).SetBytes(c.Pool.Addr().AsSlice()))
-	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, width/8)))
-	return netip.PrefixFrom(a, c.Bits-k)
+	return netip.PrefixFrom(child(c.Pool, c.Bits, i).Addr(), c.Bits-k)
 }
 
 // Refuse returns CidrPrefix for a prefix that no method may take. It refuses 4-in-6
@@ -85,11 +76,11 @@ func (c *CidrConfig) refuseRelease(p netip.Prefix) string {
 	return ""
 }
 
-// CidrSet is the twin of cidrset.Set: a [Bitmap] of the children that are taken or
-// cooling, and the cooling ones as a list of runs, oldest first.
+// CidrSet is the twin of cidrset.Set: a [Bitmap] of the taken children, and the
+// cooling ones as a list of runs, oldest first.
 type CidrSet struct {
 	CidrConfig
-	Busy   *Bitmap
+	Taken  *Bitmap
 	Cold   []CidrCold
 	Cursor uint64
 }
@@ -102,107 +93,75 @@ type CidrCold struct {
 
 // NewCidrSet returns a twin with all children free.
 func NewCidrSet(c CidrConfig) *CidrSet {
-	return &CidrSet{CidrConfig: c, Busy: NewBitmap(c.Last())}
+	return &CidrSet{CidrConfig: c, Taken: NewBitmap(c.Last())}
 }
 
-// SumRuns returns how many ordinals the runs have, at most the largest uint64.
-func SumRuns(runs [][2]uint64) (n uint64) {
-	for _, r := range runs {
-		sum, carry := bits.Add64(n, r[1]-r[0], 0)
-		one, more := bits.Add64(sum, 1, 0)
-		if carry+more != 0 {
-			return ^uint64(0)
-		}
-		n = one
+// with returns a copy of a bitmap with cooling children set too.
+func with(b Bitmap, cold []CidrCold) *Bitmap {
+	for _, c := range cold {
+		b.Fill(c.Lo, c.Hi, true)
 	}
-	return n
+	return &b
 }
 
-// locate returns the children that p, which is in the pool, overlaps.
+// locate returns the children that p, which overlaps the pool, overlaps.
 func (m *CidrSet) locate(p netip.Prefix) (lo, hi uint64) {
 	if p.Bits() <= m.Pool.Bits() {
 		return 0, m.Last()
 	}
-	width := uint(m.Pool.Addr().BitLen())
-	first := new(big.Int).SetBytes(p.Addr().AsSlice())
-	first.Sub(first, new(big.Int).SetBytes(m.Pool.Addr().AsSlice()))
-	size := new(big.Int).Lsh(big.NewInt(1), width-uint(p.Bits()))
-	last := new(big.Int).Add(first, size.Sub(size, big.NewInt(1)))
-	child := width - uint(m.Bits)
-	return first.Rsh(first, child).Uint64(), last.Rsh(last, child).Uint64()
+	n := new(big.Int).SetBytes(p.Addr().AsSlice())
+	n.Sub(n, new(big.Int).SetBytes(m.Pool.Addr().AsSlice()))
+	lo = n.Rsh(n, uint(m.Pool.Addr().BitLen()-m.Bits)).Uint64()
+	return lo, lo | (1<<max(m.Bits-p.Bits(), 0) - 1)
+}
+
+// take takes 2^k children.
+func (m *CidrSet) take(i uint64, k int) (netip.Prefix, CidrFailure) {
+	p := m.Block(i, k)
+	_, f := m.Occupy(p)
+	return p, f
 }
 
 // AllocateNext takes a child by the policy, else the oldest that has cooled.
 func (m *CidrSet) AllocateNext(now time.Time) (netip.Prefix, CidrFailure) {
-	free := m.Busy.Runs(false)
-	if len(free) == 0 {
-		switch {
-		case len(m.Cold) == 0:
-			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
-		case m.Cold[0].Until.After(now):
-			return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[0].Until}
-		}
-		i := m.Cold[0].Lo
-		m.uncool(i, i)
-		return m.Block(i, 0), CidrFailure{}
-	}
-	i := free[0][0]
-	switch m.Policy {
-	case CidrRoundRobin:
-		if x, ok := m.Busy.Next(m.Cursor, false); ok {
+	busy := with(*m.Taken, m.Cold)
+	i, ok := busy.Next(0, false)
+	switch {
+	case ok && m.Policy == CidrRoundRobin:
+		if x, ok := busy.Next(m.Cursor, false); ok {
 			i = x
 		}
-		if m.Cursor = 0; i != m.Last() {
-			m.Cursor = i + 1
+		m.Cursor = (i + 1) & m.Last()
+	case ok && m.Policy == CidrRandom:
+		n := m.Last() + 1 // modulo 2^64, as Draw wants it
+		for _, r := range busy.Runs(true) {
+			n -= r[1] - r[0] + 1
 		}
-	case CidrRandom:
-		n := uint64(0) // modulo 2^64, as Draw wants it
-		for _, r := range free {
-			n += r[1] - r[0] + 1
-		}
-		i, _ = m.Busy.Select(m.Draw(n), false)
+		i, _ = busy.Select(m.Draw(n), false)
+	case ok:
+	case len(m.Cold) == 0:
+		return netip.Prefix{}, CidrFailure{Kind: CidrFull}
+	case m.Cold[0].Until.After(now):
+		return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[0].Until}
+	default:
+		i = m.Cold[0].Lo
 	}
-	m.Busy.SetRange(i, i)
-	return m.Block(i, 0), CidrFailure{}
-}
-
-// uncool takes what is in [lo, hi] out of the list and returns the runs it was.
-func (m *CidrSet) uncool(lo, hi uint64) (gone [][2]uint64) {
-	var left []CidrCold
-	for _, c := range m.Cold {
-		if c.Hi < lo || hi < c.Lo {
-			left = append(left, c)
-			continue
-		}
-		if c.Lo < lo {
-			left = append(left, CidrCold{c.Lo, lo - 1, c.Until})
-		}
-		if c.Hi > hi {
-			left = append(left, CidrCold{hi + 1, c.Hi, c.Until})
-		}
-		gone = append(gone, [2]uint64{max(lo, c.Lo), min(hi, c.Hi)})
-	}
-	m.Cold = left
-	return gone
+	return m.take(i, 0)
 }
 
 // AllocateN is n times AllocateNext, or nothing.
 func (m *CidrSet) AllocateN(n int, now time.Time) (ps []netip.Prefix, f CidrFailure) {
-	if fresh := SumRuns(m.Busy.Runs(false)); fresh < uint64(n) {
-		missing := uint64(n) - fresh
-		f.Kind = CidrFull
-		for _, c := range m.Cold {
-			if c.Hi-c.Lo >= missing-1 {
-				if f.Kind = ""; c.Until.After(now) {
-					f = CidrFailure{Kind: CidrCooling, Until: c.Until}
-				}
-				break
-			}
-			missing -= c.Hi - c.Lo + 1
+	have, last := with(*m.Taken, m.Cold).Runs(false), CidrCold{}
+	for _, c := range m.Cold {
+		if SumRuns(have) < uint64(n) {
+			have, last = append(have, [2]uint64{c.Lo, c.Hi}), c
 		}
 	}
-	if f.Kind != "" {
-		return nil, f
+	switch {
+	case SumRuns(have) < uint64(n):
+		return nil, CidrFailure{Kind: CidrFull}
+	case last.Until.After(now):
+		return nil, CidrFailure{Kind: CidrCooling, Until: last.Until}
 	}
 	for range n {
 		p, _ := m.AllocateNext(now)
@@ -218,28 +177,21 @@ func (m *CidrSet) AllocatePrefix(length int, now time.Time) (netip.Prefix, CidrF
 	if k < 0 || length < m.Pool.Bits() {
 		return netip.Prefix{}, CidrFailure{Kind: CidrBits}
 	}
-	lo, ok := m.Busy.BestFit(k)
-	if !ok {
-		ready := 0
-		for ; ready < len(m.Cold) && !m.Cold[ready].Until.After(now); ready++ {
-			m.Busy.ClearRange(m.Cold[ready].Lo, m.Cold[ready].Hi)
-		}
-		lo, ok = m.Busy.BestFit(k)
-		for _, c := range m.Cold[:ready] {
-			m.Busy.SetRange(c.Lo, c.Hi)
-		}
-		if !ok {
-			if ready < len(m.Cold) {
-				return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: m.Cold[ready].Until}
-			}
-			return netip.Prefix{}, CidrFailure{Kind: CidrFull}
-		}
+	cooling := m.Cold
+	for len(cooling) > 0 && !cooling[0].Until.After(now) {
+		cooling = cooling[1:]
 	}
-	p := m.Block(lo, k)
-	_, hi := m.locate(p)
-	m.uncool(lo, hi)
-	m.Busy.SetRange(lo, hi)
-	return p, CidrFailure{}
+	lo, ok := with(*m.Taken, m.Cold).BestFit(k)
+	if !ok {
+		lo, ok = with(*m.Taken, cooling).BestFit(k)
+	}
+	switch {
+	case ok:
+		return m.take(lo, k)
+	case len(cooling) > 0:
+		return netip.Prefix{}, CidrFailure{Kind: CidrCooling, Until: cooling[0].Until}
+	}
+	return netip.Prefix{}, CidrFailure{Kind: CidrFull}
 }
 
 // Occupy takes every child that overlaps p.
@@ -251,9 +203,16 @@ func (m *CidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
 		return 0, CidrFailure{Kind: CidrRange}
 	}
 	lo, hi := m.locate(p)
-	news := append(m.within(m.Busy.Runs(false), lo, hi), m.uncool(lo, hi)...)
-	m.Busy.SetRange(lo, hi)
-	return SumRuns(news), CidrFailure{}
+	var left []CidrCold
+	for _, c := range m.Cold {
+		rest := with(*NewBitmap(m.Last()), []CidrCold{c})
+		rest.Fill(lo, hi, false)
+		for _, r := range rest.Runs(true) {
+			left = append(left, CidrCold{r[0], r[1], c.Until})
+		}
+	}
+	m.Cold = left
+	return m.Taken.Fill(lo, hi, true), CidrFailure{}
 }
 
 // Claim takes every child inside p if none is taken.
@@ -262,22 +221,11 @@ func (m *CidrSet) Claim(p netip.Prefix) CidrFailure {
 		return CidrFailure{Kind: kind}
 	}
 	lo, hi := m.locate(p)
-	taken, _, _ := m.Runs()
-	if in := m.within(taken, lo, hi); len(in) > 0 {
+	if in := m.Taken.In(lo, hi, true); len(in) > 0 {
 		return CidrFailure{Kind: CidrOccupied, At: m.Block(in[0][0], 0)}
 	}
 	_, f := m.Occupy(p)
 	return f
-}
-
-// within returns the parts of the runs that are in [lo, hi].
-func (m *CidrSet) within(runs [][2]uint64, lo, hi uint64) (out [][2]uint64) {
-	for _, r := range runs {
-		if r[0] <= hi && lo <= r[1] {
-			out = append(out, [2]uint64{max(lo, r[0]), min(hi, r[1])})
-		}
-	}
-	return out
 }
 
 // Release releases every taken child inside p.
@@ -286,20 +234,16 @@ func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
 		return 0, CidrFailure{Kind: kind}
 	}
 	lo, hi := m.locate(p)
-	taken, _, _ := m.Runs()
-	gone := m.within(taken, lo, hi)
 	until := now.Add(m.Cooldown)
 	if n := len(m.Cold); n > 0 && m.Cold[n-1].Until.After(until) {
 		until = m.Cold[n-1].Until
 	}
-	for _, r := range gone {
-		if m.Cooldown == 0 {
-			m.Busy.ClearRange(r[0], r[1])
-		} else {
+	for _, r := range m.Taken.In(lo, hi, true) {
+		if m.Cooldown > 0 {
 			m.Cold = append(m.Cold, CidrCold{r[0], r[1], until})
 		}
 	}
-	return SumRuns(gone), CidrFailure{}
+	return m.Taken.Fill(lo, hi, false), CidrFailure{}
 }
 
 // ReleaseN releases all of ps, or nothing.
@@ -324,9 +268,7 @@ func (m *CidrSet) Has(p netip.Prefix) bool {
 		return false
 	}
 	lo, hi := m.locate(p)
-	taken, _, _ := m.Runs()
-	in := m.within(taken, lo, hi)
-	return len(in) == 1 && in[0] == [2]uint64{lo, hi}
+	return len(m.Taken.In(lo, hi, false)) == 0
 }
 
 // HasAny reports whether any child that p overlaps is taken.
@@ -335,29 +277,17 @@ func (m *CidrSet) HasAny(p netip.Prefix) bool {
 		return false
 	}
 	lo, hi := m.locate(p)
-	taken, _, _ := m.Runs()
-	return len(m.within(taken, lo, hi)) > 0
+	return len(m.Taken.In(lo, hi, true)) > 0
 }
 
 // Runs returns the maximal runs of taken, cooling and free children.
 func (m *CidrSet) Runs() (taken, cooling, free [][2]uint64) {
-	is, cold := NewBitmap(m.Last()), NewBitmap(m.Last())
-	for _, r := range m.Busy.Runs(true) {
-		is.SetRange(r[0], r[1])
-	}
-	for _, c := range m.Cold {
-		is.ClearRange(c.Lo, c.Hi)
-		cold.SetRange(c.Lo, c.Hi)
-	}
-	return is.Runs(true), cold.Runs(true), m.Busy.Runs(false)
+	return m.Taken.Runs(true), with(*NewBitmap(m.Last()), m.Cold).Runs(true), with(*m.Taken, m.Cold).Runs(false)
 }
 
 // Restart gives the set another policy and cooldown, as a restored one may have.
 func (m *CidrSet) Restart(c CidrConfig) {
 	if m.CidrConfig = c; c.Cooldown == 0 {
-		for _, c := range m.Cold {
-			m.Busy.ClearRange(c.Lo, c.Hi)
-		}
 		m.Cold = nil
 	}
 }

@@ -59,10 +59,6 @@ func (o ServiceOptions) finish(ip netip.Addr, band int) int {
 	return band
 }
 
-func holds(ps []netip.Prefix, ip netip.Addr) bool {
-	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(ip) })
-}
-
 // NewServiceRange returns the twin of servicealloc.Range: a set of the usable addresses.
 func NewServiceRange(p netip.Prefix, o ServiceOptions) *ServiceSet[netip.Addr] {
 	m := &ServiceSet[netip.Addr]{Held: map[netip.Addr]bool{}, NeverSpill: o.NeverSpill}

@@ -1,0 +1,43 @@
+package model
+
+import (
+	"math/big"
+	"net/netip"
+	"slices"
+)
+
+// child returns child i of a pool, a prefix of the given length.
+func child(pool netip.Prefix, bits int, i uint64) netip.Prefix {
+	width := pool.Addr().BitLen()
+	n := new(big.Int).SetUint64(i)
+	n.Lsh(n, uint(width-bits))
+	n.Add(n, new(big.Int).SetBytes(pool.Addr().AsSlice()))
+	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, width/8)))
+	return netip.PrefixFrom(a, bits)
+}
+
+// addresses returns all addresses of a prefix, which must be small.
+func addresses(p netip.Prefix) (all []netip.Addr) {
+	for a := p.Addr(); p.Contains(a); a = a.Next() {
+		all = append(all, a)
+	}
+	return all
+}
+
+// holds reports whether one of the prefixes contains an address.
+func holds(ps []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// overlapsAny reports whether p overlaps one of the prefixes.
+func overlapsAny(ps []netip.Prefix, p netip.Prefix) bool {
+	return slices.ContainsFunc(ps, p.Overlaps)
+}
+
+// comparePrefixes orders by address, IPv4 first, and larger prefixes first.
+func comparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
