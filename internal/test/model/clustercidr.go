@@ -1,11 +1,10 @@
 package model
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -92,20 +91,21 @@ func (m *ClusterCIDRs) Add(e ClusterEntry) (fail string) {
 	return ""
 }
 
+// termsText returns a text that is the same for selectors of the same terms.
 func termsText(terms [][]ClusterRequirement) string {
 	var all []string
 	for _, t := range terms {
 		var text []string
 		for _, r := range t {
-			values := slices.Clone(r.Values)
-			slices.Sort(values)
-			text = append(text, strings.Join([]string{r.Key, r.Op, strings.Join(slices.Compact(values), ","), strconv.FormatBool(r.Field)}, " "))
+			text = append(text, fmt.Sprint(r.Key, " ", r.Op, " ", setText(r.Values, ","), " ", r.Field))
 		}
-		slices.Sort(text)
-		all = append(all, strings.Join(slices.Compact(text), "; "))
+		all = append(all, setText(text, "; "))
 	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), " or ")
+	return setText(all, " or ")
+}
+
+func setText(texts []string, between string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(texts))), between)
 }
 
 // Delete makes the entry terminating, or takes it out.
@@ -157,57 +157,39 @@ func (e *ClusterEntry) children(f int) int {
 
 // child returns child i of a family.
 func (e *ClusterEntry) child(f, i int) netip.Prefix {
-	raw := e.Pools[f].Addr().AsSlice()
-	size := width(f) - e.HostBits
-	for b := size - 1; i > 0; b, i = b-1, i/2 {
-		raw[b/8] |= byte(i%2) << (7 - b%8)
-	}
-	a, _ := netip.AddrFromSlice(raw)
-	return netip.PrefixFrom(a, size)
+	return child(e.Pools[f], width(f)-e.HostBits, uint64(i))
 }
 
 // Fits reports whether p is a child of the entry.
 func (e *ClusterEntry) Fits(p netip.Prefix) bool {
 	f := familyIndex(p)
-	for i := range e.children(f) {
-		if e.child(f, i) == p {
+	return e.children(f) > 0 && p.Bits() == width(f)-e.HostBits && e.Pools[f].Contains(p.Addr())
+}
+
+func (e *ClusterEntry) fitsAll(ps []netip.Prefix) bool {
+	return !slices.ContainsFunc(ps, func(p netip.Prefix) bool { return !e.Fits(p) })
+}
+
+func familyIndex(p netip.Prefix) int { return p.Addr().BitLen() / 128 }
+
+// reserved reports whether a reservation overlaps p.
+func (m *ClusterCIDRs) reserved(p netip.Prefix) bool {
+	for r := range m.Reserved {
+		if r.Overlaps(p) {
 			return true
 		}
 	}
 	return false
 }
 
-func (e *ClusterEntry) fitsAll(ps []netip.Prefix) bool {
-	for _, p := range ps {
-		if !e.Fits(p) {
-			return false
-		}
-	}
-	return true
-}
-
-func familyIndex(p netip.Prefix) int {
-	if p.Addr().Is4() {
-		return 0
-	}
-	return 1
-}
-
 // free reports whether nothing overlaps p.
 func (m *ClusterCIDRs) free(p netip.Prefix) bool {
-	for r := range m.Reserved {
-		if r.Overlaps(p) {
+	for _, n := range m.Nodes {
+		if overlapsAny(n.Prefixes, p) {
 			return false
 		}
 	}
-	for _, n := range m.Nodes {
-		for _, q := range n.Prefixes {
-			if q.Overlaps(p) {
-				return false
-			}
-		}
-	}
-	return true
+	return !m.reserved(p)
 }
 
 // Free counts the children of the entry that are free.
@@ -303,29 +285,16 @@ func (m *ClusterCIDRs) Observe(name, entry string, prefixes []netip.Prefix) (cha
 }
 
 func (m *ClusterCIDRs) fitting(prefixes []netip.Prefix) (name string, several bool) {
-	var fit []*ClusterEntry
+	var fit []clusterMatch
 	for _, e := range m.Entries {
 		if e.fitsAll(prefixes) {
-			fit = append(fit, e)
+			fit = append(fit, clusterMatch{e: e})
 		}
 	}
 	if len(fit) == 0 {
 		return "", false
 	}
-	slices.SortFunc(fit, func(a, b *ClusterEntry) int {
-		if x, y := len(a.Terms) == 0, len(b.Terms) == 0; x != y {
-			return sign(y)
-		}
-		return cmp.Or(cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.HostBits, b.HostBits), compareEntries(a, b))
-	})
-	return fit[0].Name, len(fit) > 1
-}
-
-func sign(first bool) int {
-	if first {
-		return -1
-	}
-	return 1
+	return slices.MinFunc(fit, compareMatches).e.Name, len(fit) > 1
 }
 
 // judge says what is wrong with what a node holds.
@@ -350,11 +319,8 @@ func (m *ClusterCIDRs) judge(name string) (problems []string) {
 				problems = append(problems, "unfit")
 			}
 		}
-		for r := range m.Reserved {
-			if r.Overlaps(p) {
-				problems = append(problems, "reserved")
-				break
-			}
+		if m.reserved(p) {
+			problems = append(problems, "reserved")
 		}
 		if other := m.rival(name, p); other != "" {
 			problems = append(problems, "duplicate "+other)
@@ -373,29 +339,14 @@ func (m *ClusterCIDRs) judge(name string) (problems []string) {
 
 // rival names another node that holds what overlaps p: the largest around it, else
 // the lowest, larger first, inside.
-func (m *ClusterCIDRs) rival(name string, p netip.Prefix) string {
-	type held struct {
-		by string
-		p  netip.Prefix
-	}
-	var all []held
+func (m *ClusterCIDRs) rival(name string, p netip.Prefix) (by string) {
+	var first netip.Prefix
 	for _, other := range slices.Sorted(maps.Keys(m.Nodes)) {
 		for _, q := range m.Nodes[other].Prefixes {
-			if other != name && q.Overlaps(p) {
-				all = append(all, held{other, q})
+			if other != name && q.Overlaps(p) && (by == "" || comparePrefixes(q, first) < 0) {
+				by, first = other, q
 			}
 		}
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	slices.SortStableFunc(all, func(a, b held) int {
-		if x, y := a.p.Bits() <= p.Bits(), b.p.Bits() <= p.Bits(); x != y {
-			return sign(x)
-		} else if x {
-			return a.p.Bits() - b.p.Bits()
-		}
-		return cmp.Or(a.p.Addr().Compare(b.p.Addr()), a.p.Bits()-b.p.Bits())
-	})
-	return all[0].by
+	return by
 }

@@ -8,34 +8,31 @@ import (
 	"strings"
 )
 
-// Rank returns the entries that may serve a node, best first. It follows the text
-// of the rule: it sorts by one key after the other, the least important first.
-func (m *ClusterCIDRs) Rank(name string, labels map[string]string) []*ClusterEntry {
-	type match struct {
-		e       *ClusterEntry
-		met     int
-		matched string
-	}
-	var found []match
+// clusterMatch is an entry that may serve a node, and the labels that it matches.
+type clusterMatch struct {
+	e       *ClusterEntry
+	met     int
+	matched string
+}
+
+// compareMatches orders the entries that may serve a node, the best first.
+func compareMatches(a, b clusterMatch) int {
+	return cmp.Or(min(len(b.e.Terms), 1)-min(len(a.e.Terms), 1), b.met-a.met, a.e.capacity()-b.e.capacity(),
+		a.e.HostBits-b.e.HostBits, strings.Compare(a.matched, b.matched), compareEntries(a.e, b.e))
+}
+
+// Rank returns the entries that may serve a node, best first.
+func (m *ClusterCIDRs) Rank(name string, labels map[string]string) (entries []*ClusterEntry) {
+	var found []clusterMatch
 	for _, e := range m.Entries {
 		met, matched, ok := e.match(name, labels)
 		if ok && !e.Terminating {
-			found = append(found, match{e, met, matched})
+			found = append(found, clusterMatch{e, met, matched})
 		}
 	}
-	for _, less := range []func(a, b match) int{
-		func(a, b match) int { return compareEntries(a.e, b.e) },
-		func(a, b match) int { return strings.Compare(a.matched, b.matched) },
-		func(a, b match) int { return a.e.HostBits - b.e.HostBits },
-		func(a, b match) int { return a.e.capacity() - b.e.capacity() },
-		func(a, b match) int { return b.met - a.met },
-		func(a, b match) int { return min(len(b.e.Terms), 1) - min(len(a.e.Terms), 1) },
-	} {
-		slices.SortStableFunc(found, less)
-	}
-	entries := make([]*ClusterEntry, len(found))
-	for i := range found {
-		entries[i] = found[i].e
+	slices.SortFunc(found, compareMatches)
+	for _, f := range found {
+		entries = append(entries, f.e)
 	}
 	return entries
 }
@@ -54,10 +51,9 @@ func (e *ClusterEntry) capacity() int {
 // compareEntries compares by base address, prefix length and name.
 func compareEntries(a, b *ClusterEntry) int {
 	for f := range a.Pools {
-		if x, y := a.Pools[f].IsValid(), b.Pools[f].IsValid(); x != y {
-			return sign(x)
-		}
-		if c := a.Pools[f].Addr().Compare(b.Pools[f].Addr()); c != 0 {
+		if x, y := a.Pools[f], b.Pools[f]; x.IsValid() != y.IsValid() {
+			return -x.Addr().Compare(y.Addr()) // the zero address is the lowest, and comes last
+		} else if c := x.Addr().Compare(y.Addr()); c != 0 {
 			return c
 		}
 	}

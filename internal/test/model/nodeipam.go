@@ -2,7 +2,7 @@ package model
 
 import (
 	"net/netip"
-	"sort"
+	"slices"
 )
 
 // NodeIPAM is the twin of nodeipam.Allocator, with lists of holdings and reservations.
@@ -32,40 +32,19 @@ type NodePool struct {
 // children returns the number of children of a pool of the slot.
 func (s *NodeSlot) children(p *NodePool) uint64 { return 1 << (s.Bits - p.Prefix.Bits()) }
 
-// child returns child i of a pool, counted up one address at a time.
-func (s *NodeSlot) child(p *NodePool, i uint64) netip.Prefix {
-	b := p.Prefix.Addr().AsSlice()
-	step := len(b)*8 - s.Bits // bits of a child's addresses
-	for k := 0; i != 0; k, i = k+1, i>>1 {
-		if i&1 == 1 {
-			b[len(b)-1-(step+k)/8] |= 1 << ((step + k) % 8)
-		}
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return netip.PrefixFrom(a, s.Bits)
-}
-
 // Free reports whether nothing held or reserved overlaps p.
 func (m *NodeIPAM) Free(p netip.Prefix) bool {
-	for _, r := range m.Reserved {
-		if r.Overlaps(p) {
-			return false
-		}
-	}
-	return len(m.Rivals(p, "")) == 0
+	return !overlapsAny(m.Reserved, p) && len(m.Rivals(p, "")) == 0
 }
 
 // Rivals returns the other owners with a prefix that overlaps p, by name.
 func (m *NodeIPAM) Rivals(p netip.Prefix, but string) (names []string) {
 	for name, ps := range m.Held {
-		for _, q := range ps {
-			if name != but && q.Overlaps(p) {
-				names = append(names, name)
-				break
-			}
+		if name != but && overlapsAny(ps, p) {
+			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
 
@@ -74,7 +53,7 @@ func (m *NodeIPAM) next(s *NodeSlot) (pool *NodePool, i uint64, ok bool) {
 	for _, p := range s.Pools {
 		n := s.children(p)
 		for k := uint64(0); k < n && !p.Draining; k++ {
-			if i := (p.Cursor + k) % n; m.Free(s.child(p, i)) {
+			if i := (p.Cursor + k) % n; m.Free(child(p.Prefix, s.Bits, i)) {
 				return p, i, true
 			}
 		}
@@ -113,7 +92,7 @@ func (m *NodeIPAM) Allocate(name, uid string) (ps []netip.Prefix, slot int, ok b
 		s := &m.Slots[i]
 		p, o, _ := m.next(s)
 		p.Cursor = (o + 1) % s.children(p)
-		ps = append(ps, s.child(p, o))
+		ps = append(ps, child(p.Prefix, s.Bits, o))
 	}
 	m.Held[name] = ps
 	return ps, 0, true
@@ -135,17 +114,11 @@ func (m *NodeIPAM) Observe(name, uid string, ps []netip.Prefix, leaving bool) {
 			all = append(all, held[i])
 		}
 	}
-	for _, p := range ps {
-		if !p.IsValid() && len(held) != len(ps) {
-			all = append(all, held...)
-		}
+	if len(held) != len(ps) && slices.Contains(ps, netip.Prefix{}) {
+		all = append(all, held...)
 	}
 	for _, p := range all {
-		known := false
-		for _, q := range set {
-			known = known || p == q
-		}
-		if !known {
+		if !slices.Contains(set, p) {
 			set = append(set, p)
 		}
 	}
@@ -168,27 +141,17 @@ func (m *NodeIPAM) Release(name string) bool {
 
 // Occupy gives the owner the prefixes, unless some of them are not right.
 func (m *NodeIPAM) Occupy(name, uid string, ps []netip.Prefix) bool {
-	ok := len(ps) > 0
 	for i, p := range ps {
-		ok = ok && p.IsValid()
-		for _, q := range ps[:i] {
-			ok = ok && p != q
+		if !p.IsValid() || slices.Contains(ps[:i], p) {
+			return false
 		}
 	}
-	if !ok {
+	if len(ps) == 0 {
 		return false
 	}
 	m.meet(name, uid)
 	if had := m.Held[name]; had != nil {
-		if len(had) != len(ps) {
-			return false
-		}
-		for i := range had {
-			if had[i] != ps[i] {
-				return false
-			}
-		}
-		return true
+		return slices.Equal(had, ps)
 	}
 	for i, p := range ps {
 		if len(m.Judge(name, i, p)) > 0 {
@@ -206,11 +169,8 @@ func (m *NodeIPAM) Judge(name string, i int, p netip.Prefix) (words []string) {
 	if w := m.fits(i, p); w != "" {
 		words = append(words, w)
 	}
-	for _, r := range m.Reserved {
-		if r.Overlaps(p) {
-			words = append(words, "reserved")
-			break
-		}
+	if overlapsAny(m.Reserved, p) {
+		words = append(words, "reserved")
 	}
 	if len(m.Rivals(p, name)) > 0 {
 		words = append(words, "rival")
@@ -284,13 +244,9 @@ func (m *NodeIPAM) Overlaps(p netip.Prefix, but *NodePool) bool {
 // owners, and free.
 func (m *NodeIPAM) Count(s *NodeSlot, p *NodePool) (reserved, used, free uint64) {
 	for i := range s.children(p) {
-		c := s.child(p, i)
-		is := false
-		for _, r := range m.Reserved {
-			is = is || r.Overlaps(c)
-		}
+		c := child(p.Prefix, s.Bits, i)
 		switch {
-		case is:
+		case overlapsAny(m.Reserved, c):
 			reserved++
 		case m.Free(c):
 			free++
@@ -303,9 +259,9 @@ func (m *NodeIPAM) Count(s *NodeSlot, p *NodePool) (reserved, used, free uint64)
 
 // Grow makes a pool larger; the cursor stays at its address.
 func (m *NodeIPAM) Grow(s *NodeSlot, p *NodePool, to netip.Prefix) {
-	at := s.child(p, p.Cursor).Addr()
+	at := child(p.Prefix, s.Bits, p.Cursor).Addr()
 	p.Prefix, p.Cursor = to, 0
-	for s.child(p, p.Cursor).Addr() != at {
+	for child(p.Prefix, s.Bits, p.Cursor).Addr() != at {
 		p.Cursor++
 	}
 }

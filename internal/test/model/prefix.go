@@ -1,18 +1,17 @@
 package model
 
 import (
-	"math/big"
 	"net/netip"
 	"slices"
 )
 
 // child returns child i of a pool, a prefix of the given length.
 func child(pool netip.Prefix, bits int, i uint64) netip.Prefix {
-	width := pool.Addr().BitLen()
-	n := new(big.Int).SetUint64(i)
-	n.Lsh(n, uint(width-bits))
-	n.Add(n, new(big.Int).SetBytes(pool.Addr().AsSlice()))
-	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, width/8)))
+	b := pool.Addr().AsSlice()
+	for at := bits - 1; i > 0; at, i = at-1, i/2 {
+		b[at/8] |= byte(i%2) << (7 - at%8)
+	}
+	a, _ := netip.AddrFromSlice(b)
 	return netip.PrefixFrom(a, bits)
 }
 
