@@ -358,14 +358,13 @@ func (d *registryDriver) compare() {
 	v4, v6 := st.V4, st.V6
 	for family, got := range []servicealloc.Stats{v4, v6} {
 		var want servicealloc.Stats
-		for _, g := range d.twin.Ranges.Groups(family == 0) {
-			for band, s := range map[int]*servicealloc.BandStats{model.ServiceStatic: &want.Static, model.ServiceDynamic: &want.Dynamic} {
-				size, used := g.Count(band)
-				*s = servicealloc.BandStats{Capacity: s.Capacity + uint64(size), Used: s.Used + uint64(used), Free: s.Free + uint64(size-used)}
-			}
-			_, used := g.Count(model.ServiceClosed)
-			want.Closed += uint64(used)
+		g := d.twin.Ranges.Family(family == 0)
+		for band, s := range map[int]*servicealloc.BandStats{model.ServiceStatic: &want.Static, model.ServiceDynamic: &want.Dynamic} {
+			size, used := g.Count(band)
+			*s = servicealloc.BandStats{Capacity: uint64(size), Used: uint64(used), Free: uint64(size - used)}
 		}
+		_, used := g.Count(model.ServiceClosed)
+		want.Closed = uint64(used)
 		if got != want {
 			t.Fatalf("family %d: %+v, want %+v", family, got, want)
 		}

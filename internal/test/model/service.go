@@ -36,59 +36,6 @@ type ServiceSet[T comparable] struct {
 	NeverSpill bool
 }
 
-// Free returns how many members of a band are free.
-func (m *ServiceSet[T]) Free(band int) (n int) {
-	for i, x := range m.Members {
-		if m.Band[i] == band && !m.Held[x] {
-			n++
-		}
-	}
-	return n
-}
-
-// Count returns how many members a band has and how many of them are taken.
-func (m *ServiceSet[T]) Count(band int) (size, used int) {
-	for i, x := range m.Members {
-		if m.Band[i] == band {
-			size++
-			if m.Held[x] {
-				used++
-			}
-		}
-	}
-	return size, used
-}
-
-// Choose returns the band of the next pick, ServiceClosed if there is none.
-func (m *ServiceSet[T]) Choose() int {
-	switch {
-	case m.Free(ServiceDynamic) > 0:
-		return ServiceDynamic
-	case m.Free(ServiceStatic) > 0 && !m.NeverSpill:
-		return ServiceStatic
-	}
-	return ServiceClosed
-}
-
-// Pick returns the member of a band, which has a free one, that the random value u
-// leads to. Nothing is changed.
-func (m *ServiceSet[T]) Pick(band int, u uint64) (x T) {
-	members := m.of(band)
-	start := int(ServiceScale(u, uint64(len(members))))
-	for j := range members {
-		if x = members[(start+j)%len(members)]; !m.Held[x] {
-			return x
-		}
-	}
-	panic("model: band has no free member")
-}
-
-// PickFree returns the free member of a band, which has one, whose rank u is scaled to.
-func (m *ServiceSet[T]) PickFree(band int, u uint64) T {
-	free := slices.DeleteFunc(m.of(band), func(x T) bool { return m.Held[x] })
-	return free[ServiceScale(u, uint64(len(free)))]
-}
-
 // of returns the members of a band.
 func (m *ServiceSet[T]) of(band int) (members []T) {
 	for i, x := range m.Members {
@@ -99,35 +46,64 @@ func (m *ServiceSet[T]) of(band int) (members []T) {
 	return members
 }
 
-// Take takes what Pick names.
+// free removes the taken members from a list.
+func (m *ServiceSet[T]) free(members []T) []T {
+	return slices.DeleteFunc(members, func(x T) bool { return m.Held[x] })
+}
+
+// Count returns how many members a band has and how many of them are taken.
+func (m *ServiceSet[T]) Count(band int) (size, used int) {
+	size = len(m.of(band))
+	return size, size - len(m.free(m.of(band)))
+}
+
+// Choose returns the band of the next pick, ServiceClosed if there is none.
+func (m *ServiceSet[T]) Choose() int {
+	switch {
+	case len(m.free(m.of(ServiceDynamic))) > 0:
+		return ServiceDynamic
+	case len(m.free(m.of(ServiceStatic))) > 0 && !m.NeverSpill:
+		return ServiceStatic
+	}
+	return ServiceClosed
+}
+
+// walk returns the free members of a band, from where the random value u leads to on
+// and around.
+func (m *ServiceSet[T]) walk(band int, u uint64) []T {
+	all := m.of(band)
+	start := ServiceScale(u, uint64(len(all)))
+	return m.free(slices.Concat(all[start:], all[:start]))
+}
+
+// Pick returns the member of a band, which has a free one, that u leads to.
+func (m *ServiceSet[T]) Pick(band int, u uint64) T { return m.walk(band, u)[0] }
+
+// PickFree returns the free member of a band, which has one, whose rank u is scaled to.
+func (m *ServiceSet[T]) PickFree(band int, u uint64) T {
+	free := m.free(m.of(band))
+	return free[ServiceScale(u, uint64(len(free)))]
+}
+
+// Take takes the member that Pick returns.
 func (m *ServiceSet[T]) Take(band int, u uint64) T {
 	x := m.Pick(band, u)
 	m.Held[x] = true
 	return x
 }
 
-// TakeRun takes n members of a band, which has them free, in one walk from where u
-// leads to.
-func (m *ServiceSet[T]) TakeRun(band, n int, u uint64) (run []T) {
-	members := m.of(band)
-	for j := 0; len(run) < n; j++ {
-		if x := members[(int(ServiceScale(u, uint64(len(members))))+j)%len(members)]; !m.Held[x] {
-			m.Held[x] = true
-			run = append(run, x)
-		}
-	}
-	return run
-}
-
 // Run takes n members, dynamic ones first; all or none.
 func (m *ServiceSet[T]) Run(n int, u uint64) (run []T, spilled int, ok bool) {
-	dynamic := min(n, m.Free(ServiceDynamic))
-	spilled = n - dynamic
-	if spilled > 0 && (m.NeverSpill || m.Free(ServiceStatic) < spilled) {
+	dynamic, static := m.walk(ServiceDynamic, u), m.walk(ServiceStatic, u)
+	spilled = max(0, n-len(dynamic))
+	if spilled > 0 && (m.NeverSpill || len(static) < spilled) {
 		return nil, 0, false
 	}
-	run = m.TakeRun(ServiceDynamic, dynamic, u)
-	return append(run, m.TakeRun(ServiceStatic, spilled, u)...), spilled, true
+	run = append(dynamic[:n-spilled], static[:spilled]...)
+	for _, x := range run {
+		m.Held[x] = true
+	}
+	return run, spilled, true
 }
 
 // BandOf returns the band of x, and whether it is a member at all.
@@ -152,14 +128,7 @@ func ServiceStaticSize(size, per, most uint64) uint64 {
 	if size <= 16 {
 		return 0
 	}
-	n := size / per
-	if n < 16 {
-		n = 16
-	}
-	if n > most {
-		n = most
-	}
-	return n
+	return min(max(size/per, 16), most)
 }
 
 // ServiceMix is the i-th of the values that a request makes of the random value u:

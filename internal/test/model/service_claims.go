@@ -53,14 +53,12 @@ func (m *ServiceRegistry) settle(owner string) {
 	}
 	has := append(m.subjects(m.Owners[owner]), m.subjects(m.Open[owner])...)
 	for s, all := range m.Claims {
-		if i := slices.Index(all, owner); i >= 0 && !slices.Contains(has, s) {
-			m.Claims[s] = slices.Delete(slices.Clone(all), i, i+1)
+		if !slices.Contains(has, s) {
+			m.Claims[s] = without(all, []string{owner})
 		}
 	}
 	for _, s := range has {
-		if !slices.Contains(m.Claims[s], owner) {
-			m.Claims[s] = append(slices.Clone(m.Claims[s]), owner)
-		}
+		m.Claims[s] = union(m.Claims[s], []string{owner})
 	}
 }
 
@@ -84,10 +82,10 @@ func (m *ServiceRegistry) Load(owner string, generation uint64, addrs []netip.Ad
 	g, holds := m.Owners[owner]
 	next, open := m.Open[owner]
 	seen := map[ServiceSubject]bool{}
-	claim := func(s ServiceSubject) {
+	for _, s := range m.subjects(ServiceGrant{Addrs: addrs, Ports: ports}) {
 		all := m.Claims[s]
 		if seen[s] || slices.Contains(all, owner) {
-			return
+			continue
 		}
 		seen[s] = true
 		problem := ""
@@ -102,32 +100,13 @@ func (m *ServiceRegistry) Load(owner string, generation uint64, addrs []netip.Ad
 			problems = append(problems, problem)
 		}
 	}
-	some, more := false, false
-	g.Addrs, g.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
-	next.Addrs, next.Ports = slices.Clone(next.Addrs), slices.Clone(next.Ports)
-	for _, ip := range addrs {
-		claim(ServiceSubject{Addr: ip})
-		if !slices.Contains(g.Addrs, ip) {
-			g.Addrs, some = append(g.Addrs, ip), true
-			if !slices.Contains(next.Addrs, ip) {
-				next.Addrs, more = append(next.Addrs, ip), true
-			}
-		}
-	}
-	for _, p := range ports {
-		for _, s := range m.keys(p) {
-			claim(s)
-		}
-		if !slices.Contains(g.Ports, p) {
-			g.Ports, some = append(g.Ports, p), true
-			if !slices.Contains(next.Ports, p) {
-				next.Ports, more = append(next.Ports, p), true
-			}
-		}
-	}
-	if !some {
+	addrs, ports = without(addrs, g.Addrs), without(ports, g.Ports)
+	if len(addrs)+len(ports) == 0 {
 		return problems
 	}
+	g.Addrs, g.Ports = union(g.Addrs, addrs), union(g.Ports, ports)
+	more := len(without(addrs, next.Addrs))+len(without(ports, next.Ports)) > 0
+	next.Addrs, next.Ports = union(next.Addrs, addrs), union(next.Ports, ports)
 	if g.Generation = generation; holds || open || generation == 0 {
 		g.Generation = m.Last + 1
 	}
@@ -153,18 +132,16 @@ func (m *ServiceRegistry) Move(from, to string, ip netip.Addr) (fail string) {
 	if m.holder(s) != from {
 		return ServiceNotHeld
 	}
-	all := slices.DeleteFunc(slices.Clone(m.Claims[s]), func(o string) bool { return o == to })
-	all[0] = to
-	m.Claims[s] = all
+	m.Claims[s] = append([]string{to}, without(m.Claims[s], []string{from, to})...)
 	a, b := m.Owners[from], m.Owners[to]
-	a.Addrs = slices.DeleteFunc(slices.Clone(a.Addrs), func(o netip.Addr) bool { return o == ip })
+	a.Addrs = without(a.Addrs, []netip.Addr{ip})
 	if len(a.Addrs)+len(a.Ports) == 0 {
 		a = ServiceGrant{}
 	} else {
 		m.Last++
 		a.Generation = m.Last
 	}
-	b.Addrs = append(slices.DeleteFunc(slices.Clone(b.Addrs), func(o netip.Addr) bool { return o == ip }), ip) // it comes last
+	b.Addrs = append(without(b.Addrs, []netip.Addr{ip}), ip) // it comes last
 	m.Last++
 	b.Generation = m.Last
 	m.enter(from, a)

@@ -1,10 +1,10 @@
 package model
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
-	"sort"
 )
 
 // ServiceOptions are the options of the service twins.
@@ -14,59 +14,48 @@ type ServiceOptions struct {
 	Static                           []netip.Prefix
 }
 
-// addressesOf lists all addresses of p, and how many at the beginning and at the end
-// are not usable.
-func (o ServiceOptions) addressesOf(p netip.Prefix) (all []netip.Addr, skip, cut int) {
-	for ip := p.Addr(); p.Contains(ip); ip = ip.Next() {
-		all = append(all, ip)
-	}
-	switch {
-	case o.PointToPoint && len(all) <= 2:
-		return all, 0, 0
-	case p.Addr().Is4() && len(all) <= 2, len(all) == 1:
-		return all, len(all), 0
-	case p.Addr().Is4():
-		return all, 1, 1
-	}
-	return all, 1, 0
-}
-
-// bandsOf returns the band of each usable address of p, were p alone.
-func (o ServiceOptions) bandsOf(p netip.Prefix) map[netip.Addr]int {
-	all, skip, cut := o.addressesOf(p)
-	static := int(ServiceStaticSize(uint64(len(all)), 16, 256))
-	if o.StaticSize >= 0 {
-		static = o.StaticSize
-	}
-	bands := map[netip.Addr]int{}
-	for i, ip := range all[skip : len(all)-cut] {
-		bands[ip] = ServiceDynamic
-		if i < static {
-			bands[ip] = ServiceStatic
-		}
-	}
-	return bands
-}
-
-// finish applies the options that do not belong to one prefix.
-func (o ServiceOptions) finish(ip netip.Addr, band int) int {
-	switch {
-	case band == ServiceClosed:
+// band returns the band of ip in p, were p alone, ServiceClosed if p does not have it
+// usable.
+func (o ServiceOptions) band(p netip.Prefix, ip netip.Addr) int {
+	if !p.Contains(ip) {
 		return ServiceClosed
-	case holds(o.Static, ip):
+	}
+	i, n := low(ip)-low(p.Addr()), 1<<(ip.BitLen()-p.Bits()) // of a small prefix
+	first, end := 1, n
+	switch {
+	case o.PointToPoint && n <= 2:
+		first = 0
+	case n == 1, ip.Is4() && n == 2:
+		end = 0
+	case ip.Is4():
+		end--
+	}
+	static := o.StaticSize
+	if static < 0 {
+		static = int(ServiceStaticSize(uint64(n), 16, 256))
+	}
+	switch {
+	case i < first || i >= end:
+		return ServiceClosed
+	case i-first < static || holds(o.Static, ip):
 		return ServiceStatic
 	}
-	return band
+	return ServiceDynamic
+}
+
+// low returns the low bits of an address.
+func low(ip netip.Addr) int {
+	raw := ip.As16()
+	return int(binary.BigEndian.Uint32(raw[12:]))
 }
 
 // NewServiceRange returns the twin of servicealloc.Range: a set of the usable addresses.
 func NewServiceRange(p netip.Prefix, o ServiceOptions) *ServiceSet[netip.Addr] {
 	m := &ServiceSet[netip.Addr]{Held: map[netip.Addr]bool{}, NeverSpill: o.NeverSpill}
-	bands := o.bandsOf(p)
-	all, skip, cut := o.addressesOf(p)
-	for _, ip := range all[skip : len(all)-cut] {
-		m.Members = append(m.Members, ip)
-		m.Band = append(m.Band, o.finish(ip, bands[ip]))
+	for _, ip := range addresses(p) {
+		if band := o.band(p, ip); band != ServiceClosed {
+			m.Members, m.Band = append(m.Members, ip), append(m.Band, band)
+		}
 	}
 	return m
 }
@@ -79,12 +68,11 @@ func NewServicePorts(first, last uint16, o ServiceOptions) *ServiceSet[uint16] {
 		static = uint64(o.StaticSize)
 	}
 	for i := range uint64(last-first) + 1 {
-		m.Members = append(m.Members, first+uint16(i))
+		band := ServiceDynamic
 		if i < static {
-			m.Band = append(m.Band, ServiceStatic)
-		} else {
-			m.Band = append(m.Band, ServiceDynamic)
+			band = ServiceStatic
 		}
+		m.Members, m.Band = append(m.Members, first+uint16(i)), append(m.Band, band)
 	}
 	return m
 }
@@ -95,7 +83,6 @@ type ServiceRanges struct {
 	Options ServiceOptions
 	Entries map[string]ServiceEntry
 	Held    map[netip.Addr]bool
-	bands   map[netip.Prefix]map[netip.Addr]int // bandsOf each prefix, remembered
 }
 
 // ServiceEntry is a range or a reservation.
@@ -106,16 +93,7 @@ type ServiceEntry struct {
 
 // NewServiceRanges returns a twin without ranges.
 func NewServiceRanges(o ServiceOptions) *ServiceRanges {
-	return &ServiceRanges{Options: o, Entries: map[string]ServiceEntry{}, Held: map[netip.Addr]bool{},
-		bands: map[netip.Prefix]map[netip.Addr]int{}}
-}
-
-// band returns the band of ip in p, ServiceClosed if p does not have it usable.
-func (m *ServiceRanges) band(p netip.Prefix, ip netip.Addr) int {
-	if m.bands[p] == nil {
-		m.bands[p] = m.Options.bandsOf(p)
-	}
-	return m.bands[p][ip]
+	return &ServiceRanges{Options: o, Entries: map[string]ServiceEntry{}, Held: map[netip.Addr]bool{}}
 }
 
 // Band returns the band of ip. It is closed if ip is reserved, static if ip is static
@@ -124,7 +102,7 @@ func (m *ServiceRanges) Band(ip netip.Addr) int {
 	best := ServiceClosed
 	for _, e := range m.Entries {
 		for _, p := range e.Prefixes {
-			switch b := m.band(p, ip); {
+			switch b := m.Options.band(p, ip); {
 			case e.Reserved && p.Contains(ip):
 				return ServiceClosed
 			case e.Draining || e.Reserved || b == ServiceClosed:
@@ -133,14 +111,14 @@ func (m *ServiceRanges) Band(ip netip.Addr) int {
 			}
 		}
 	}
-	return m.Options.finish(ip, best)
+	return best
 }
 
 // usable reports whether a range, draining or not, has ip.
 func (m *ServiceRanges) usable(entries map[string]ServiceEntry, ip netip.Addr) bool {
 	for _, e := range entries {
 		for _, p := range e.Prefixes {
-			if !e.Reserved && m.band(p, ip) != ServiceClosed {
+			if !e.Reserved && m.Options.band(p, ip) != ServiceClosed {
 				return true
 			}
 		}
@@ -148,38 +126,27 @@ func (m *ServiceRanges) usable(entries map[string]ServiceEntry, ip netip.Addr) b
 	return false
 }
 
-// Groups returns, ascending, a set for each prefix that no other prefix of the family
-// contains.
-func (m *ServiceRanges) Groups(v4 bool) (groups []*ServiceSet[netip.Addr]) {
-	var all []netip.Prefix
+// Family returns the addresses of all ranges of a family, with their bands.
+func (m *ServiceRanges) Family(v4 bool) *ServiceSet[netip.Addr] {
+	all := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
 	for _, e := range m.Entries {
 		for _, p := range e.Prefixes {
-			if !e.Reserved && p.Addr().Is4() == v4 && !slices.Contains(all, p) {
-				all = append(all, p)
+			if !e.Reserved && p.Addr().Is4() == v4 {
+				all.Members = append(all.Members, addresses(p)...)
 			}
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Addr().Less(all[j].Addr()) })
-	for _, p := range all {
-		if slices.ContainsFunc(all, func(q netip.Prefix) bool { return q != p && q.Bits() < p.Bits() && q.Contains(p.Addr()) }) {
-			continue
-		}
-		g := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
-		for ip := p.Addr(); p.Contains(ip); ip = ip.Next() {
-			g.Members = append(g.Members, ip)
-			g.Band = append(g.Band, m.Band(ip))
-		}
-		groups = append(groups, g)
+	slices.SortFunc(all.Members, netip.Addr.Compare)
+	all.Members = slices.Compact(all.Members)
+	for _, ip := range all.Members {
+		all.Band = append(all.Band, m.Band(ip))
 	}
-	return groups
+	return all
 }
 
 // Next takes a free address of a family and a band; the random value chooses it.
 func (m *ServiceRanges) Next(v4 bool, u uint64) (ip netip.Addr, spilled bool, fail string) {
-	all := &ServiceSet[netip.Addr]{Held: m.Held, NeverSpill: m.Options.NeverSpill}
-	for _, g := range m.Groups(v4) {
-		all.Members, all.Band = append(all.Members, g.Members...), append(all.Band, g.Band...)
-	}
+	all := m.Family(v4)
 	band := all.Choose()
 	if band == ServiceClosed {
 		return netip.Addr{}, false, ServiceFull
@@ -215,20 +182,21 @@ func (m *ServiceRanges) Set(name string, e ServiceEntry) (fail string) {
 	if len(e.Prefixes) == 0 || e.Reserved && e.Draining {
 		return ServiceInvalid
 	}
-	return m.change(name, func(entries map[string]ServiceEntry) { entries[name] = e })
+	after := maps.Clone(m.Entries)
+	after[name] = e
+	return m.change(after)
 }
 
 // Remove removes a range.
 func (m *ServiceRanges) Remove(name string) (fail string) {
-	if _, ok := m.Entries[name]; !ok {
+	after := maps.Clone(m.Entries)
+	if delete(after, name); len(after) == len(m.Entries) {
 		return ServiceNotFound
 	}
-	return m.change(name, func(entries map[string]ServiceEntry) { delete(entries, name) })
+	return m.change(after)
 }
 
-func (m *ServiceRanges) change(name string, f func(map[string]ServiceEntry)) (fail string) {
-	after := maps.Clone(m.Entries)
-	f(after)
+func (m *ServiceRanges) change(after map[string]ServiceEntry) (fail string) {
 	for ip := range m.Held {
 		if m.usable(m.Entries, ip) && !m.usable(after, ip) {
 			return ServiceInUse

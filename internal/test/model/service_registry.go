@@ -48,13 +48,11 @@ func (m *ServiceRegistry) Sync() {
 // portHeld reports whether an owner other than the given one, any if that is "", holds a
 // port that p clashes with, or more has one.
 func (m *ServiceRegistry) portHeld(p ServicePort, owner string, more []ServicePort) bool {
-	clash := func(q ServicePort) bool {
-		return q.Number == p.Number && (!m.PerProtocol || q.Protocol == p.Protocol || q.Protocol == 0 || p.Protocol == 0)
-	}
+	taken := m.subjects(ServiceGrant{Ports: more})
 	return slices.ContainsFunc(m.keys(p), func(s ServiceSubject) bool {
 		by := m.holder(s)
-		return by != "" && by != owner
-	}) || slices.ContainsFunc(more, clash)
+		return by != "" && by != owner || slices.Contains(taken, s)
+	})
 }
 
 // Allocate gives owner the requested resources; an unspecified address and the number 0
@@ -146,10 +144,8 @@ func (p ServicePort) overlaps(q ServicePort) bool {
 // work chooses what is left open, after what is named, and takes nothing.
 func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Addr, ports []ServicePort) (g ServiceGrant, fail string) {
 	g = ServiceGrant{Addrs: slices.Clone(addrs), Ports: slices.Clone(ports), Spilled: old.Spilled}
-	keptAddrs := fillIn(g.Addrs, old.Addrs, func(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() },
-		func(have, want netip.Addr) bool { return have == want })
-	keptPorts := fillIn(g.Ports, old.Ports, func(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol },
-		ServicePort.overlaps)
+	keptAddrs := fillIn(g.Addrs, old.Addrs, openAddr, func(have, want netip.Addr) bool { return have == want })
+	keptPorts := fillIn(g.Ports, old.Ports, openPort, ServicePort.overlaps)
 	for i, ip := range g.Addrs {
 		if !keptAddrs[i] && !ip.IsUnspecified() {
 			if fail := m.Ranges.Take(ip); fail != "" {
@@ -173,11 +169,7 @@ func (m *ServiceRegistry) work(owner string, old ServiceGrant, addrs []netip.Add
 		if !ip.IsUnspecified() {
 			continue
 		}
-		slot := 0
-		if ip.Is6() {
-			slot = 1
-		}
-		chosen, spilled, fail := m.Ranges.Next(ip.Is4(), m.mix(slot))
+		chosen, spilled, fail := m.Ranges.Next(ip.Is4(), m.mix(ip.BitLen()/128))
 		if fail != "" {
 			return ServiceGrant{}, fail
 		}
@@ -237,46 +229,43 @@ func (m *ServiceRegistry) Restart() {
 	for owner, n := range m.Open {
 		g := m.Owners[owner]
 		g.Generation, g.Spilled = max(g.Generation, n.Generation), g.Spilled || n.Spilled
-		g.Addrs, g.Ports = slices.Clone(g.Addrs), slices.Clone(g.Ports)
-		for _, ip := range n.Addrs {
-			if !slices.Contains(g.Addrs, ip) {
-				g.Addrs = append(g.Addrs, ip)
-			}
-		}
-		for _, p := range n.Ports {
-			if !slices.Contains(g.Ports, p) {
-				g.Ports = append(g.Ports, p)
-			}
-		}
+		g.Addrs, g.Ports = union(g.Addrs, n.Addrs), union(g.Ports, n.Ports)
 		delete(m.Open, owner)
 		m.enter(owner, g)
 	}
 }
 
+// union returns a and what else b has.
+func union[T comparable](a, b []T) []T {
+	a = slices.Clone(a)
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
+// without returns what of a is not in b.
+func without[T comparable](a, b []T) []T {
+	return slices.DeleteFunc(slices.Clone(a), func(x T) bool { return slices.Contains(b, x) })
+}
+
+// openAddr reports whether want leaves the address open that have answers.
+func openAddr(have, want netip.Addr) bool { return want.IsUnspecified() && want.Is4() == have.Is4() }
+
+func openPort(have, want ServicePort) bool { return want.Number == 0 && want.Protocol == have.Protocol }
+
 func (g ServiceGrant) answers(addrs []netip.Addr, ports []ServicePort) bool {
-	if len(addrs) != len(g.Addrs) || len(ports) != len(g.Ports) {
-		return false
-	}
-	for i, ip := range addrs {
-		if ip != g.Addrs[i] && !(ip.IsUnspecified() && ip.Is4() == g.Addrs[i].Is4()) {
-			return false
-		}
-	}
-	for i, p := range ports {
-		if p != g.Ports[i] && !(p.Number == 0 && p.Protocol == g.Ports[i].Protocol) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(g.Addrs, addrs, func(have, want netip.Addr) bool { return have == want || openAddr(have, want) }) &&
+		slices.EqualFunc(g.Ports, ports, func(have, want ServicePort) bool { return have == want || openPort(have, want) })
 }
 
 // bad reports whether a request contradicts itself.
 func bad(addrs []netip.Addr, ports []ServicePort) bool {
 	for i, ip := range addrs {
-		for _, other := range addrs[:i] {
-			if other.Is4() == ip.Is4() {
-				return true
-			}
+		if slices.ContainsFunc(addrs[:i], func(other netip.Addr) bool { return other.Is4() == ip.Is4() }) {
+			return true
 		}
 	}
 	for i, p := range ports {
