@@ -2,12 +2,12 @@ package model
 
 import (
 	"net/netip"
-	"sort"
+	"slices"
+	"strings"
 )
 
-// HostLocal is the twin of hostlocal.Engine. One map has the holders, and the next
-// free address is found by stepping, like host-local's iterator. Its ranges are
-// small.
+// HostLocal is the twin of hostlocal.Engine. One map has the holders, and a set is the
+// list of its addresses. Its ranges are small.
 type HostLocal struct {
 	Sets    [][]HostLocalRange
 	Held    map[netip.Addr]HostLocalKey
@@ -26,15 +26,6 @@ type HostLocalRange struct {
 	Exclude              []netip.Prefix
 }
 
-// reserved reports whether a range does not give a.
-func (r HostLocalRange) reserved(a netip.Addr) bool {
-	excluded := a == r.Gateway
-	for _, p := range r.Exclude {
-		excluded = excluded || p.Contains(a)
-	}
-	return excluded
-}
-
 // NewHostLocal returns a twin that holds nothing.
 func NewHostLocal() *HostLocal {
 	return &HostLocal{
@@ -42,26 +33,15 @@ func NewHostLocal() *HostLocal {
 	}
 }
 
-// contains reports whether a is in a range; stepping from the first to the last.
-func (r HostLocalRange) contains(a netip.Addr) bool {
-	for x := r.First; ; x = x.Next() {
-		if x == a {
-			return true
-		}
-		if x == r.Last {
-			return false
+// members returns the addresses of a set in the order of a search, and whether each is
+// reserved.
+func (m *HostLocal) members(set int) (all []netip.Addr, reserved []bool) {
+	for _, r := range m.Sets[set] {
+		for a := r.First; a != r.Last.Next(); a = a.Next() {
+			all, reserved = append(all, a), append(reserved, a == r.Gateway || holds(r.Exclude, a))
 		}
 	}
-}
-
-// rangeOf returns the number of the range of a set that a is in, or -1.
-func (m *HostLocal) rangeOf(set int, a netip.Addr) int {
-	for i, r := range m.Sets[set] {
-		if r.contains(a) {
-			return i
-		}
-	}
-	return -1
+	return all, reserved
 }
 
 // Reboot is the start of the node.
@@ -82,49 +62,34 @@ func (m *HostLocal) expire() {
 // Of returns the addresses for a key: its own, or else the addresses of its
 // container without interface. It also returns both, by text.
 func (m *HostLocal) Of(k HostLocalKey) (own, all []netip.Addr) {
-	var old []netip.Addr
 	for a, h := range m.Held {
-		switch h {
-		case k:
+		if h == k {
 			own = append(own, a)
-			all = append(all, a)
-		case HostLocalKey{k[0], ""}:
-			old = append(old, a)
+		}
+		if h == k || h == (HostLocalKey{k[0], ""}) {
 			all = append(all, a)
 		}
 	}
 	if own == nil {
-		own = old
+		own = all
 	}
 	for _, l := range [][]netip.Addr{own, all} {
-		sort.Slice(l, func(i, j int) bool { return l[i].String() < l[j].String() })
+		slices.SortFunc(l, func(a, b netip.Addr) int { return strings.Compare(a.String(), b.String()) })
 	}
 	return own, all
 }
 
-// next steps from the cursor of a set to the first free address, at most once around.
+// next returns the first free address of a set after its cursor, around the end.
 func (m *HostLocal) next(set int) (a netip.Addr, ok bool) {
-	ranges := m.Sets[set]
-	i, at := 0, ranges[0].First
-	if c, ok := m.Cursors[set]; ok && m.rangeOf(set, c) >= 0 {
-		i, at = m.step(set, m.rangeOf(set, c), c)
-	}
-	for start, first := at, true; first || at != start; i, at = m.step(set, i, at) {
-		first = false
-		if _, taken := m.Held[at]; !taken && !ranges[i].reserved(at) {
-			return at, true
+	all, reserved := m.members(set)
+	from := slices.Index(all, m.Cursors[set]) + 1
+	for i := range all {
+		at := (from + i) % len(all)
+		if _, taken := m.Held[all[at]]; !taken && !reserved[at] {
+			return all[at], true
 		}
 	}
 	return netip.Addr{}, false
-}
-
-// step goes to the address after one of range i.
-func (m *HostLocal) step(set, i int, a netip.Addr) (int, netip.Addr) {
-	if a == m.Sets[set][i].Last {
-		i = (i + 1) % len(m.Sets[set])
-		return i, m.Sets[set][i].First
-	}
-	return i, a.Next()
 }
 
 // Add returns the assigned addresses, or the set that failed and the reason:
@@ -134,37 +99,26 @@ func (m *HostLocal) Add(k HostLocalKey, requested []netip.Addr) (got []netip.Add
 	m.expire()
 	_, held := m.Of(k)
 	moved := map[int]netip.Addr{}
-	asked := append([]netip.Addr(nil), requested...)
+	asked := requested
 	for set := range m.Sets {
-		for _, a := range held {
-			if m.rangeOf(set, a) >= 0 {
-				return nil, set, "exists"
-			}
+		all, reserved := m.members(set)
+		in := func(a netip.Addr) bool { return slices.Contains(all, a) }
+		if slices.ContainsFunc(held, in) {
+			return nil, set, "exists"
 		}
-		var a netip.Addr
-		for _, q := range asked {
-			if m.rangeOf(set, q) >= 0 {
-				a = q
-				break
-			}
-		}
-		if !a.IsValid() {
-			var ok bool
-			if a, ok = m.next(set); !ok {
+		i := slices.IndexFunc(asked, in)
+		if i < 0 {
+			a, ok := m.next(set)
+			if !ok {
 				return nil, set, "full"
 			}
 			moved[set] = a
 			got = append(got, a)
 			continue
 		}
-		var rest []netip.Addr
-		for _, q := range asked {
-			if q != a {
-				rest = append(rest, q)
-			}
-		}
-		asked = rest
-		if m.Sets[set][m.rangeOf(set, a)].reserved(a) {
+		a := asked[i]
+		asked = without(asked, []netip.Addr{a})
+		if reserved[slices.Index(all, a)] {
 			return nil, set, "reserved"
 		}
 		if _, taken := m.Held[a]; taken {
@@ -205,13 +159,12 @@ func (m *HostLocal) Verify(k HostLocalKey, listed []netip.Addr) string {
 	}
 	found := len(listed) == 0
 	for _, a := range listed {
-		mine := false
-		for _, b := range all {
-			mine = mine || a == b
+		if slices.Contains(all, a) {
+			found = true
+			continue
 		}
-		found = found || mine
 		for set := range m.Sets {
-			if !mine && m.rangeOf(set, a) >= 0 {
+			if in, _ := m.members(set); slices.Contains(in, a) {
 				return "mismatch"
 			}
 		}
@@ -225,18 +178,8 @@ func (m *HostLocal) Verify(k HostLocalKey, listed []netip.Addr) string {
 // Full returns the first set without a free address, or -1.
 func (m *HostLocal) Full() int {
 	m.expire()
-	for set, ranges := range m.Sets {
-		free := false
-		for _, r := range ranges {
-			for a := r.First; ; a = a.Next() {
-				_, taken := m.Held[a]
-				free = free || !taken && !r.reserved(a)
-				if a == r.Last {
-					break
-				}
-			}
-		}
-		if !free {
+	for set := range m.Sets {
+		if _, ok := m.next(set); !ok {
 			return set
 		}
 	}
@@ -248,11 +191,7 @@ func (m *HostLocal) Full() int {
 func (m *HostLocal) GC(valid []HostLocalKey) (freed int) {
 	m.expire()
 	for a, h := range m.Held {
-		keep := false
-		for _, k := range valid {
-			keep = keep || h == k || h == HostLocalKey{k[0], ""}
-		}
-		if !keep {
+		if !slices.ContainsFunc(valid, func(k HostLocalKey) bool { return h == k || h == HostLocalKey{k[0], ""} }) {
 			delete(m.Held, a)
 			freed++
 		}

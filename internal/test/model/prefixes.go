@@ -127,16 +127,10 @@ func (m *Prefixes) free(dst []netip.Prefix, pool, p netip.Prefix) []netip.Prefix
 	if free {
 		return append(dst, p)
 	}
-	lo, hi := halves(p)
-	return m.free(m.free(dst, pool, lo), pool, hi)
-}
-
-// halves returns the two halves of a prefix.
-func halves(p netip.Prefix) (lo, hi netip.Prefix) {
-	b := p.Addr().AsSlice()
-	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	top, _ := netip.AddrFromSlice(b)
-	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(top, p.Bits()+1)
+	for half := range uint64(2) {
+		dst = m.free(dst, pool, child(p, p.Bits()+1, half))
+	}
+	return dst
 }
 
 // Fits returns the prefix that comes next, or "not found", "out of range" or "full".
@@ -183,17 +177,8 @@ func (m *Prefixes) Assign(bits int, h PrefixHolding) (netip.Prefix, string) {
 }
 
 // Sorted returns all held prefixes in address order, IPv4 first, larger ones first.
-func (m *Prefixes) Sorted() (all []netip.Prefix) {
-	for at := range m.Held {
-		all = append(all, at)
-	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	return all
+func (m *Prefixes) Sorted() []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(m.Held), comparePrefixes)
 }
 
 // Occupy returns "", "out of range", "invalid", "not found" or "occupied", and with
