@@ -129,7 +129,7 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	transcript(t, "labels.txt", map[string]string{"IPAMCTL_STORE": name, "dir": dir}, "pool add zoned 10.4.0.0/24 --nodes zone=a --priority 9",
-		"assign --host w1 --handle x --dry-run", "assign --host w1 --handle x --pool pods --dry-run -o name", "assign --host virtual:v --handle x --dry-run -o name",
+		"assign --host w1 --handle x --dry-run", "assign --host w1 --handle x --pool pods --dry-run -o name", "assign --host w1 --handle x --pool zoned --dry-run -o name", "assign --host virtual:v --handle x --dry-run -o name",
 		"assign --host w1 --handle x --labels "+dir+"/lines -o name", "assign --host w2 --handle y --labels "+dir+"/lines -o name", "assign --host w3 --handle z --labels "+dir+"/lines",
 		"assign --host w1 --handle j --labels "+dir+"/nodes.json -o name", "assign --host w1 --handle y2 --labels "+dir+"/nodes.yaml -o name",
 		"assign --host w1 --handle z --labels "+dir+"/bad", "assign --host w1 --handle z --labels "+dir+"/none",

@@ -91,8 +91,8 @@ func (a *app) assign(ctx context.Context, e *ipset.Engine, f *assignFlags, args 
 	if f.num4+f.num6 == 0 {
 		f.num4 = 1
 	}
-	if owner.Kind == alloc.Host {
-		if err := a.needLabels(ctx, e, use, f.pools); err != nil {
+	if owner.Kind == alloc.Host && len(f.pools) == 0 { // a named pool serves whatever it selects
+		if err := a.needLabels(ctx, e, use); err != nil {
 			return err
 		}
 	}

@@ -135,9 +135,8 @@ func (a *app) labelsOf() func(alloc.Owner) (map[string]string, bool) {
 // anyUse stands for every pool, whether it hands out addresses or not.
 const anyUse = ^alloc.Use(0)
 
-// needLabels refuses an answer that depends on labels of hosts or of the namespace that are not known. use is what the addresses are for;
-// only, if it is not empty, names the pools that may serve.
-func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use, only []string) error {
+// needLabels refuses an answer that depends on labels of hosts or of the namespace that are not known. use is the use of the addresses.
+func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use) error {
 	all, err := e.Pools(ctx)
 	if err != nil {
 		return err
@@ -148,12 +147,11 @@ func (a *app) needLabels(ctx context.Context, e *ipset.Engine, use alloc.Use, on
 		choose   func(alloc.Pool) bool
 	}{
 		{a.labels.of != nil, "hosts", "--labels", byLabels},
-		{a.labels.namespace != nil || use == anyUse, "the namespace", "--namespace", func(p alloc.Pool) bool { return len(p.Namespaces) > 0 && len(only) == 0 }},
+		{a.labels.namespace != nil || use == anyUse, "the namespace", "--namespace", func(p alloc.Pool) bool { return len(p.Namespaces) > 0 }},
 	} {
 		var by []string
 		for _, p := range all {
-			named := slices.Contains(only, p.Name)
-			if !l.known && l.choose(p) && (use == anyUse || !p.Disabled && p.Uses&use != 0 && (named || len(only) == 0 && !p.Manual)) {
+			if !l.known && l.choose(p) && (use == anyUse || !p.Disabled && p.Uses&use != 0 && !p.Manual) {
 				by = append(by, p.Name)
 			}
 		}

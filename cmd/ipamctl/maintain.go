@@ -166,7 +166,7 @@ func (a *app) sweepCommand() *cobra.Command {
 				spaces := 0
 				err := a.eachSpace(ctx, e, func(in *ipset.Engine) error {
 					if args.Unselected {
-						if err := a.needLabels(ctx, in, anyUse, nil); err != nil {
+						if err := a.needLabels(ctx, in, anyUse); err != nil {
 							return err
 						}
 					}
