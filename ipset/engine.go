@@ -217,7 +217,7 @@ func (o Options) check() error {
 // New returns an engine on a store. It reads nothing.
 func New(db store.Store, o Options) (*Engine, error) {
 	if absent.Is(db) {
-		return nil, cause.Op("new", cause.Invalid("store", "is nil"))
+		return nil, cause.Op("new", cause.Invalid("db", "is nil"))
 	}
 	if err := o.check(); err != nil {
 		return nil, cause.Op("new", err)

@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 
 func refuseValues(add addRow) {
 	_, err := New(nil, Options{})
-	add("New", "no store", ipalloc.ErrInvalid, "store", err)
+	add("New", "no store", ipalloc.ErrInvalid, "db", err)
 	for field, o := range map[string]Options{"Skew": {Skew: -1}, "Cache": {Cache: -1}, "Retry": {Retry: Retry{Attempts: -1}}} {
 		_, err = New(store.NewMemory(), o)
 		add("New", "a negative number", ipalloc.ErrInvalid, field, err)
@@ -127,7 +127,7 @@ func refuseArguments(e *Engine, add addRow) {
 	add("Operator.Reindex", "unknown", ipalloc.ErrNotFound, "", second(o.Reindex(bg, "x")))
 	add("Operator.RemoveSpace", "no name", invalid, "name", o.RemoveSpace(bg, ""))
 	add("Operator.SetConfig", "contradiction", invalid, "MaxBlocksPerHost", o.SetConfig(bg, alloc.Config{MaxBlocksPerHost: -1}))
-	add("SweepAll", "no store", invalid, "store", second(SweepAll(bg, nil, Options{}, alloc.SweepArgs{})))
+	add("SweepAll", "no store", invalid, "db", second(SweepAll(bg, nil, Options{}, alloc.SweepArgs{})))
 	add("Operator.Sweep", "a negative time", invalid, "IdleAfter", second(o.Sweep(bg, alloc.SweepArgs{IdleAfter: -1})))
 	add("Operator.Sweep", "a negative number", invalid, "Keep", second(o.Sweep(bg, alloc.SweepArgs{Keep: -1})))
 	add("Collector.Collect", "no function", invalid, "live", second(o.NewCollector(0).Collect(bg, nil)))
@@ -154,7 +154,6 @@ func refuseDamage(t *testing.T, add addRow) {
 	add("Engine.Pools", "damage", corrupt, "", second(e.Pools(bg)))
 	add("Engine.Utilization", "damage", corrupt, "", second(e.Utilization(bg)))
 	add("Operator.Check", "damage", nil, "", second(o.Check(bg, nil)))
-	add("SweepAll", "no store", ipalloc.ErrInvalid, "store", second(SweepAll(bg, nil, Options{}, alloc.SweepArgs{})))
 	add("Operator.Sweep", "nothing due", nil, "", second(o.Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour})))
 	add("Operator.Config", "damage", corrupt, "", second(o.Config(bg)))
 	add("Operator.Repair", "nothing to do", nil, "", second(o.Repair(bg, nil)))

@@ -54,7 +54,7 @@ func TestRefusalTexts(t *testing.T) {
 		is          error
 		field, text string
 	}{
-		{newEngine(nil, Options{}), ipalloc.ErrInvalid, "store", "is nil"},
+		{newEngine(nil, Options{}), ipalloc.ErrInvalid, "db", "is nil"},
 		{newEngine(store.NewMemory(), Options{Skew: -1}), ipalloc.ErrInvalid, "Skew", "-1ns is negative"},
 		{add("", "10.1.0.0/24", nil), ipalloc.ErrInvalid, "Name", "it is empty"},
 		{add("b", "10.1.0.0/24", func(p *alloc.Pool) { p.BlockBits = 16 }), ipalloc.ErrInvalid, "BlockBits", "/16 is not from /24 to /32"},

@@ -77,7 +77,7 @@ func New(db store.Store, c Config) (*Engine, error) {
 	}
 	switch {
 	case absent.Is(db):
-		err = fault(ipalloc.ErrInvalid, "store", "no store")
+		err = fault(ipalloc.ErrInvalid, "db", "is nil")
 	case len(c.Boot) > maxName:
 		err = fault(ipalloc.ErrInvalid, "Boot", fmt.Sprintf("%d bytes, at most %d", len(c.Boot), maxName))
 	case c.Attempts < 0:
