@@ -26,8 +26,8 @@ func (r *ipamReplay) shared(a netip.Addr, s alloc.Share) netip.Addr {
 	most := 0
 	for _, b := range r.m.Sorted() {
 		for at := b.Prefix.Addr(); b.Prefix.Contains(at); at = at.Next() {
-			if h := b.Holds[at]; h.Most > 0 && h.Key == s.Key && len(h.Holders()) > most {
-				a, most = at, len(h.Holders())
+			if hs := b.Holds[at]; len(hs) > most && hs[0].Most > 0 && hs[0].Key == s.Key {
+				a, most = at, len(hs)
 			}
 		}
 	}
@@ -49,8 +49,8 @@ func (r *ipamReplay) reserve(e *ipset.Engine, tr *model.Trace) {
 	}
 	want := 0
 	for _, b := range r.m.Blocks {
-		for a, h := range b.Holds {
-			if !h.Cooling && slices.ContainsFunc(r.m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		for a := range b.Holds {
+			if b.Held(a) && slices.ContainsFunc(r.m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
 				want++
 			}
 		}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -85,18 +84,21 @@ func (m *IPSet) Step(d time.Duration) {
 // engine does so before it looks at a block, with the same result.
 func (m *IPSet) Advance() {
 	for _, b := range m.Blocks {
-		b.Advance(m.Now, m.cooldown(b.Prefix.Addr()))
+		b.Advance(m.Now, m.cooldown(b))
 		m.gone(b)
 	}
 }
 
-func (m *IPSet) cooldown(a netip.Addr) time.Duration {
-	p, _ := m.pool(a)
+func (m *IPSet) cooldown(b *IPSetBlock) time.Duration {
+	p, _ := m.pool(b.Prefix.Addr())
 	return p.Cooldown
 }
 
-func (m *IPSet) reserved(a netip.Addr) bool {
-	return slices.ContainsFunc(m.Reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+func (m *IPSet) reserved(a netip.Addr) bool { return holds(m.Reserved, a) }
+
+// idle reports whether a block has been empty for long enough to be given to another owner.
+func (m *IPSet) idle(b *IPSetBlock) bool {
+	return len(b.Holds) == 0 && m.Now.Sub(b.Since) >= time.Minute
 }
 
 // unusable reports whether nothing would be left of a new block.
@@ -123,121 +125,72 @@ func (m *IPSet) mayClaim(owner string, p IPSetPool, most int) bool {
 	return all < m.Limit && (most == 0 || all < most) && (p.Most == 0 || there < p.Most)
 }
 
+// places returns the blocks that a pool could have in address order.
+func (m *IPSet) places(p IPSetPool) (all []netip.Prefix) {
+	for i := range uint64(1) << (p.Bits - p.Prefix.Bits()) {
+		if q := child(p.Prefix, p.Bits, i); m.serves(p, q.Addr()) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
 // walk returns the blocks that a pool could have, from the owner's place on and around.
 func (m *IPSet) walk(owner string, p IPSetPool) []netip.Prefix {
-	var all []netip.Prefix
-	for b := netip.PrefixFrom(p.Prefix.Addr(), p.Bits); p.Prefix.Contains(b.Addr()); {
-		all = append(all, b)
-		a := b.Addr()
-		for b.Contains(a) {
-			a = a.Next()
-		}
-		b = netip.PrefixFrom(a, p.Bits)
-	}
-	i := slices.Index(all, m.Start(owner, p))
-	all = slices.Concat(all[i:], all[:i])
-	return slices.DeleteFunc(all, func(b netip.Prefix) bool { return !m.serves(p, b.Addr()) })
+	all := m.places(p)
+	first, _ := slices.BinarySearchFunc(all, m.Start(owner, p), comparePrefixes)
+	return slices.Concat(all[first:], all[:first])
 }
 
 // met returns the blocks that begin in a pool and not in one in it, from the owner's place on and around.
-func (m *IPSet) met(owner string, p IPSetPool) (all []*IPSetBlock) {
-	start, first := m.Start(owner, p), 0
-	for _, b := range m.Sorted() {
-		served := false
-		for a := b.Prefix.Addr(); b.Prefix.Contains(a); a = a.Next() {
-			served = served || m.serves(p, a)
-		}
-		if !served || !p.Prefix.Contains(b.Prefix.Addr()) {
-			continue
-		}
-		if c := b.Prefix.Addr().Compare(start.Addr()); c < 0 || c == 0 && b.Prefix.Bits() < start.Bits() {
-			first++
-		}
-		all = append(all, b)
-	}
+func (m *IPSet) met(owner string, p IPSetPool) []*IPSetBlock {
+	all := slices.DeleteFunc(m.Sorted(), func(b *IPSetBlock) bool {
+		served := slices.ContainsFunc(addresses(b.Prefix), func(a netip.Addr) bool { return m.serves(p, a) })
+		return !served || !p.Prefix.Contains(b.Prefix.Addr())
+	})
+	first, _ := slices.BinarySearchFunc(all, m.Start(owner, p), func(b *IPSetBlock, q netip.Prefix) int { return comparePrefixes(b.Prefix, q) })
 	return slices.Concat(all[first:], all[:first])
 }
 
 // whole reports whether a pool serves all addresses of a block.
 func (m *IPSet) whole(p IPSetPool, block netip.Prefix) bool {
-	whole := true
-	for a := block.Addr(); whole && block.Contains(a); a = a.Next() {
-		whole = m.serves(p, a)
-	}
-	return whole
+	return !slices.ContainsFunc(addresses(block), func(a netip.Addr) bool { return !m.serves(p, a) })
+}
+
+// overlapping returns the blocks that share an address with p.
+func (m *IPSet) overlapping(p netip.Prefix) []*IPSetBlock {
+	return slices.DeleteFunc(m.Sorted(), func(b *IPSetBlock) bool { return !b.Prefix.Overlaps(p) })
 }
 
 // mayMake reports whether a block can be made where there are at most empty ones of another size, the owner's or left by others.
 func (m *IPSet) mayMake(block netip.Prefix, owner string) bool {
-	n := 0
-	for q, b := range m.Blocks {
-		if !q.Overlaps(block) {
-			continue
-		}
-		if n++; q == block || len(b.Holds) > 0 || b.Owner != owner && m.Now.Sub(b.Since) < time.Minute {
-			return false
-		}
-	}
-	return n <= 64
+	bs := m.overlapping(block)
+	return len(bs) <= 64 && !slices.ContainsFunc(bs, func(b *IPSetBlock) bool {
+		return b.Prefix == block || len(b.Holds) > 0 || b.Owner != owner && !m.idle(b)
+	})
 }
 
 // put puts a block in place of all that it overlaps.
 func (m *IPSet) put(b *IPSetBlock) {
-	for q := range m.Blocks {
-		if q.Overlaps(b.Prefix) {
-			delete(m.Blocks, q)
-		}
+	for _, old := range m.overlapping(b.Prefix) {
+		delete(m.Blocks, old.Prefix)
 	}
 	m.Blocks[b.Prefix] = b
 }
 
-// renew makes a block of a pool's size in place of one of another size, and more in what a larger one leaves; it reports whether it made any.
-func (m *IPSet) renew(w IPSetWant, p IPSetPool, old *IPSetBlock, wanting func() bool, take func(*IPSetBlock)) (made bool) {
-	if old.Prefix.Bits() == p.Bits {
-		return false
-	}
-	for _, q := range m.placesOf(w, p) {
-		if !wanting() || !q.Overlaps(old.Prefix) || m.unusable(q, w) || w.onward(q.Addr().Is6()) && !q.Contains(w.From) && q.Addr().Less(w.From) {
-			continue
-		}
-		if !made && !m.mayMake(q, w.Owner) {
-			return false
-		}
-		if made && (m.overlaps(q) || !m.mayClaim(w.Owner, p, w.Most)) {
-			continue
-		}
-		b := NewIPSetBlock(q, w.Head, w.Tail, m.Now)
-		b.Owner, made = w.Owner, true
-		m.put(b)
-		take(b)
-	}
-	return made
+// claim makes a block of an owner in place of all that it overlaps.
+func (m *IPSet) claim(q netip.Prefix, w IPSetWant) *IPSetBlock {
+	b := NewIPSetBlock(q, w.Head, w.Tail, m.Now)
+	b.Owner = w.Owner
+	m.put(b)
+	return b
 }
 
-// placesOf returns the blocks that a pool could have in address order.
-func (m *IPSet) placesOf(w IPSetWant, p IPSetPool) []netip.Prefix {
-	all := m.walk(w.Owner, p)
-	slices.SortFunc(all, func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) })
-	return all
-}
-
-// overlaps reports whether any block shares an address with p.
-func (m *IPSet) overlaps(p netip.Prefix) bool {
-	for q := range m.Blocks {
-		if q.Overlaps(p) {
-			return true
-		}
-	}
-	return false
-}
-
-// clone returns a twin with blocks of its own.
-func (m *IPSet) clone() map[netip.Prefix]*IPSetBlock {
+// copied returns copies of the blocks.
+func (m *IPSet) copied() map[netip.Prefix]*IPSetBlock {
 	blocks := make(map[netip.Prefix]*IPSetBlock)
 	for p, b := range m.Blocks {
-		c := *b
-		c.Free, c.Cool, c.Holds = slices.Clone(b.Free), slices.Clone(b.Cool), maps.Clone(b.Holds)
-		blocks[p] = &c
+		blocks[p] = b.clone()
 	}
 	return blocks
 }
@@ -256,9 +209,11 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 			return nil, "no pool"
 		}
 	}
-	before := m.clone()
+	before := m.copied()
 	for f := range pools {
-		out = append(out, m.autoAssign(w, w.N[f], f == 1, pools[f])...)
+		as := ipsetAssignment{IPSet: m, IPSetWant: w, n: w.N[f]}
+		as.assign(f == 1, pools[f])
+		out = append(out, as.out...)
 	}
 	if w.All && len(out) < w.N[0]+w.N[1] {
 		m.Blocks = before
@@ -279,117 +234,6 @@ func (m *IPSet) AutoAssign(w IPSetWant) (out []netip.Addr, why string) {
 		}
 	}
 	return out, ""
-}
-
-// autoAssign gives n addresses of one family.
-func (m *IPSet) autoAssign(w IPSetWant, n int, v6 bool, pools []IPSetPool) (out []netip.Addr) {
-	owner := w.Owner
-	pick := func(b *IPSetBlock) []netip.Addr {
-		if w.Row || w.Aligned {
-			return m.row(b, n-len(out), w.Aligned)
-		}
-		return m.peek(b, n-len(out))
-	}
-	take := func(b *IPSetBlock) {
-		for _, a := range pick(b) {
-			b.Take(a, w.Hold)
-			out = append(out, a)
-		}
-	}
-	var tier []IPSetPool
-	poolOf := func(b *IPSetBlock) bool { // one of the tier serves all of it
-		return slices.ContainsFunc(tier, func(p IPSetPool) bool { return m.whole(p, b.Prefix) })
-	}
-	tier = pools
-	if w.Sticky {
-		for _, a := range m.Last[IPSetLast{w.Hold.Handle, v6}] {
-			b := m.containing(a)
-			if b != nil && poolOf(b) && len(out) < n && (!m.Strict || b.Owner == owner) && !m.reserved(a) && b.CanTake(a, w.Hold.Handle) == "" {
-				b.Take(a, w.Hold)
-				out = append(out, a)
-			}
-		}
-	}
-	for len(pools) > 0 {
-		same := 1
-		for same < len(pools) && pools[same].Priority == pools[0].Priority {
-			same++
-		}
-		tier, pools = pools[:same], pools[same:]
-		if w.onward(v6) {
-			out = append(out, m.assignOnward(w, n-len(out), tier)...)
-			continue
-		}
-		for _, b := range m.Sorted() {
-			if b.Owner != owner || !poolOf(b) || m.Blocks[b.Prefix] != b || len(out) == n {
-				continue
-			}
-			if p, _ := m.pool(b.Prefix.Addr()); b.Prefix.Bits() <= p.Bits || !m.renew(w, p, b, func() bool { return len(out) < n }, take) {
-				take(b)
-			}
-		}
-		m.assignFrom(w, n, tier, &out, take)
-	}
-	return out
-}
-
-// assignFrom gives addresses of blocks that are not the owner's yet, from pools of one priority.
-func (m *IPSet) assignFrom(w IPSetWant, n int, pools []IPSetPool, got *[]netip.Addr, take func(*IPSetBlock)) {
-	owner, wanting := w.Owner, func() bool { return len(*got) < n }
-	for _, p := range pools {
-		for _, q := range m.walk(owner, p) {
-			if wanting() && m.mayClaim(owner, p, w.Most) && !m.overlaps(q) && !m.unusable(q, w) {
-				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
-				m.Blocks[q].Owner = owner
-				take(m.Blocks[q])
-			}
-		}
-	}
-	for _, p := range pools {
-		for _, b := range m.Sorted() {
-			if wanting() && b.Prefix.Bits() < p.Prefix.Bits() && b.Prefix.Overlaps(p.Prefix) && (b.Owner == owner || m.mayClaim(owner, p, w.Most)) {
-				m.renew(w, p, b, wanting, take)
-			}
-		}
-		for _, b := range m.met(owner, p) {
-			q := b.Prefix
-			if m.Blocks[q] != b || !wanting() || !m.mayClaim(owner, p, w.Most) || b.Owner == "" || len(b.Holds) > 0 || m.Now.Sub(b.Since) < time.Minute {
-				continue
-			}
-			if b.Owner != owner || b.Prefix.Bits() > p.Bits || !m.whole(p, q) {
-				if m.renew(w, p, b, wanting, take) {
-					continue
-				}
-			}
-			if b.Owner != owner && m.whole(p, q) && !m.unusable(q, w) {
-				m.Blocks[q] = NewIPSetBlock(q, w.Head, w.Tail, m.Now)
-				m.Blocks[q].Owner = owner
-				take(m.Blocks[q])
-			}
-		}
-	}
-	if w.Row || w.Aligned {
-		return // never borrowed
-	}
-	room := func(b *IPSetBlock) bool { return wanting() && len(b.Peek(1, m.reserved)) > 0 }
-	for _, p := range pools {
-		for _, b := range m.met(owner, p) {
-			if m.whole(p, b.Prefix) && room(b) && b.Owner == "" && m.mayClaim(owner, p, w.Most) {
-				b.Owner = owner
-				take(b)
-			}
-		}
-	}
-	if m.Strict {
-		return
-	}
-	for _, p := range pools {
-		for _, b := range m.met(owner, p) {
-			if m.whole(p, b.Prefix) && room(b) && b.Owner != owner {
-				take(b)
-			}
-		}
-	}
 }
 
 // AssignIP assigns one address, like ipset.Engine.AssignIP. It returns the obstacle: "", "outside", "no pool", "taken", "cooling",
@@ -426,7 +270,7 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 			return "overlap"
 		}
 		b.Owner = w.Owner
-	case b.holds(a) && w.Hold.Most > 0:
+	case b.Held(a) && w.Hold.Most > 0:
 		why := b.CanJoin(a, w.Hold.Key)
 		if why == "" {
 			b.Join(a, w.Hold)
@@ -450,12 +294,7 @@ func (m *IPSet) AssignIP(a netip.Addr, w IPSetWant) string {
 
 // Has reports whether a handle holds an address.
 func (m *IPSet) Has(a netip.Addr, handle string) bool {
-	b := m.containing(a)
-	if b == nil || handle == "" {
-		return false
-	}
-	h, ok := b.Holds[a]
-	return ok && !h.Cooling && h.find(handle) >= 0
+	return handle != "" && m.Held(a, handle) == ""
 }
 
 // Claim gives a block of a pool's present size to an owner by hand. It returns the obstacle: "", "no pool", "disabled", "owner", "limit"
@@ -477,8 +316,7 @@ func (m *IPSet) Claim(block netip.Prefix, owner string) string {
 	case b == nil && !m.mayMake(block, owner):
 		return "overlap"
 	case b == nil:
-		b = NewIPSetBlock(block, 0, 0, m.Now)
-		m.put(b)
+		b = m.claim(block, IPSetWant{})
 	}
 	b.Owner = owner
 	return ""
@@ -495,26 +333,14 @@ func (m *IPSet) containing(a netip.Addr) *IPSetBlock {
 
 // Leased reports whether any address is held for a time only.
 func (m *IPSet) Leased() bool {
-	for _, b := range m.Blocks {
-		for _, h := range b.Holds {
-			if !h.Cooling && slices.ContainsFunc(h.Holders(), func(o IPSetHold) bool { return !o.Until.IsZero() }) {
-				return true
-			}
-		}
-	}
-	return false
+	return len(m.heldBy(func(h IPSetHold) bool { return !h.Until.IsZero() })) > 0
 }
 
 // Move has an address held for another host and reports whether it is held.
 func (m *IPSet) Move(a netip.Addr, host string) bool {
-	b := m.containing(a)
-	if b == nil {
+	if m.Held(a, "") != "" {
 		return false
 	}
-	h, ok := b.Holds[a]
-	if ok = ok && !h.Cooling; ok {
-		h.Host = host
-		b.Holds[a] = h
-	}
-	return ok
+	m.hold(a, "").Host = host
+	return true
 }

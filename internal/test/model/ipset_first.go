@@ -35,21 +35,16 @@ func (m *IPSet) Assign(w IPSetWant) (netip.Addr, string) {
 	for _, a := range held {
 		m.moveTo(a, handle, w.Owner)
 	}
-	if i := slices.IndexFunc(held, func(a netip.Addr) bool { return m.isFirst(a, handle) }); i >= 0 && held[i].Is4() == held[0].Is4() {
-		return held[i], ""
+	i := slices.IndexFunc(held, func(a netip.Addr) bool { return m.hold(a, handle).First })
+	if i < 0 || held[i].Is4() != held[0].Is4() {
+		i = 0
 	}
-	return held[0], ""
+	return held[i], ""
 }
 
 // First makes the first of some addresses of a handle its first holding if it has none.
 func (m *IPSet) First(handle string, as []netip.Addr) {
-	if !slices.ContainsFunc(m.Holds(handle), func(a netip.Addr) bool { return m.isFirst(a, handle) }) {
-		b := m.containing(as[0])
-		b.change(as[0], b.Holds[as[0]].find(handle), func(h *IPSetHold) { h.First = true })
+	if len(m.heldBy(func(h IPSetHold) bool { return h.Handle == handle && h.First })) == 0 {
+		m.hold(as[0], handle).First = true
 	}
-}
-
-func (m *IPSet) isFirst(a netip.Addr, handle string) bool {
-	h := m.containing(a).Holds[a]
-	return h.Holders()[h.find(handle)].First
 }

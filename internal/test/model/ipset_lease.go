@@ -9,7 +9,7 @@ import (
 // AssignBoth assigns named addresses and then others, all or none. The reason why is as from AssignIP or AutoAssign. The answer includes
 // addresses that the handle already holds.
 func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, why string) {
-	before := m.clone()
+	before := m.copied()
 	for _, a := range named {
 		if why := m.AssignIP(a, w); why != "" {
 			m.Blocks = before
@@ -28,33 +28,34 @@ func (m *IPSet) AssignBoth(named []netip.Addr, w IPSetWant) (out []netip.Addr, w
 // Held returns the obstacle to acting on an address as its holder: "", "free", "cooling", or "other" for another holder.
 func (m *IPSet) Held(a netip.Addr, handle string) string {
 	b := m.containing(a)
-	if b == nil {
-		return "free"
-	}
-	h, ok := b.Holds[a]
 	switch {
-	case !ok:
+	case b == nil || len(b.Holds[a]) == 0:
 		return "free"
-	case h.Cooling:
+	case !b.Held(a):
 		return "cooling"
-	case h.find(handle) < 0:
+	case find(b.Holds[a], handle) < 0:
 		return "other"
 	}
 	return ""
+}
+
+// hold returns the holding of an address by a handle.
+func (m *IPSet) hold(a netip.Addr, handle string) *IPSetHold {
+	hs := m.containing(a).Holds[a]
+	return &hs[find(hs, handle)]
 }
 
 // Decline releases an address of a handle and blocks it for a time. It returns the obstacle, like Held, or "shared" if others hold it
 // too.
 func (m *IPSet) Decline(a netip.Addr, handle string, d time.Duration) string {
 	b, why := m.containing(a), m.Held(a, handle)
-	if why == "cooling" && handle != "" && b.Holds[a].Declined && b.Holds[a].By == handle {
+	switch {
+	case why == "cooling" && handle != "" && b.Holds[a][0].Declined && b.Holds[a][0].By == handle:
 		return ""
-	}
-	if why == "" && handle != "" && len(b.Holds[a].Holders()) > 1 {
+	case why == "" && handle != "" && len(b.Holds[a]) > 1:
 		return "shared"
-	}
-	if why == "" {
-		b.Decline(a, b.Holds[a].find(handle), m.Now, d)
+	case why == "":
+		b.Decline(a, find(b.Holds[a], handle), m.Now, d)
 	}
 	return why
 }
@@ -82,27 +83,25 @@ func (m *IPSet) Refuses(a netip.Addr, host string) string {
 // RenewIP moves the end of the lease of an address, for a host within the rules of now if one is given. It returns the obstacle, like Held
 // and Refuses.
 func (m *IPSet) RenewIP(a netip.Addr, handle string, ttl time.Duration, within string) (until time.Time, why string) {
-	b, why := m.containing(a), m.Held(a, handle)
-	if why != "" {
+	if why = m.Held(a, handle); why != "" {
 		return time.Time{}, why
 	}
-	i := b.Holds[a].find(handle)
-	if b.Holds[a].until(i).IsZero() {
+	h := m.hold(a, handle)
+	if h.Until.IsZero() {
 		return time.Time{}, ""
 	}
 	if within != "" {
 		why = m.Refuses(a, within)
 	}
 	if why == "" {
-		b.extend(a, i, m.Now.Add(ttl))
+		h.Until = m.Now.Add(ttl)
 	}
-	return b.Holds[a].until(i), why
+	return h.Until, why
 }
 
 // MayMove says what keeps the holding of a handle from moving to another host: "", or "strict".
 func (m *IPSet) MayMove(a netip.Addr, handle, host string) string {
-	b := m.containing(a)
-	if h := b.Holds[a]; h.Holders()[h.find(handle)].Host != host && m.Strict && b.Owner != host && b.Owner != "" {
+	if b := m.containing(a); m.hold(a, handle).Host != host && m.Strict && b.Owner != host && b.Owner != "" {
 		return "strict"
 	}
 	return ""
@@ -110,24 +109,22 @@ func (m *IPSet) MayMove(a netip.Addr, handle, host string) string {
 
 // moveTo makes a host that of the holding of a handle, which then comes after all others of the address.
 func (m *IPSet) moveTo(a netip.Addr, handle, host string) {
-	b := m.containing(a)
-	h := b.Holds[a]
-	all, i := h.Holders(), h.find(handle)
-	moved := all[i]
-	if moved.Host == host {
-		return
+	if h := *m.hold(a, handle); h.Host != host {
+		h.Host = host
+		b := m.containing(a)
+		b.Change(a, find(b.Holds[a], handle), h)
 	}
-	moved.Host = host
-	all = append(slices.Delete(all, i, i+1), moved)
-	first := all[0]
-	first.Most, first.Key, first.More = h.Most, h.Key, all[1:]
-	b.Holds[a] = first
 }
 
 // Holds returns the addresses of a handle, in address order.
 func (m *IPSet) Holds(handle string) (all []netip.Addr) {
+	return m.heldBy(func(h IPSetHold) bool { return h.Handle == handle })
+}
+
+// heldBy returns the addresses of which a holder is as asked, in address order.
+func (m *IPSet) heldBy(is func(IPSetHold) bool) (all []netip.Addr) {
 	for _, b := range m.Sorted() {
-		all = append(all, b.HeldBy(handle)...)
+		all = append(all, b.HeldBy(is)...)
 	}
 	return all
 }
@@ -151,10 +148,8 @@ func (m *IPSet) Offer(handle, host string, ttl time.Duration, given []netip.Addr
 		m.moveTo(a, handle, host)
 	}
 	for _, a := range given {
-		b := m.containing(a)
-		i := b.Holds[a].find(handle)
-		if until := b.Holds[a].until(i); !until.IsZero() && until.Before(m.Now.Add(ttl)) {
-			b.extend(a, i, m.Now.Add(ttl))
+		if h := m.hold(a, handle); !h.Until.IsZero() && h.Until.Before(m.Now.Add(ttl)) {
+			h.Until = m.Now.Add(ttl)
 		}
 	}
 	return ""
@@ -163,13 +158,9 @@ func (m *IPSet) Offer(handle, host string, ttl time.Duration, given []netip.Addr
 // Renew moves the end of the leases of a handle and returns their number, and the obstacles to each, within the rules of now for a host if
 // one is given.
 func (m *IPSet) Renew(handle string, ttl time.Duration, within string) (n int, why []string) {
-	var leases []netip.Addr
-	for _, a := range m.Holds(handle) {
-		h := m.containing(a).Holds[a]
-		if h.until(h.find(handle)).IsZero() {
-			continue
-		}
-		if leases = append(leases, a); within != "" && m.Refuses(a, within) != "" {
+	leases := m.heldBy(func(h IPSetHold) bool { return h.Handle == handle && !h.Until.IsZero() })
+	for _, a := range leases {
+		if within != "" && m.Refuses(a, within) != "" {
 			why = append(why, m.Refuses(a, within))
 		}
 	}
@@ -177,8 +168,7 @@ func (m *IPSet) Renew(handle string, ttl time.Duration, within string) (n int, w
 		return 0, why
 	}
 	for _, a := range leases {
-		b := m.containing(a)
-		b.extend(a, b.Holds[a].find(handle), m.Now.Add(ttl))
+		m.hold(a, handle).Until = m.Now.Add(ttl)
 	}
 	return len(leases), nil
 }

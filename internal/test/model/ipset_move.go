@@ -8,27 +8,22 @@ import (
 // RenameHost moves the blocks and holdings of a host to another name and returns the number of holdings, and false if the new name has
 // any.
 func (m *IPSet) RenameHost(from, to string, merge bool) (moved int, ok bool) {
-	had := [2]bool{}
-	for i, name := range []string{from, to} {
-		for _, b := range m.Blocks {
-			had[i] = had[i] || b.Owner == name || len(m.heldFor(b, name)) > 0
-		}
+	of := func(host string) func(IPSetHold) bool { return func(h IPSetHold) bool { return h.Host == host } }
+	has := func(host string) bool {
+		owns := slices.ContainsFunc(m.Sorted(), func(b *IPSetBlock) bool { return b.Owner == host })
+		return owns || len(m.heldBy(of(host))) > 0
 	}
-	if had[0] && had[1] && !merge {
+	if has(from) && has(to) && !merge {
 		return 0, false
 	}
-	for _, b := range m.Blocks {
-		for _, a := range m.heldFor(b, from) {
-			for range b.Holds[a].Holders() {
-				h := b.Holds[a].Holders()
-				i := slices.IndexFunc(h, func(o IPSetHold) bool { return o.Host == from })
-				if i < 0 {
-					break
-				}
-				m.moveTo(a, h[i].Handle, to)
-				moved++
-			}
+	for _, a := range m.heldBy(of(from)) {
+		b := m.containing(a)
+		for i := slices.IndexFunc(b.Holds[a], of(from)); i >= 0; i = slices.IndexFunc(b.Holds[a], of(from)) {
+			m.moveTo(a, b.Holds[a][i].Handle, to)
+			moved++
 		}
+	}
+	for _, b := range m.Blocks {
 		if b.Owner == from {
 			b.Owner = to
 		}
@@ -36,29 +31,17 @@ func (m *IPSet) RenameHost(from, to string, merge bool) (moved int, ok bool) {
 	return moved, true
 }
 
-// heldFor returns the addresses of a block that are held for a host.
-func (m *IPSet) heldFor(b *IPSetBlock, host string) (as []netip.Addr) {
-	for a, h := range b.Holds {
-		if !h.Cooling && slices.ContainsFunc(h.Holders(), func(o IPSetHold) bool { return o.Host == host }) {
-			as = append(as, a)
-		}
-	}
-	return as
-}
-
 // Transfer gives an address of a handle, or all for the zero one, to another handle. It returns the addresses, and the obstacle, as
 // [IPSet.Held] or [IPSet.AssignIP] do.
 func (m *IPSet) Transfer(at netip.Addr, from, to string) (moved []netip.Addr, why string) {
 	switch {
 	case !at.IsValid():
-		for _, b := range m.Sorted() {
-			moved = append(moved, b.HeldBy(from)...)
-		}
+		moved = m.Holds(from)
 	case m.Held(at, from) == "":
 		moved = []netip.Addr{at}
 	case m.Held(at, from) == "other" && m.Held(at, to) == "":
 		return []netip.Addr{at}, ""
-	case m.Held(at, from) == "cooling" && m.containing(at).Holds[at].Handle == from:
+	case m.Held(at, from) == "cooling" && m.containing(at).Holds[at][0].Handle == from:
 		why = m.takeAgain(at, to)
 	default:
 		why = m.Held(at, from)
@@ -69,7 +52,9 @@ func (m *IPSet) Transfer(at netip.Addr, from, to string) (moved []netip.Addr, wh
 		}
 	}
 	for _, a := range moved {
-		m.handOver(a, from, to)
+		b, h := m.containing(a), *m.hold(a, from)
+		h.Handle, h.First, h.Since = to, false, m.Now
+		b.Change(a, find(b.Holds[a], from), h)
 	}
 	if why == "" && len(moved) == 0 && at.IsValid() {
 		moved = []netip.Addr{at}
@@ -87,7 +72,7 @@ func (m *IPSet) Transfer(at netip.Addr, from, to string) (moved []netip.Addr, wh
 func (m *IPSet) takeAgain(a netip.Addr, to string) string {
 	p, ok := m.pool(a)
 	b := m.containing(a)
-	h := b.Holds[a]
+	h := b.Holds[a][0]
 	switch {
 	case !ok:
 		return "outside"
@@ -98,17 +83,4 @@ func (m *IPSet) takeAgain(a netip.Addr, to string) string {
 	}
 	b.Take(a, IPSetHold{Handle: to, Host: h.Host, Attr: h.Attr, Since: m.Now})
 	return ""
-}
-
-// handOver replaces the handle of a holding, which then comes after all others of the address.
-func (m *IPSet) handOver(a netip.Addr, from, to string) {
-	b := m.containing(a)
-	h := b.Holds[a]
-	all, i := h.Holders(), h.find(from)
-	moved := all[i]
-	moved.Handle, moved.First, moved.Since = to, false, m.Now
-	all = append(slices.Delete(all, i, i+1), moved)
-	first := all[0]
-	first.Most, first.Key, first.More = h.Most, h.Key, all[1:]
-	b.Holds[a] = first
 }

@@ -26,17 +26,18 @@ func (m *IPSet) serves(p IPSetPool, a netip.Addr) bool {
 // of the smallest pool around it.
 func (m *IPSet) Nests() bool {
 	for i, p := range m.Pools {
-		around := IPSetPool{}
-		for j, q := range m.Pools {
-			switch {
-			case i == j:
-			case p.Prefix == q.Prefix:
+		larger := IPSet{}
+		for _, q := range m.Pools[:i] {
+			if p.Prefix == q.Prefix {
 				return false
-			case q.Prefix.Overlaps(p.Prefix) && q.Prefix.Bits() < p.Prefix.Bits() && (!around.Prefix.IsValid() || q.Prefix.Bits() > around.Prefix.Bits()):
-				around = q
 			}
 		}
-		if around.Prefix.IsValid() && p.Prefix.Bits() > around.Bits {
+		for _, q := range m.Pools {
+			if q.Prefix.Bits() < p.Prefix.Bits() {
+				larger.Pools = append(larger.Pools, q)
+			}
+		}
+		if around, ok := larger.pool(p.Prefix.Addr()); ok && p.Prefix.Bits() > around.Bits {
 			return false
 		}
 	}
@@ -45,7 +46,7 @@ func (m *IPSet) Nests() bool {
 
 // Use counts all, held, cooling and assignable addresses of a pool.
 func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
-	for a := p.Prefix.Addr(); p.Prefix.Contains(a); a = a.Next() {
+	for _, a := range addresses(p.Prefix) {
 		if !m.serves(p, a) {
 			continue
 		}
@@ -56,9 +57,9 @@ func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
 			if !m.reserved(a) && !m.kept(netip.PrefixFrom(a, p.Bits).Masked()) {
 				available++
 			}
-		case b.holds(a):
+		case b.Held(a):
 			held++
-		case b.Holds[a].Cooling:
+		case len(b.Holds[a]) > 0:
 			cooling++
 		case slices.Contains(b.Free, a) && !m.reserved(a) && (len(b.Holds) == 0 || m.whole(p, b.Prefix)):
 			available++
@@ -69,13 +70,8 @@ func (m *IPSet) Use(p IPSetPool) (all, held, cooling, available int) {
 
 // kept reports whether blocks in a place keep what is around them: one is in use, or they are too many for one commit.
 func (m *IPSet) kept(place netip.Prefix) bool {
-	n, used := 0, false
-	for q, b := range m.Blocks {
-		if q.Overlaps(place) {
-			n, used = n+1, used || len(b.Holds) > 0
-		}
-	}
-	return used || n > 64
+	bs := m.overlapping(place)
+	return len(bs) > 64 || slices.ContainsFunc(bs, func(b *IPSetBlock) bool { return len(b.Holds) > 0 })
 }
 
 // peek returns the next n addresses of a block in the order of its pool.
@@ -97,12 +93,10 @@ func (m *IPSet) peek(b *IPSetBlock, n int) []netip.Addr {
 // multiple of n.
 func (m *IPSet) row(b *IPSetBlock, n int, aligned bool) []netip.Addr {
 	all := b.Peek(len(b.Free), m.reserved)
-	for at, first := 0, b.Prefix.Addr(); n > 0 && b.Prefix.Contains(first); at, first = at+1, first.Next() {
-		var row []netip.Addr
-		for a := first; len(row) < n && slices.Contains(all, a); a = a.Next() {
-			row = append(row, a)
-		}
-		if len(row) == n && (!aligned || at%n == 0) {
+	whole := addresses(b.Prefix)
+	for at := 0; n > 0 && at+n <= len(whole); at++ {
+		row := whole[at : at+n]
+		if len(without(row, all)) == 0 && (!aligned || at%n == 0) {
 			return row
 		}
 	}

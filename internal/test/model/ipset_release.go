@@ -11,27 +11,29 @@ import (
 // ReleaseOf takes one holder from an address and reports whether it was one, and whether the address was held at all.
 func (m *IPSet) ReleaseOf(a netip.Addr, handle string) (was, held bool) {
 	b := m.containing(a)
-	if b == nil || !b.holds(a) {
+	if b == nil || !b.Held(a) {
 		return false, false
 	}
-	i := b.Holds[a].find(handle)
+	i := find(b.Holds[a], handle)
 	if i >= 0 {
-		b.Leave(a, i, m.Now, m.cooldown(b.Prefix.Addr()))
-		m.gone(b)
+		m.leave(b, a, i)
 	}
 	return i >= 0, true
+}
+
+// leave takes a holder from an address.
+func (m *IPSet) leave(b *IPSetBlock, a netip.Addr, i int) {
+	b.Leave(a, i, m.Now, m.cooldown(b))
+	m.gone(b)
 }
 
 // Release releases an address and reports whether it was held.
 func (m *IPSet) Release(a netip.Addr) bool {
 	b := m.containing(a)
-	if b == nil {
+	if b == nil || !b.Held(a) {
 		return false
 	}
-	if h, ok := b.Holds[a]; !ok || h.Cooling {
-		return false
-	}
-	b.Drop(a, m.Now, m.cooldown(b.Prefix.Addr()))
+	b.Drop(a, m.Now, m.cooldown(b))
 	m.gone(b)
 	return true
 }
@@ -59,27 +61,12 @@ func (m *IPSet) ReleaseByHost(host string) []netip.Addr {
 }
 
 func (m *IPSet) releaseWhere(is func(IPSetHold) bool) (out []netip.Addr) {
-	for _, b := range m.Sorted() {
-		var as []netip.Addr
-		for a, h := range b.Holds {
-			if !h.Cooling && slices.ContainsFunc(h.Holders(), is) {
-				as = append(as, a)
-			}
+	out = m.heldBy(is)
+	for _, a := range out {
+		b := m.containing(a)
+		for b.Held(a) && slices.ContainsFunc(b.Holds[a], is) {
+			m.leave(b, a, slices.IndexFunc(b.Holds[a], is))
 		}
-		slices.SortFunc(as, netip.Addr.Compare)
-		for _, a := range as {
-			for h := b.Holds[a]; b.holds(a); h = b.Holds[a] {
-				i := slices.IndexFunc(h.Holders(), is)
-				if i < 0 {
-					break
-				}
-				b.Leave(a, i, m.Now, m.cooldown(b.Prefix.Addr()))
-			}
-		}
-		if len(as) > 0 {
-			m.gone(b)
-		}
-		out = append(out, as...)
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func TestBlockExhaustively(t *testing.T) {
 				b.Assign(a, alloc.Claim{Handle: handle}, now)
 			default:
 				a, cool := b.Addr(uint64((op-6)%3)), time.Duration((op-6)/3)*5*time.Second
-				if h, ok := m.Holds[a]; ok && !h.Cooling {
+				if m.Held(a) {
 					m.Drop(a, now, cool)
 				}
 				b.Release(a, alloc.Guard{}, now, cool)
