@@ -9,7 +9,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// cause is what stands in the way of a call, in words. It matches a sentinel of package ipalloc.
+// cause is an obstacle to a call, in words. It matches a sentinel of package ipalloc.
 type cause struct {
 	text string
 	is   error
@@ -67,7 +67,7 @@ func Invalid(field, format string, args ...any) error {
 	return &ipalloc.Error{Package: "ipset", Field: field, Reason: fmt.Sprintf(format, args...), Err: ipalloc.ErrInvalid}
 }
 
-// As returns an error as that of the argument of that name, if it is one of an argument.
+// As sets the field of an error about an argument. It returns any other error as it is.
 func As(field string, err error) error {
 	in := (*ipalloc.Error)(nil)
 	if !errors.As(err, &in) || !errors.Is(err, ipalloc.ErrInvalid) {
@@ -78,7 +78,7 @@ func As(field string, err error) error {
 	return &e
 }
 
-// Op returns an error as that of a call, nil for nil.
+// Op adds the name of the call to an error. It returns nil for nil.
 func Op(op string, err error) error {
 	if err == nil {
 		return nil
@@ -86,7 +86,7 @@ func Op(op string, err error) error {
 	return Wrap(ipalloc.Error{Op: op, Err: err})
 }
 
-// Of returns an error as that of a call for a handle, nil for nil.
+// Of adds the name of the call and its handle to an error. It returns nil for nil.
 func Of(op, handle string, err error) error {
 	if err == nil {
 		return nil
@@ -94,7 +94,7 @@ func Of(op, handle string, err error) error {
 	return Wrap(ipalloc.Error{Op: op, Handle: handle, Err: err})
 }
 
-// Each returns a list with its errors as those of a call.
+// Each returns a list, with the name of the call added to its errors.
 func Each[T any](op string, list iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for x, err := range list {
@@ -105,8 +105,8 @@ func Each[T any](op string, list iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// Wrap returns the error of a call. If e.Err is an error of this package already, what that says stays and e adds what it
-// leaves open, so that no text repeats itself.
+// Wrap returns the error of a call. If e.Err is an [ipalloc.Error] of package ipset already, e sets its Op and fills in
+// only its empty fields, so that no text repeats itself.
 func Wrap(e ipalloc.Error) error {
 	e.Package = "ipset"
 	in, ok := e.Err.(*ipalloc.Error)
@@ -138,7 +138,7 @@ func Wrap(e ipalloc.Error) error {
 // MaxName bounds names so that every key fits the stores (bbolt: 32 KiB, etcd: far more) with room for what precedes it.
 const MaxName = 1024
 
-// Name refuses what cannot be a part of a key: NUL ends a handle in its index key.
+// Name refuses a name that cannot be a part of a key: NUL ends a handle in its index key.
 func Name(what, name string) error {
 	reason := ""
 	switch {

@@ -1,6 +1,6 @@
-// Package cause has the errors of the engine that are more than a sentinel: each says what stands in the way and matches one
-// sentinel of package ipalloc. They are below all other packages of the engine, so that each can compare with a cause that
-// another returns; package ipset names those that callers branch on.
+// Package cause has the engine's errors with a text: each names an obstacle and matches one sentinel of package ipalloc,
+// which callers branch on. It is below all other packages of the engine, so that each can compare an error with the cause
+// that another package returns.
 //
 // It imports only package ipalloc.
 package cause

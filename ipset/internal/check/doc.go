@@ -1,5 +1,5 @@
-// Package check compares every record with those that it is derived from, reports what is wrong, and repairs
-// it.
+// Package check compares every record with the records that it is derived from, reports the differences, and repairs
+// them.
 //
 // It imports txn, what txn imports, and release, because a repair can release addresses.
 package check

@@ -3,7 +3,7 @@ package choose
 
 import "net/netip"
 
-// Kind is what a choice asks for.
+// Kind is the kind of a choice.
 type Kind uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	Aligned                // a row that is a prefix
 )
 
-// Choice is what alloc.Choice is made of.
+// Choice has the form of alloc.Choice.
 type Choice struct {
 	kind Kind
 	at   netip.Addr
@@ -23,7 +23,7 @@ type Choice struct {
 // Of returns a choice.
 func Of(k Kind, at netip.Addr) Choice { return Choice{k, at} }
 
-// Kind returns what the choice asks for.
+// Kind returns the kind of the choice.
 func (c Choice) Kind() Kind { return c.kind }
 
 // At returns the address that the choice names.

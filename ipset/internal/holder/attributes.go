@@ -11,8 +11,7 @@ const (
 	AttrBy     = "declined by"
 )
 
-// Attributes is what alloc.Attributes is made of, so that the engine's packages can read and make one of those by
-// conversion.
+// Attributes has the form of alloc.Attributes, which the engine's packages read and make by conversion.
 type Attributes struct {
 	// code is uvarint length and bytes of key and value alternating, keys ascending.
 	code string
@@ -24,7 +23,7 @@ func AttributesOf(code string) Attributes { return Attributes{code} }
 // Code returns the attributes as records have them.
 func (a Attributes) Code() string { return a.code }
 
-// Valid reports whether the code is one that alloc.NewAttributes writes.
+// Valid reports whether alloc.NewAttributes can have written the code.
 func (a Attributes) Valid() bool {
 	r, last, first := wire.Reader{S: a.code}, "", true
 	for r.S != "" {

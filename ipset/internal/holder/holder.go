@@ -1,5 +1,5 @@
-// Package holder codes one holder of an address, and what it keeps with it, for the packages that have these in types of their own: block,
-// which keeps them in records, and alloc, whose allocations list them.
+// Package holder codes one holder of an address, with its host, handle, lease and attributes. Two packages have holders in types of their
+// own: block keeps them in records, and the allocations of alloc list them.
 package holder
 
 import (
@@ -48,7 +48,7 @@ const (
 	addrFirst     = 1 << 11
 )
 
-// Flags returns those that say what follows of a holder.
+// Flags returns the flags of a holder, which announce its coded parts.
 func (h *Parts) Flags() (flags uint64) {
 	if *h.Borrowed {
 		flags |= addrBorrowed
@@ -80,8 +80,8 @@ func (h *Parts) Flags() (flags uint64) {
 	return flags
 }
 
-// Code codes what the flags announce. Parts that they do not announce are left alone; to read, all must be zero. Strings that are read are
-// parts of that of the coder.
+// Code codes the parts that the flags announce. Other parts are left alone; to read, all must be zero. Strings that are read are parts of
+// the coder's string.
 func (h *Parts) Code(c *wire.Coder, flags uint64) {
 	wire.Uint(c, h.Seq)
 	if flags&addrUntil != 0 {
@@ -124,7 +124,7 @@ func (h *Parts) Code(c *wire.Coder, flags uint64) {
 	}
 }
 
-// CodeFurther codes a holder of a shared address after the first: its flags and what they announce.
+// CodeFurther codes a holder of a shared address after the first: its flags and the parts that they announce.
 func (h *Parts) CodeFurther(c *wire.Coder) {
 	flags := h.Flags()
 	if wire.Uint(c, &flags); flags&(AddrCooling|AddrShared) != 0 {
@@ -136,7 +136,7 @@ func (h *Parts) CodeFurther(c *wire.Coder) {
 // SetShared gives an *alloc.Allocation, which package alloc alone can change, the coded share and all holders, its own among them.
 var SetShared func(allocation any, code string)
 
-// CodeShare codes what comes before the further holders of a shared address: how many may hold it, and what they have in common.
+// CodeShare codes the share of an address, which precedes its further holders: how many may hold it, and their sharing key.
 func CodeShare(c *wire.Coder, most *int, key *string) {
 	wire.Uint(c, most)
 	wire.String(c, key)

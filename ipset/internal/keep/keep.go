@@ -1,4 +1,5 @@
-// Package keep has what the engine knows of package kept: the names of its holders and keys, which other calls refuse.
+// Package keep has the names that the engine reserves for package kept: for handles and sharing keys, which all other
+// calls refuse.
 package keep
 
 import (
@@ -13,7 +14,7 @@ const Prefix = "kept/"
 
 type key struct{}
 
-// In returns a context with which calls may use the reserved names.
+// In returns a context whose calls may use the reserved names.
 func In(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
 // Is reports whether a handle is a keeper's.

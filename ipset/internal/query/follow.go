@@ -102,7 +102,8 @@ type learnPlan struct {
 	rev     uint64
 }
 
-// Plan implements [occ.Plan]. What the transaction rests upon must stay the same throughout.
+// Plan implements [occ.Plan]. It must be the first plan, because the records that a transaction rests upon must not
+// change under it.
 func (p *learnPlan) Plan(t *txn.Txn) error {
 	if t.Pending() || t.Guards() > 0 {
 		return occ.ErrFirst

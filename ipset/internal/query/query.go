@@ -44,13 +44,13 @@ func (e *Reader) Lookup(ctx context.Context, a netip.Addr) (alloc.Allocation, er
 	return als[0], nil
 }
 
-// ReadAddresses reads the records of some addresses, and returns those of their holders that keep accepts.
+// ReadAddresses reads the records of some addresses, and returns an allocation for each holder that keep accepts.
 func (e *Reader) ReadAddresses(ctx context.Context, keys []string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
 	return e.readStates(ctx, keys, func(al alloc.Allocation) bool { return !al.Cooling && keep(al) })
 }
 
-// readStates reads the catalog and the records of some addresses, and returns those of their holders that keep accepts, of
-// addresses held or cooling.
+// readStates reads the catalog and the records of some addresses, held or cooling, and returns an allocation for each
+// holder that keep accepts.
 func (e *Reader) readStates(ctx context.Context, keys []string, keep func(alloc.Allocation) bool) ([]alloc.Allocation, error) {
 	var als []alloc.Allocation
 	now, err := e.Past()
@@ -375,7 +375,7 @@ func (e *Reader) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 	return own, err
 }
 
-// Owned returns the blocks of an owner in a range of its records: those that are its own, and those that were.
+// Owned returns the blocks of an owner in a range of its records: own are its present blocks, had its former ones.
 func (e *Reader) Owned(ctx context.Context, o alloc.Owner, r store.Range) (own, had []netip.Prefix, err error) {
 	if err := o.Check(); err != nil {
 		return nil, nil, err

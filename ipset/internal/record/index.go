@@ -16,7 +16,7 @@ import (
 // record cannot mean one thing where it is written and another where it is verified. What they derive depends on the record alone and
 // never on the present time, because a record that changes its meaning without a commit could not be compared.
 
-// BlockIndex is what the index records of a block say: a function of its record.
+// BlockIndex is the content of the index records of a block, a function of the block's record.
 type BlockIndex struct {
 	Room, empty bool
 	owner       alloc.Owner
@@ -94,7 +94,7 @@ func (x *IndexEntry) AppendKey(dst []byte, at netip.Prefix) []byte {
 	return AppendBlockID(append(append(dst, x.name...), 0), at)
 }
 
-// First reports whether the record is that of the first holding of a handle, and of which handle.
+// First reports whether the entry is for the first holding of a handle, and returns that handle.
 func (x *IndexEntry) First() (handle string, ok bool) { return x.name, x.first }
 
 // AppendValue appends the value of the entry of a block, or of an address with the prefix length of its block.
@@ -110,8 +110,8 @@ func ownerIndex(kind string, o alloc.Owner) IndexEntry {
 	return IndexEntry{Kind: kind[0], code: '0' + byte(o.Kind), name: o.Name}
 }
 
-// The index records of a block are those of Entries, the ones of an address those of AddressEntries, and no others: the
-// writer writes the difference between what they were and what they are, and Check compares them with those that are there.
+// Entries appends all index records of a block, and AddressEntries all index records of an address. The writer writes the
+// difference between the former and the new entries, and Check compares the entries with the records in the store.
 
 // Entries appends the index records of a block.
 func (x *BlockIndex) Entries(dst []IndexEntry) []IndexEntry {

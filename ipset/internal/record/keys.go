@@ -151,8 +151,8 @@ func AddressRange(p netip.Prefix) store.Range {
 	return store.Range{From: AddressKey(p.Addr()), To: AddressKey(LastAddr(p)) + "\x00"}
 }
 
-// AppendNameKey appends the key of the index record that a handle, or an owner by its code, has an address or a block: for an
-// address, at is the address with the prefix length of its block.
+// AppendNameKey appends the key of the index record of an address or a block under a name: a handle, or the code of an owner.
+// For an address, at is the address with the prefix length of its block.
 func AppendNameKey(dst []byte, kind, name string, at netip.Prefix) []byte {
 	dst = append(append(dst, kind...), name...)
 	return AppendBlockID(append(dst, 0), at)
@@ -164,8 +164,8 @@ func HandleRange(handle string) store.Range {
 	return store.Range{From: to[:len(to)-1], To: to}
 }
 
-// CodeRange returns the keys of a kind that name an owner: of all addresses that a host has borrowed, of the blocks that are or were
-// its own, or of those that are and have room.
+// CodeRange returns the keys of a kind that name an owner. The kinds are KindHost, for the addresses that a host has borrowed;
+// KindOwner, for its present and former blocks; and KindOwnRoom, for its present blocks with room.
 func CodeRange(kind string, o alloc.Owner) store.Range {
 	key := kind + block.OwnerCode(o)
 	return store.Range{From: key + "\x00", To: key + "\x01"}
@@ -209,7 +209,7 @@ func IsAgedKey(s string) bool {
 	return strings.HasPrefix(s, KindAged) && len(s) > AgedTimeEnd && IsMemoKey(s[AgedTimeEnd:]) && s[1] == s[AgedTimeEnd+1]
 }
 
-// IsMemoKey reports whether a key is one of a memo.
+// IsMemoKey reports whether a key is the key of a memo.
 func IsMemoKey(key string) bool {
 	return len(key) > 2 && (key[:2] == KindRequest || key[:2] == KindSticky)
 }

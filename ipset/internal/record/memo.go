@@ -11,14 +11,14 @@ import (
 // A caller that repeats a request after an unknown outcome needs the first answer, and a sticky handle needs its last addresses.
 // Both are memos, with one coder, one index by age, and one sweep that forgets them.
 
-// Memo is the record of what was given under a request key, or to a sticky handle. It has no end of its own: a record
-// t<kind><time><key> beside each, written in the same commit, lists memos by age, so that forgetting the old ones costs what there is
-// to forget.
+// Memo is the record of the addresses given under a request key, or to a sticky handle. It has no end of its own. A record
+// t<kind><time><key> beside each, written in the same commit, lists memos by age, so the cost of forgetting old ones depends only on
+// their number.
 type Memo struct {
 	Key    string // of the record, "" for no memo
 	At     int64  // when it was written, 0 if it is not there
 	Digest string // of the request's arguments, "" without
-	// What was given: addresses, each with the prefix length of its block, and their sequence numbers.
+	// Ids are the given addresses, each with the prefix length of its block. Seqs are their sequence numbers.
 	Ids  []netip.Prefix
 	Seqs []uint64
 }
@@ -29,8 +29,8 @@ const memoVersion = 1
 // digest is the code of the new host.
 const KindRename = KindRequest + "rename\x00"
 
-// Withdrawn is the digest of a request that was withdrawn; no arguments have it, because their digests have 16 bytes. What the memo lists is
-// still to be released.
+// Withdrawn is the digest of a request that was withdrawn; no arguments have it, because their digests have 16 bytes. The addresses of the
+// memo are still to be released.
 const Withdrawn = "withdrawn"
 
 // code codes the record, into a memo without ids.
@@ -75,8 +75,8 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 	return m, nil
 }
 
-// DigestOf returns what tells requests with different arguments apart: a digest of the text of each. The strings of lists and maps
-// are quoted, because what joins them may be part of one.
+// DigestOf returns a digest of the text of each argument, which tells requests with different arguments apart. The strings of
+// lists and maps are quoted, because what joins them may be part of one.
 func DigestOf(args ...any) string {
 	h := sha256.New()
 	for _, a := range args {

@@ -18,10 +18,10 @@ import (
 // writes the number, and one that depends on a limit verifies it. A few blocks are listed beside the number, because a new engine then
 // reads them in the same round trip. So a record of an owner has at most some hundred bytes, however many blocks it has.
 
-// hadBefore is the value of the record of a block that was the owner's own; that of one that is has none.
+// hadBefore is the value of the record of a former block of the owner. The record of a present block has no value.
 const hadBefore = 1
 
-// OwnerKey returns the key of the number of blocks of an owner. It is what the keys of their records begin with.
+// OwnerKey returns the key of the number of blocks of an owner. The keys of the records of these blocks begin with it.
 func OwnerKey(o alloc.Owner) string { return KindOwner + block.OwnerCode(o) + "\x00" }
 
 // ParseOwnerKey is the inverse of OwnerKey.
@@ -35,7 +35,7 @@ func ParseOwnerKey(key string) (alloc.Owner, bool) {
 
 const (
 	ownerVersion = 1
-	// MaxListed is the largest number of blocks that are listed: what a commit can verify.
+	// MaxListed is the largest number of blocks that are listed. One commit can verify so many.
 	MaxListed = 64
 )
 
@@ -94,8 +94,8 @@ func DecodeOwned(rec store.Record) (o Owned, err error) {
 	return o, nil
 }
 
-// BlocksOf returns the blocks that the records of an owner name, in address order: those that are its own, and those that were.
-// The records begin as [CodeRange] says, and the number may be among them.
+// BlocksOf returns the blocks that the records of an owner name, in address order: own are its present blocks, had its former
+// ones. The records begin as [CodeRange] says, and the number may be among them.
 func BlocksOf(o alloc.Owner, recs []store.Record) (own, had []netip.Prefix, err error) {
 	at := len(OwnerKey(o))
 	for _, r := range recs {
@@ -133,7 +133,8 @@ func (o Owned) after(m move) Owned {
 	return o
 }
 
-// All returns all blocks, of those that the store had when the record was read or written if they are not listed.
+// All returns all blocks. If they are not listed, stored must be the blocks that the store had when the record was read
+// or written.
 func (o *Owned) All(stored []netip.Prefix) []netip.Prefix {
 	if o.Listed() {
 		return o.Blocks

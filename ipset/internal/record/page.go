@@ -43,11 +43,11 @@ type PageID struct {
 	space.ID
 }
 
-// MaxPages is how many records of pages the coming or going of a block usually changes at most: the page, its floor, and those of
-// levels that become full or cease to be.
+// MaxPages is how many page records the making or deletion of a block usually changes at most. They are the page of the block,
+// its floor, and the pages above that become full or cease to be full.
 const MaxPages = 5
 
-// FloorLevel is what the key of a floor has in place of a level. No space has so many levels.
+// FloorLevel stands for the level in the key of a floor. No space has so many levels.
 const FloorLevel = 0xff
 
 // Floor returns the floor of a page of level 0.
@@ -69,8 +69,8 @@ func (id PageID) Key() string {
 	return string(binary.BigEndian.AppendUint64(b, id.Index.Lo))
 }
 
-// PageRange returns the range of the pages of one level of a block size with an index from first to last; with open, that of the
-// first page of that size or a longer one.
+// PageRange returns the range of the pages of one level of a block size with an index from first to last. With open, it returns
+// the range of the first page from there on, of that size or a longer one.
 func PageRange(v6 bool, size, level int, first, last addr.U128, open bool) store.Range {
 	from := PageID{v6, uint8(size), space.ID{Level: uint8(level), Index: first}}.Key()
 	if open {
@@ -164,9 +164,9 @@ func DecodePage(rec store.Record) (p Page, err error) {
 	return p, nil
 }
 
-// StartOf returns the block of a pool at which the searches of an owner begin. The owner's name fixes it, so hosts that start
-// at the same time search in different places, and a host that returns searches where it was before. size is the
-// prefix length of the pool's blocks, from that of the pool on.
+// StartOf returns the block of a pool where the searches of an owner begin. The owner's name fixes it, so hosts that start at
+// the same time search in different places, and a host that returns searches where it was before. The pool's blocks have the
+// prefix length size, at least the pool's own.
 func StartOf(o alloc.Owner, pool netip.Prefix, size int) netip.Prefix {
 	h := HashOf(o.String())
 	mix := func(x uint64) uint64 { // a finaliser: every bit depends on all

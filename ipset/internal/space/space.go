@@ -45,7 +45,7 @@ func (id ID) Parent(width int) (up ID, child uint, ok bool) {
 	return ID{Level: id.Level + 1, Index: id.Index.Shr(Bits)}, uint(id.Index.Lo & 63), true
 }
 
-// Pages is what a caller keeps: the word of every page.
+// Pages is the storage of a caller: the word of every page.
 type Pages interface {
 	// Word returns the word of a page.
 	Word(id ID) (uint64, error)
