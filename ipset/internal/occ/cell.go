@@ -6,7 +6,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Cell is what is known of one record.
+// Cell is the cached state of one record.
 type Cell struct {
 	Key string
 	Rev uint64 // at which the record was read or written; 0 means that it did not exist
@@ -27,7 +27,8 @@ func (c *Cell) Settle() {}
 // Entry is a cell with its content: a struct that embeds [Cell] or [Var].
 type Entry interface {
 	Base() *Cell
-	// Write adds the operations of the changed cell to a commit, those of its own record by [Ops.Put], [Ops.Delete] or [Ops.Guard].
+	// Write adds the operations of the changed cell to a commit. For its own record it calls [Ops.Put], [Ops.Delete] or
+	// [Ops.Guard].
 	Write(*Ops)
 	// Settle is called when the commit has been made. The revision of the cell is the new one then.
 	Settle()
@@ -36,7 +37,7 @@ type Entry interface {
 // Keeper is an entry whose content is changed in place, after [Txn.Change].
 type Keeper interface {
 	Entry
-	// Keep copies the content and returns what puts the copy in its place.
+	// Keep copies the content and returns a function that restores the copy.
 	Keep() (restore func())
 }
 
@@ -69,14 +70,14 @@ func (x *Var[V]) restore() { x.now = x.before }
 
 type restorer interface{ restore() }
 
-// undo is what a cell was before a plan changed it.
+// undo is the state of a cell before a plan changed it.
 type undo struct {
 	restorer
 	e      Entry
 	writes int
 }
 
-// Set replaces the content of a variable and makes its record one of those that the commit writes.
+// Set replaces the content of a variable and makes the commit write its record.
 func Set[V any](t *Txn, e interface {
 	Entry
 	variable() *Var[V]
@@ -98,22 +99,22 @@ type entry interface {
 
 // Kind is the cells of one kind of record. [Cache] implements it.
 type Kind interface {
-	// Known returns the cell of a key, nil if nothing is known of it.
+	// Known returns the cell of a key, nil if none is cached.
 	Known(key string) *Cell
 	// See keeps a record that was read.
 	See(r store.Record) (*Cell, error)
-	// Forget drops what is known of a key.
+	// Forget drops the cell of a key.
 	Forget(key string)
-	// Age drops what has not been used for long; no transaction is under way.
+	// Age drops cells that have not been used for long; no transaction is under way.
 	Age()
 	// Reset drops everything.
 	Reset()
 }
 
-// Recent is the values that were used last, by key, in two generations. What is used is or becomes young; when the young are
-// as many as the limit they become the old, and the old that were not used meanwhile are forgotten. So it keeps the last
-// limit values used, and about twice as many at most; which ones follows from the calls alone. While all that is used is
-// young, nothing moves; the maps change places and keep their memory. Make one with [NewRecent].
+// Recent keeps the values that were used last, by key, in two generations. A used value is or becomes young. When the young
+// values are as many as the limit, they become old, and the old values that were not used meanwhile are forgotten. So it
+// keeps the last limit values used, and about twice as many at most; the calls alone decide which. While all used values are
+// young, nothing moves; the maps change places and keep their memory. [NewRecent] makes a Recent.
 type Recent[K, V comparable] struct {
 	limit      int
 	young, old map[K]V
@@ -122,7 +123,8 @@ type Recent[K, V comparable] struct {
 	last    V
 }
 
-// NewRecent returns an empty one for about limit values. Its maps are made when they are needed: most engines of many spaces keep little.
+// NewRecent returns an empty Recent for about limit values. Its maps are made when they are needed: most engines of many spaces keep
+// little.
 func NewRecent[K, V comparable](limit int) Recent[K, V] { return Recent[K, V]{limit: limit} }
 
 // Get returns the value of k, or the zero V.
@@ -190,16 +192,16 @@ func (c *Recent[K, V]) All() iter.Seq2[K, V] {
 // Reset forgets everything.
 func (c *Recent[K, V]) Reset() { *c = NewRecent[K, V](c.limit) }
 
-// Cache is the cells of one kind, by what their keys name: those that were used last.
+// Cache keeps the cells of one kind that were used last. K is the subject that a key names.
 type Cache[K comparable, E entry] struct {
 	Recent[K, E]
 	parse  func(key string) (K, bool)
 	decode func(K, store.Record) (E, error)
 }
 
-// NewCache returns an empty cache for about limit cells, or for those of one transaction if that is 0. parse returns what a key
-// names, and false for a key that names nothing; decode makes the entry of a record, whose revision is 0 if it does not exist.
-// It gets the zero K for a key that names nothing and has to refuse it.
+// NewCache returns an empty cache for about limit cells, or for the cells of one transaction if limit is 0. The function parse
+// returns the subject of a key, and false for a key without one. The function decode makes the entry of a record, whose
+// revision is 0 if it does not exist. It gets the zero K for a key without a subject and has to refuse it.
 func NewCache[K comparable, E entry](limit int, parse func(key string) (K, bool), decode func(K, store.Record) (E, error)) Cache[K, E] {
 	return Cache[K, E]{NewRecent[K, E](limit), parse, decode}
 }

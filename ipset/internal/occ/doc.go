@@ -1,6 +1,6 @@
 // Package occ implements optimistic transactions on a store, for packages ipset, hostlocal and prefixes.
 //
-// Terms: a cell is one record as far as it is known: its key, its revision and its decoded content. A plan is one caller's
+// Terms: a cell is the cached state of one record: its key, its revision and its decoded content. A plan is one caller's
 // part of a transaction: it reads cells, decides, and changes cells. A transaction is one commit in the making, with the
 // plans of all callers that wait for it.
 //
@@ -46,15 +46,15 @@
 // # Callers
 //
 // A [Runner] combines the calls of many goroutines. A caller that finds it idle carries out its own plan, alone and at once.
-// The calls that come meanwhile wait and share the next commit, as far as it has room for them. A caller that leaves before
-// its plan has run leaves no trace. A caller that leaves later does not learn the outcome.
+// The calls that come meanwhile wait and share the next commit, if it has room for them. A caller that leaves before its
+// plan has run leaves no trace. A caller that leaves later does not learn the outcome.
 //
 // After a conflict all plans of the commit run again. After some conflicts they run one by one, so that a plan whose records
 // never stop changing fails alone.
 //
-// A commit of unknown outcome is settled before anything else is planned. All expectations of a commit must hold for it to be
-// made, so one of them is made false: a record that the commit names is written again with its present content. If that meets
-// a conflict, the commit has been made or can no longer be made.
+// A commit of unknown outcome is settled before anything else is planned. A commit is made only if all its expectations hold.
+// So the runner makes one expectation false: it writes a record that the commit names again, with its present content. If
+// that meets a conflict, the commit has been made or can no longer be made.
 //
 // A panic of a plan, a store or a clock reaches the callers of the commit. The cache is then emptied, and the runner remains
 // usable.

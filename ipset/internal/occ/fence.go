@@ -9,10 +9,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A commit whose outcome is unknown may be made later: a goroutine still waits for its disk, a packet is still on its way. What
-// a runner answers afterwards must not be overtaken by it. All expectations of a commit must hold for it to be made, so it is
-// enough to make one of them false: the runner writes the same value again to one record on the expected revision. If that
-// meets a conflict, the commit has been made or cannot be made any more.
+// A commit whose outcome is unknown may be made later: a goroutine still waits for its disk, a packet is still on its way. It
+// must not overtake the later answers of the runner. A commit is made only if all its expectations hold, so one false
+// expectation is enough: the runner writes the same value again to one record on the expected revision. If that meets a
+// conflict, the commit has been made or cannot be made any more.
 //
 // For example, an assignment writes block B if it has revision 4, and relies on catalog c at revision 2 and owner o at revision 3. Its
 // answer is lost. B ranks highest, so the fence is B at revision 4. Before the next plan, settle reads B:
@@ -25,14 +25,14 @@ import (
 //
 // The next plan reads the records again and finds out which of the two happened.
 
-// fence is a lost commit by one of its expectations.
+// fence is one expectation of a lost commit.
 type fence struct {
 	key   string
 	rev   uint64
 	value string // written if the record does not exist
 }
 
-// lose notes that the commit has an unknown outcome. One that writes nothing needs no fence.
+// lose notes that the commit has an unknown outcome. A commit that writes nothing needs no fence.
 func (r *Runner[T]) lose() {
 	var f fence
 	best, writes := 0, false
@@ -79,8 +79,8 @@ func (r *Runner[T]) settle(ctx context.Context) error {
 	return nil
 }
 
-// Current returns when no commit of unknown outcome of this runner can be made any more: what is read next shows what became of
-// it. It costs nothing while there is none.
+// Current returns when no commit of unknown outcome of this runner can be made any more, so the next read shows the outcome. It
+// costs nothing while there is none.
 func (r *Runner[T]) Current(ctx context.Context) error {
 	if !r.doubtful.Load() {
 		return nil

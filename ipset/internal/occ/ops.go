@@ -2,8 +2,8 @@ package occ
 
 import "github.com/ipalloc/ipalloc/ipset/store"
 
-// Ops collects the operations of a commit. Keys and values that are appended to Buf become parts of one string, made when all
-// are there, so a commit costs one allocation for them.
+// Ops collects the operations of a commit. Keys and values that are appended to Buf become parts of one string, made after
+// the last of them, so a commit costs one allocation for them.
 type Ops struct {
 	Buf  []byte
 	ops  []store.Op
@@ -18,7 +18,7 @@ type ref struct {
 	from, to int
 }
 
-// reset empties it. The first time it makes room for what a commit of a few addresses has.
+// reset empties o. The first time it makes room for a commit of a few addresses.
 func (o *Ops) reset() {
 	if o.Buf == nil {
 		room := new(struct {
@@ -61,10 +61,10 @@ func (o *Ops) write(c *Cell, kind store.Kind) {
 	o.ops = append(o.ops, store.Op{Kind: kind, Key: c.Key, Expect: c.Rev})
 }
 
-// Key makes what has been appended to Buf since the last part the key of the last operation.
+// Key makes the bytes appended to Buf since the last part the key of the last operation.
 func (o *Ops) Key() { o.part(false) }
 
-// Value makes what has been appended to Buf since the last part the value of the last operation.
+// Value makes the bytes appended to Buf since the last part the value of the last operation.
 func (o *Ops) Value() { o.part(true) }
 
 func (o *Ops) part(value bool) {

@@ -17,7 +17,7 @@ import (
 // a conflict.
 type Plan[T any] interface{ Plan(t T) error }
 
-// Detacher is a plan that refers to memory of its caller, who may leave and change it before the plan runs.
+// Detacher is a plan that refers to memory of its caller, which may leave and change it before the plan runs.
 type Detacher interface {
 	// Detach copies that memory.
 	Detach()
@@ -32,9 +32,9 @@ func (f Func[T]) Plan(t T) error { return f(t) }
 // Transaction is a pointer to a struct that embeds [Txn].
 type Transaction interface {
 	base() *Txn
-	// Room is that of [Txn], which is called when a plan has ended.
+	// Room is called when a plan has ended. [Txn] implements it.
 	Room() error
-	// Begin is called when a transaction begins, before the first plan. Its error is that of all calls.
+	// Begin is called when a transaction begins, before the first plan. All calls fail with its error.
 	Begin() error
 }
 
@@ -42,15 +42,15 @@ type Transaction interface {
 type Config struct {
 	Package string // in errors
 	Store   store.Store
-	// Keep is the number of texts that are cached; 0 keeps those of one transaction.
+	// Keep is the number of texts that are cached; 0 keeps the texts of one transaction.
 	Keep int
 	// Attempts is the number of commits that are tried, 16 by default.
 	Attempts int
 	// Wait sleeps before the retry that follows an attempt, counted from 1. By default it is [Backoff].
 	Wait func(ctx context.Context, attempt int) error
-	// Fence ranks the expectations of a commit of unknown outcome. The runner makes the first one of the highest rank false;
-	// 0 is none that could be made false. A record that should not exist serves only if it is never deleted; then value is
-	// what the runner writes.
+	// Fence ranks the expectations of a commit of unknown outcome. The runner makes the first expectation of the highest
+	// rank false; rank 0 means that it cannot be made false. A record that should not exist serves only if it is never
+	// deleted; then the runner writes value.
 	Fence func(op store.Op) (rank int, value string)
 }
 
@@ -72,7 +72,7 @@ type Runner[T Transaction] struct {
 	one      [1]*call[T]
 }
 
-// New returns a runner whose plans get t, to which all that is cached belongs.
+// New returns a runner whose plans get t. All cached cells belong to t.
 func New[T Transaction](t T, c Config) *Runner[T] {
 	x := t.base()
 	x.pkg, x.store, x.limits = c.Package, c.Store, c.Store.Limits()
@@ -101,8 +101,8 @@ type call[T any] struct {
 }
 
 // Do carries out a plan: alone and at once if the runner is idle, else in the next commit. It returns the plan's error once
-// the commit has verified what that rests upon; the context's error; [ErrGaveUp] after too many conflicts; and the store's
-// errors. After [ipalloc.ErrUnknownOutcome] the plan may still be running.
+// the commit has verified the records that it rests upon; the context's error; [ErrGaveUp] after too many conflicts; and
+// the store's errors. After [ipalloc.ErrUnknownOutcome] the plan may still be running.
 func (r *Runner[T]) Do(ctx context.Context, p Plan[T]) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -2,7 +2,7 @@ package occ
 
 import "github.com/ipalloc/ipalloc/ipset/store"
 
-// text is a cell without a kind of its own. A record that is written with the content that it has is not written.
+// text is a cell without a kind of its own. A put of the present content writes nothing.
 type text struct {
 	Var[content]
 	was content // what the store has
@@ -62,7 +62,7 @@ func (t *Txn) Get(key string) (value string, ok bool, err error) {
 	return x.now.value, x.now.ok, nil
 }
 
-// Put writes a record. One that has not been read is assumed not to exist: if it does, the commit is in conflict, and it is read
+// Put writes a record. An unread record is assumed not to exist: if it does, the commit is in conflict, and the record is read
 // then.
 func (t *Txn) Put(key, value string) { x := t.known(key); Set(t, x, content{value, true, x.now.touch}) }
 
@@ -70,7 +70,7 @@ func (t *Txn) Put(key, value string) { x := t.known(key); Set(t, x, content{valu
 func (t *Txn) Delete(key string) { x := t.known(key); Set(t, x, content{touch: x.now.touch}) }
 
 // Touch writes a record even if its content stays as it is, so that no other commit that names its present revision can be made.
-// One that does not exist is not made.
+// It does not make a missing record.
 func (t *Txn) Touch(key string) {
 	x := t.known(key)
 	v := x.now
@@ -78,7 +78,7 @@ func (t *Txn) Touch(key string) {
 	Set(t, x, v)
 }
 
-// Assume returns the content of a record as Get does, but takes one that is not known for one that does not exist.
+// Assume returns the content of a record as Get does, but takes a record that is not known as missing.
 func (t *Txn) Assume(key string) (value string, ok bool) {
 	x := t.known(key)
 	return x.now.value, x.now.ok

@@ -15,8 +15,8 @@ import (
 // ErrFirst is returned by a plan that can only be made when nothing is pending in the transaction.
 var ErrFirst = errors.New("occ: plan must be the first of its transaction")
 
-// Txn is one commit in the making: what it relies upon and what it changes. A package embeds it in a type of its own, which
-// may have a method Begin. Only plans may use it.
+// Txn is one commit in the making: the records that it relies upon, and its changes. A package embeds it in a type of its
+// own, which may have a method Begin. Only plans may use it.
 type Txn struct {
 	// Ctx is the context of the commit.
 	Ctx context.Context
@@ -54,7 +54,7 @@ type Txn struct {
 	recs       []store.Record
 }
 
-// kind is the cells of the keys that begin with prefix.
+// kind has the cells of the keys that begin with prefix.
 type kind struct {
 	prefix string
 	Kind
@@ -78,10 +78,10 @@ func (t *Txn) kind(key string) Kind {
 	return &t.texts
 }
 
-// Known returns the cell of a key, nil if nothing is known of it.
+// Known returns the cell of a key, nil if none is cached.
 func (t *Txn) Known(key string) *Cell { return t.kind(key).Known(key) }
 
-// Forget drops what is known of a key. The transaction may not rest on it.
+// Forget drops the cell of a key. The transaction may not rest on it.
 func (t *Txn) Forget(key string) { t.kind(key).Forget(key) }
 
 // Begin does nothing. A type that embeds Txn may have a Begin of its own, which is called before the first plan.
@@ -125,7 +125,7 @@ func (t *Txn) savepoint() {
 	t.point.guards, t.point.changed, t.point.other, t.point.writes = len(t.guards), len(t.changed), len(t.other), t.writes
 }
 
-// Rollback takes back what the plan has changed so far. What it has read stays guarded.
+// Rollback undoes the changes of the plan so far. The records that it has read stay guarded.
 func (t *Txn) Rollback() {
 	for _, x := range t.undo {
 		x.restore()
@@ -181,13 +181,13 @@ func Fit(t interface {
 	}
 }
 
-// Restart takes back all that the plan has done, so that it can be made again.
+// Restart undoes the changes and guards of the plan, so that it can be made again.
 func (t *Txn) Restart() {
 	t.Rollback()
 	t.unguard()
 }
 
-// unguard takes back the guards of the plan.
+// unguard undoes the guards of the plan.
 func (t *Txn) unguard() {
 	for _, c := range t.guards[t.point.guards:] {
 		c.guarded = 0
@@ -215,8 +215,8 @@ func (t *Txn) Entries() []Entry { return t.changed }
 // Guards returns the number of records that the commit depends upon so far.
 func (t *Txn) Guards() int { return len(t.guards) }
 
-// Sure reports whether the transaction may rest on a record as it is known: the commit verifies it, or, where the records are
-// too many for one commit to verify, it was read in this transaction. Else it has to be read again.
+// Sure reports whether the transaction may rest on a record as it is known. It may if it has read the record, or if the
+// commit verifies it. Otherwise the commit cannot verify one record more, and the record has to be read again.
 func (t *Txn) Sure(c *Cell) bool {
 	if c.read == t.id {
 		return true
@@ -227,15 +227,15 @@ func (t *Txn) Sure(c *Cell) bool {
 	return c.guarded == t.id
 }
 
-// Doubtful reports whether a record may be one of several that are stale: a conflict came before, and the transaction has neither read it
-// nor rests upon it. A plan reads such records again, so n of them cost one conflict and not n.
+// Doubtful reports whether a record may be stale: a conflict came before, and the transaction has neither read it nor rests upon it. A
+// plan reads all such records again, so n stale records cost one conflict and not n.
 func (t *Txn) Doubtful(c *Cell) bool { return t.again && c.read != t.id && c.guarded != t.id }
 
-// maxGuards is how many records a plan has the commit verify: half of what etcd compares in one commit.
+// maxGuards is how many records a plan has the commit verify: etcd compares twice as many in one commit.
 const maxGuards = 64
 
-// MostGuards is the number of records that one plan has the commit verify: half of what the store can, as two may meet in one
-// commit.
+// MostGuards is the number of records that one plan has the commit verify: half of the store's limit, because two plans may
+// meet in one commit.
 func (t *Txn) MostGuards() int {
 	if limit := t.limits.Ops; limit > 0 {
 		return min(maxGuards, limit/2)
@@ -243,7 +243,7 @@ func (t *Txn) MostGuards() int {
 	return maxGuards
 }
 
-// Load reads those of some records of which nothing is known, in one round trip.
+// Load reads the named records that are not known, in one round trip.
 func (t *Txn) Load(keys ...string) error {
 	t.missing = slices.Grow(t.missing[:0], len(keys))
 	for _, key := range keys {
@@ -306,8 +306,8 @@ func (t *Txn) See(r store.Record) error {
 	return nil
 }
 
-// Learn keeps a record as a watch has delivered it, in place of what is known of it. The transaction may not rely on the record
-// so far, and does not count it as read. One that cannot be decoded is forgotten, so the next call reads it and says so.
+// Learn keeps a record as a watch has delivered it, and drops the former cell. The transaction may not rely on the record so
+// far, and does not count it as read. A record that cannot be decoded is forgotten, so the next call reads it and says so.
 func (t *Txn) Learn(r store.Record) {
 	k := t.kind(r.Key)
 	k.Forget(r.Key)
@@ -316,8 +316,7 @@ func (t *Txn) Learn(r store.Record) {
 	}
 }
 
-// List reads a range. It shows what the store has, so it returns ErrFirst if an earlier plan changes anything. The commit does
-// not verify it.
+// List reads a range of the store, so it returns ErrFirst if an earlier plan changes anything. The commit does not verify it.
 func (t *Txn) List(r store.Range) ([]store.Record, error) {
 	if t.Pending() {
 		return nil, ErrFirst
@@ -325,7 +324,7 @@ func (t *Txn) List(r store.Range) ([]store.Record, error) {
 	return t.ListStored(r)
 }
 
-// ListStored reads a range as the store has it, whatever is pending.
+// ListStored reads a range as the store has it, even if changes are pending.
 func (t *Txn) ListStored(r store.Range) ([]store.Record, error) {
 	t.reads++
 	recs, _, err := t.store.List(t.Ctx, r)
@@ -359,8 +358,8 @@ func (t *Txn) Adds(key string) bool {
 	return slices.ContainsFunc(t.other, func(op store.Op) bool { return op.Key == key })
 }
 
-// Room reports whether the commit takes what the plan writes so far, which it counts by writing it. It returns ErrFirst if that would fit
-// a commit of its own, and a [Full] if not. It is called when a plan has ended.
+// Room reports whether the commit takes the writes of the plan so far, which it counts by writing them. If not, it returns ErrFirst after
+// an earlier plan, because the plan may fit a commit of its own, and a [Full] otherwise. It is called when a plan has ended.
 func (t *Txn) Room() error {
 	limit := t.limits.Ops
 	if limit == 0 {

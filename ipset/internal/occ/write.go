@@ -48,8 +48,8 @@ func (t *Txn) Expect(ops []store.Op) error {
 	return nil
 }
 
-// Join adds operations of the caller to the commit. If again is set, the plan has met a conflict: a revision that is not the present
-// one will not be so later, so the call ends with a [Stale].
+// Join adds operations of the caller to the commit. If again is set, the plan has met a conflict. An expected revision that is not
+// the present one will not be so later, so such an operation ends the call with a [Stale].
 func (t *Txn) Join(ops []store.Op, again bool) error {
 	for _, op := range ops {
 		if t.Adds(op.Key) {
@@ -77,7 +77,7 @@ type write[T Transaction] struct {
 	runs int
 }
 
-// Plan implements [Plan]. A conflict may be about a record that has changed and changed back, or that no operation names, so it
+// Plan implements [Plan]. A conflict may be about a record that has changed and changed back, or that no operation names. So it
 // ends the call only if an expectation has failed.
 func (p *write[T]) Plan(x T) error {
 	t := x.base()
