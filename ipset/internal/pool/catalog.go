@@ -12,7 +12,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// The catalog is a value: what changes pools makes a copy, prepares it and commits it. Everything that follows from all pools
+// The catalog is a value: a change of pools makes a copy, prepares it and commits it. Everything that follows from all pools
 // together is derived once for each revision, because every assignment asks for it and pools change rarely.
 
 // Clone returns a catalog that shares nothing that can change.
@@ -24,7 +24,7 @@ func (c *Catalog) Clone() *Catalog {
 	return d
 }
 
-// Unlike refuses a pool that another has the prefix of.
+// Unlike refuses a pool with the prefix of another pool.
 func (c *Catalog) Unlike(p *Pool) error {
 	for _, q := range c.Pools {
 		if q.Prefix == p.Prefix && q.Name != p.Name {
@@ -45,7 +45,7 @@ func (c *Catalog) Index(block netip.Prefix) []string {
 	return nil
 }
 
-// Catalog is what every commit depends on.
+// Catalog is the state that every commit depends on: the pools, the reservations and the configuration.
 type Catalog struct {
 	Version    int
 	Generation uint64 // raised by changes of pools after which sequence numbers could repeat
@@ -62,12 +62,12 @@ type Catalog struct {
 
 const (
 	// GenShift is where the generation begins in a sequence number. A change of pools that raises it every minute takes 31 years to
-	// reach its end; 1,000 allocations a second under one page take 34 years to reach the next generation, which Check reports.
+	// reach its end. 1,000 allocations a second under one page take 34 years to reach the next generation, which Check reports.
 	GenShift      = 40
 	MaxGeneration = 1<<(64-GenShift) - 1
 )
 
-// Prepare checks everything and derives what is looked up often, in O(n log n) of pools, ranges and reservations.
+// Prepare checks the catalog and derives the tables for look-ups, in O(n log n) of pools, ranges and reservations.
 func (c *Catalog) Prepare() error {
 	if err := CheckConfig(c.Config); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *Catalog) Prepare() error {
 		c.indexed = c.indexed || len(p.Index) > 0
 		c.names[i], c.Places[i] = i, i
 	}
-	// Both orders are mostly that of the pools already, which a sort finds in O(n).
+	// The pools are mostly in both orders already, which a sort finds in O(n).
 	slices.SortFunc(c.names, func(i, j int) int { return strings.Compare(c.Pools[i].Name, c.Pools[j].Name) })
 	for k := 1; k < n; k++ {
 		if name := c.Pools[c.names[k]].Name; name == c.Pools[c.names[k-1]].Name {
@@ -99,7 +99,8 @@ func (c *Catalog) Prepare() error {
 	return c.derive()
 }
 
-// derive finds what follows from pools and reservations together: which pools lie in which, and what each may not assign.
+// derive finds the nesting of the pools, and the addresses that each pool may not assign. Both follow from pools and
+// reservations together.
 func (c *Catalog) derive() error {
 	reserved, err := keptBack(c.Reserved)
 	if err != nil {
@@ -142,7 +143,8 @@ func (c *Catalog) Cooldown(block netip.Prefix) int64 {
 	return 0
 }
 
-// CooldownOfRelease is Cooldown for a release by this engine: one that imports puts another holder in the place at once.
+// CooldownOfRelease is Cooldown for a release by this engine. It is 0 in an import, which puts another holder in the
+// place at once.
 func (c *Catalog) CooldownOfRelease(block netip.Prefix) int64 {
 	if c.Import {
 		return 0
@@ -150,7 +152,7 @@ func (c *Catalog) CooldownOfRelease(block netip.Prefix) int64 {
 	return c.Cooldown(block)
 }
 
-// MostBlocks returns how many blocks an owner may have, of whatever pool; asked narrows that if it is above 0.
+// MostBlocks returns how many blocks an owner may have in all pools; asked narrows that if it is above 0.
 func (c *Catalog) MostBlocks(asked int) int {
 	return maxBlocks(c.Config, asked)
 }

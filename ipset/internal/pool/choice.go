@@ -13,7 +13,7 @@ import (
 // Which pools may serve a request, and which of their addresses, is decided in one place, so that an assignment, a renewal, a dry run and
 // a report of a host give the same answer. The page of ipset has the table of rules and callers.
 
-// Choice is what decides which pools may serve an assignment.
+// Choice has the arguments that decide which pools may serve an assignment.
 type Choice struct {
 	Family int // 4 or 6
 	Use    alloc.Use
@@ -28,7 +28,7 @@ type Choice struct {
 	AnyAddr bool
 }
 
-// Obstacle is what keeps a pool from serving a choice.
+// Obstacle is the reason that keeps a pool from serving a choice.
 type Obstacle uint8
 
 const (
@@ -54,8 +54,9 @@ func (c *Catalog) Serve(i int, q *Choice) error {
 	return &Shortage{[]alloc.Shortage{{Family: q.Family, Pool: c.Pools[i].Name, Reason: in.Reason()}}, cause.NoPool}
 }
 
-// Refuse returns the error of an assignment for an address of pool i that is in block at, or would be, nil if the caller may have the
-// address as soon as that is free. of is the owner of the block if that keeps it. The limits of blocks belong to the plan. It is pure.
+// Refuse returns the error of an assignment for an address of pool i, nil if the caller may have the address as soon as it is free.
+// The block of the address is at, even if it does not exist. Its owner is of, if the owner keeps it. The limits of blocks belong to
+// the plan. It is pure.
 func (c *Catalog) Refuse(i int, q *Choice, a netip.Addr, at netip.Prefix, of alloc.Owner) error {
 	if err := c.Serve(i, q); err != nil {
 		return err
@@ -80,8 +81,8 @@ func (c *Catalog) Qualifies(i int, q *Choice) bool { return c.Obstacle(i, q) == 
 
 // Obstacle returns the first thing that keeps pool i from serving, None if it may. It is pure.
 //
-// A pool must be enabled, of the family and for the use, and its blocks must be larger than what is reserved of them.
-// Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
+// A pool must be enabled, of the family and for the use, and its blocks must have more addresses than are reserved at
+// their ends. Asked for by name, it is taken as it is unless both is set; otherwise it must be automatic and select both
 // the host and the namespace.
 func (c *Catalog) Obstacle(i int, q *Choice) Obstacle {
 	p := &c.Pools[i]

@@ -16,10 +16,11 @@ import (
 )
 
 // The catalog is two records. The root, under CatalogKey, is a few bytes: every commit that assigns an address guards it, and every
-// query reads it. The pools and what else there is are the record under poolsKey. Both are written in one commit, so the revision of
-// the root says whether the pools are those that an engine has decoded. A pool takes some 25 bytes, a reservation 14 or 38, and its note.
+// query reads it. The pools, the reservations and the configuration are the record under PoolsKey. Both are written in one commit, so the
+// revision of the root says whether an engine has decoded the present pools. A pool takes some 25 bytes, a reservation 14 or 38, and its
+// note.
 //
-// The coded pools are version 1 and what code says, the coded pool what codePool says.
+// The coded pools are version 1 and the fields of code; a coded pool is the fields of codePool.
 const CatalogVersion = 1
 
 // code codes the record of the pools.
@@ -31,7 +32,7 @@ func (c *Catalog) code(w *wire.Coder) {
 	wire.List(w, &c.Reserved, 1, codeReserved)
 }
 
-// codePool codes a pool: what most pools lack, by flags.
+// codePool codes a pool. Flags announce the fields that most pools lack.
 func codePool(w *wire.Coder, p *Pool) {
 	wire.String(w, &p.Name)
 	at, length := p.Prefix.Addr(), p.Prefix.Bits()
@@ -106,8 +107,8 @@ func RootOf(generation uint64, pools string) string {
 	return string(binary.AppendUvarint(binary.AppendUvarint(append(buf[:0], CatalogVersion), generation), uint64(len(pools))))
 }
 
-// DecodeRooted decodes the catalog of two records that were read at one moment. Without a root there is no catalog, whatever pools an
-// unfinished copy has brought. It returns [ipalloc.ErrCorrupt] for pools that are not those of the root.
+// DecodeRooted decodes the catalog of two records that were read at one moment. Without a root there is no catalog, even if an
+// unfinished copy has brought pools. It returns [ipalloc.ErrCorrupt] if the pools do not match the root.
 func DecodeRooted(root, pools store.Record) (*Catalog, error) {
 	if root.Rev == 0 {
 		return DecodeCatalog("")
@@ -122,7 +123,7 @@ func DecodeRooted(root, pools store.Record) (*Catalog, error) {
 	return c, err
 }
 
-// Encode returns the record of the pools, in one form for what is the same.
+// Encode returns the record of the pools. Equal catalogs have equal records.
 func (c *Catalog) Encode() (string, error) {
 	w := wire.Write([]byte{CatalogVersion})
 	c.code(w)

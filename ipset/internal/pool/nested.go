@@ -117,7 +117,7 @@ func (c *Catalog) Ground(i int) AddrRanges {
 	return append(out, netipx.IPRangeFrom(from, whole.To()))
 }
 
-// Served returns the pool that serves an address, -1 for none, and the last address of p in a row for which that is so.
+// Served returns the pool that serves an address, -1 for none, and the last address of p in a row with the same answer.
 func (c *Catalog) Served(a netip.Addr, p netip.Prefix) (i int, end netip.Addr) {
 	i, end = c.Containing(a), record.LastAddr(p)
 	switch {
@@ -161,7 +161,7 @@ func (c *Catalog) Enters(i int, before *Catalog) (bool, error) {
 	return !was.HasAll(c.Ground(i)), nil
 }
 
-// GroundOf returns the addresses of the pools that serve a part of a ground, which lies in p, and that accept reports true for.
+// GroundOf returns the addresses of the pools that serve a part of a ground and that accept accepts. The ground is in p.
 func (c *Catalog) GroundOf(ground AddrRanges, p netip.Prefix, accept func(*Pool) bool) (AddrRanges, error) {
 	var sb netipx.IPSetBuilder
 	for i := range c.overlapping(p) {

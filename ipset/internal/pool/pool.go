@@ -20,8 +20,8 @@ import (
 	"github.com/ipalloc/ipalloc/selector"
 )
 
-// The index of attributes has a record i<key>NUL<value>NUL<address> for each attribute of a holder whose key its pool lists. Which
-// those are is noted in the address record. So the index follows from the addresses alone, whatever the pool lists by now.
+// The index of attributes has a record i<key>NUL<value>NUL<address> for each attribute of a holder whose key its pool lists. The
+// address record notes these attributes. So the index follows from the addresses alone, even after a change of the pool's list.
 
 // MaxIndex bounds the keys that a pool lists, because each may be a record more for each address of a commit.
 const MaxIndex = 8
@@ -47,7 +47,7 @@ const (
 	defaultUses = alloc.Workload | alloc.Tunnel
 )
 
-// Pool is a pool with what the packages above ask of it. What it has beside the fields of [alloc.Pool] is set by [Catalog.Prepare].
+// Pool is a pool with the values that the packages above ask for. [Catalog.Prepare] sets the fields beside [alloc.Pool].
 type Pool struct {
 	alloc.Pool
 	Outer         int               // the index of the pool that it lies in, -1 for none
@@ -57,7 +57,7 @@ type Pool struct {
 	nodes, spaces *selector.Matcher // the selectors, compiled; nil for an empty one
 }
 
-// Check fills in defaults, compiles the selectors, and refuses what cannot be.
+// Check fills in defaults, compiles the selectors, and refuses impossible fields.
 func (p *Pool) Check() (err error) {
 	if err := p.checkFields(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (p *Pool) compile(field string, s selector.Selector) (*selector.Matcher, er
 	return m, err
 }
 
-// checkFields fills in defaults and refuses what cannot be, but for the selectors.
+// checkFields fills in defaults and refuses impossible fields, except the selectors.
 func (p *Pool) checkFields() error {
 	if err := cause.Name("Name", p.Name); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (p *Pool) checkFields() error {
 	return nil
 }
 
-// Differs returns the name of the first field in which two checked pools differ, "" if they are equal. Draining does not count: it is
-// what the engine notes. Nor does a seed, a note or a block size that q has not named, or a Closed that q leaves out, which stays.
+// Differs returns the name of the first field that differs between two checked pools, "" if they are equal. Draining does not count,
+// because the engine sets it. Nor does a seed, a note or a block size that q has not named, or a Closed that q omits, which stays.
 func (p Pool) Differs(q Pool) string {
 	q.Seed, q.BlockBits = cmp.Or(q.Seed, p.Seed), cmp.Or(q.BlockBits, p.BlockBits)
 	q.Closed, q.Note = q.Closed || p.Closed, cmp.Or(q.Note, p.Note)
@@ -154,7 +154,7 @@ func (p Pool) Clone() Pool {
 	return p
 }
 
-// CheckConfig refuses what contradicts itself.
+// CheckConfig refuses a configuration that contradicts itself or has a negative limit.
 func CheckConfig(c alloc.Config) error {
 	switch {
 	case c.NoAutoBlocks && !c.Strict:
@@ -180,8 +180,8 @@ func maxBlocks(c alloc.Config, asked int) int {
 	return limit
 }
 
-// avoided returns what automatic assignment may not take of a pool: of the reservations, the first of which ends in the pool or behind
-// it; inner is what other pools serve of it.
+// avoided returns the addresses of a pool that automatic assignment may not take. The first of the reservations ends in the pool or
+// behind it; inner has the addresses of the pool that other pools serve.
 func (p *Pool) avoided(reserved, inner AddrRanges) (AddrRanges, error) {
 	last, inside := record.LastAddr(p.Prefix), reserved.within(p.Prefix)
 	if len(p.Ranges) == 0 && !p.Subnet && (inner == nil || inside == nil) {
@@ -230,7 +230,7 @@ func (p *Pool) FreeRanges() ([]netipx.IPRange, error) {
 	return set.Ranges(), nil
 }
 
-// BlocksOf returns the blocks that an address of the pool may be in, one of each size that the pool has or had.
+// BlocksOf returns the blocks that an address of the pool may be in: a block for each size that the pool has or had.
 func (p *Pool) BlocksOf(a netip.Addr) []netip.Prefix {
 	blocks := []netip.Prefix{netip.PrefixFrom(a, p.BlockBits).Masked()}
 	for _, size := range p.Draining {

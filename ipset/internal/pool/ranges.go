@@ -31,7 +31,7 @@ func Cut(rs []netipx.IPRange, p netip.Prefix) []netipx.IPRange {
 	return out
 }
 
-// AddrRanges are addresses as ascending ranges that neither overlap nor adjoin, which is what [netipx.IPSet.Ranges] returns.
+// AddrRanges are addresses as ascending ranges that neither overlap nor adjoin, as [netipx.IPSet.Ranges] returns them.
 type AddrRanges []netipx.IPRange
 
 // From returns the ranges that end at or after a.
@@ -88,7 +88,7 @@ func (rs AddrRanges) HasAll(of AddrRanges) bool {
 	})
 }
 
-// Cover reports whether all of p is in the ranges, and where the one that has it ends.
+// Cover reports whether a range has all of p, and returns the end of that range.
 func (rs AddrRanges) Cover(p netip.Prefix) (end netip.Addr, ok bool) {
 	rs = rs.From(record.LastAddr(p))
 	if len(rs) == 0 || p.Addr().Less(rs[0].From()) {

@@ -14,10 +14,11 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Reservations are kept one by one, because each has a reason of its own. What they keep back together is derived from them, as sorted
-// ranges, once for each revision.
+// Reservations are kept one by one, because each has a reason of its own. The addresses that they keep back together are derived from
+// them, as sorted ranges, once for each revision.
 
-// CheckReservations returns a copy of some reservations without what their record cannot keep, and refuses what cannot be reserved.
+// CheckReservations returns a copy of some reservations in the form that their record keeps, with times in whole seconds of UTC. It
+// refuses impossible reservations.
 func CheckReservations(field string, rs []alloc.Reservation) ([]alloc.Reservation, error) {
 	if _, err := alloc.ReservedSet(rs); err != nil {
 		return nil, cause.As(field, err)
@@ -40,8 +41,8 @@ func CheckReservations(field string, rs []alloc.Reservation) ([]alloc.Reservatio
 	return rs, nil
 }
 
-// Reserve adds reservations that have been checked. The last one of a range and By replaces those before it. One
-// without a time has the time of its equal in was.
+// Reserve adds reservations that have been checked. The last reservation of a range and By replaces the earlier ones. A
+// reservation without a time gets the time of its equal in was, or else now.
 func (c *Catalog) Reserve(rs, was []alloc.Reservation, now int64) {
 	all := make([]alloc.Reservation, 0, len(rs)+len(c.Reserved))
 	for _, r := range slices.Backward(rs) {
@@ -58,8 +59,8 @@ func (c *Catalog) Reserve(rs, was []alloc.Reservation, now int64) {
 	c.Reserved = slices.CompactFunc(all, func(a, b alloc.Reservation) bool { return compareReserved(a, b) == 0 })
 }
 
-// Unreserve takes the ranges of some reservations out of those of the same By; without a By, out of all. It removes those that are reserved
-// again instead of cutting them, so a repeated call leaves no parts of them.
+// Unreserve takes the ranges of some reservations out of the reservations of the same By; without a By, out of all. It removes reservations
+// that are made again instead of cutting them, so a repeated call leaves no parts of them.
 func (c *Catalog) Unreserve(rs, again []alloc.Reservation) {
 	whole := make(map[alloc.Reservation]bool, len(again))
 	key := func(r alloc.Reservation) alloc.Reservation { return alloc.Reservation{Range: r.Range, By: r.By} }
@@ -125,7 +126,7 @@ func keptBack(rs []alloc.Reservation) (AddrRanges, error) {
 	return all, nil
 }
 
-// codeReserved codes a reservation. One without a note and a By, which most of many are, takes a byte more than its addresses and time.
+// codeReserved codes a reservation. Of many, most have neither a note nor a By; these take one byte more than their addresses and time.
 func codeReserved(w *wire.Coder, r *alloc.Reservation) {
 	codeAddrs(w, &r.Range)
 	note, by, since := r.Note != "", r.By != "", !r.Since.IsZero()

@@ -12,21 +12,21 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Tiers are the pools that may serve an assignment in one family. Those of one priority are tried together.
+// Tiers are the pools that may serve an assignment in one family. Pools of one priority are tried together.
 type Tiers struct {
 	Cat    *Catalog
 	Choice Choice
 	Pools  []int  // that may serve, in order, as far as they have been looked for
 	Seen   int    // how many pools have been looked at
 	few    [4]int // room for as many, so that they need no allocation
-	// The pools that are tried at present: those of one priority, of which the first is at tier, once tiered is set.
+	// Once tiered is set, the pools of one priority are tried at present, and the first of them is at tier.
 	tier, priority int
 	tiered         bool
 }
 
-// Choose begins the choice of the pools that may serve, in the order in which they are tried: by priority, those of one priority as the
-// call names them, or else by name. They are looked for as far as they are needed, so that what a call costs does not grow with the number
-// of pools behind the ones that serve it. It returns [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
+// Choose begins the choice of the pools that may serve. They are tried by priority, and within a priority as the call names them, or else
+// by name. Choose looks only for the pools that are needed, so the cost of a call does not grow with the number of pools behind the pools
+// that serve it. It returns [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
 func (s *Tiers) Choose(c *Catalog, q Choice) error {
 	s.Cat, s.Choice, s.Pools, s.Seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false
 	if len(q.Names) > 0 {
@@ -67,7 +67,7 @@ func (s *Tiers) NextTier() bool {
 	return ok
 }
 
-// Any returns the k-th pool that qualifies, of whatever priority.
+// Any returns the k-th pool that qualifies, of any priority.
 func (s *Tiers) Any(k int) (i int, ok bool) {
 	for ; len(s.Pools) <= k; s.Seen++ {
 		if s.Seen == len(s.Cat.Pools) {
@@ -80,7 +80,7 @@ func (s *Tiers) Any(k int) (i int, ok bool) {
 	return s.Pools[k], true
 }
 
-// Serves reports whether pool i is one of the tier.
+// Serves reports whether pool i is in the tier.
 func (s *Tiers) Serves(i int) bool {
 	if i < 0 || s.Cat == nil {
 		return false // in no pool, or of a family that is not asked for
