@@ -12,17 +12,17 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/holder"
 )
 
-// Each held or cooling address has a record of its own, so that what an assignment writes does not grow with its block.
-// Whoever writes an address record writes the block's record in the same commit, on the revision that it has read. So
-// address records need no expectation of their own: at a given revision of the block, its addresses are what they are.
+// Each held or cooling address has a record of its own, so that the bytes of an assignment do not grow with its block.
+// A commit that writes an address record also writes the block's record, on the revision that was read. So address
+// records need no expectation of their own: a revision of the block fixes its addresses.
 
-// Identity is whose an address is and what the caller keeps with it.
+// Identity is the host and the handle of an address, and the attributes that the caller keeps with it.
 type Identity struct {
 	Host   alloc.Owner
 	Handle string
-	// Active are the attributes of the present owner, Alternate those of the one that may take over.
+	// Active are the attributes of the present owner, Alternate the attributes of the owner that may take over.
 	Active, Alternate alloc.Attributes
-	// Indexed are those of the active attributes that an index lists, as [Marks] returns them.
+	// Indexed marks the active attributes that an index lists, as [Marks] returns them.
 	Indexed uint64
 }
 
@@ -38,7 +38,7 @@ type Holder struct {
 	Since uint32
 }
 
-// Address is what an address record says. The embedded Holder is the first one; [Address.Holders] yields all.
+// Address is the content of an address record. The embedded Holder is the first one; [Address.Holders] yields all.
 type Address struct {
 	Holder
 	Cooling bool
@@ -61,7 +61,7 @@ const addressVersion = 1
 // ToSecond returns a time of a block as an allocation has it that is held since then.
 func ToSecond(at int64) time.Time { return wire.UnstampSeconds(wire.Seconds(at)) }
 
-// parts points to those that records have.
+// parts points to the parts that records have.
 func (h *Holder) parts() holder.Parts {
 	return holder.Parts{
 		Kind: (*uint8)(&h.Host.Kind), Host: &h.Host.Name, Handle: &h.Handle, Active: (*holder.Attributes)(&h.Active), Alternate: (*holder.Attributes)(&h.Alternate),
@@ -69,7 +69,7 @@ func (h *Holder) parts() holder.Parts {
 	}
 }
 
-// valid refuses a holder that was read and that no claim can have.
+// valid refuses a holder that was read and that no claim can make.
 func (h *Holder) valid(c *wire.Coder) {
 	switch {
 	case c.Writes || c.Err != nil:
@@ -134,8 +134,8 @@ func DecodeAddress(s string) (a Address, length int, err error) {
 	return a, length, nil
 }
 
-// At returns what becomes of an address by the time now: holders whose lease has ended leave it, with the last of them it
-// cools, and what has cooled is free.
+// At returns the address as it is at the time now, and false if it is free. Holders whose lease has ended leave it; after
+// the last holder it cools, and then it is free.
 func (a Address) At(now, cooldown int64) (Address, bool) {
 	for a.shared != "" {
 		h, ok := a.firstEnd()
@@ -157,7 +157,7 @@ func (a *Address) Allocation(at netip.Addr, length int) alloc.Allocation {
 	return a.AllocationOf(at, length, a.Holder)
 }
 
-// AllocationOf describes an address of a block of the given prefix length as one of its holders has it.
+// AllocationOf describes an address of a block of the given prefix length, held by h.
 func (a *Address) AllocationOf(at netip.Addr, length int, h Holder) alloc.Allocation {
 	al := alloc.Allocation{
 		Address: at, Block: netip.PrefixFrom(at, length).Masked(), Host: h.Host, Handle: h.Handle,

@@ -66,7 +66,7 @@ func (b *Block) Used() uint64 { return b.used }
 // Cooling returns the number of addresses cooling; O(1).
 func (b *Block) Cooling() uint64 { return uint64(len(b.cool)) }
 
-// NextLease returns the moment before which no lease ends, 0 if there is none.
+// NextLease returns a moment that is not after the end of any lease, 0 if there is no lease.
 func (b *Block) NextLease() int64 { return b.lease }
 
 // Former returns the codes of former owners for whom addresses may still be held, each ended by NUL.
@@ -120,9 +120,9 @@ func (b *Block) most(n int) int { return int(min(uint64(n), maxHeld-b.used)) }
 
 // Assign takes one address.
 //
-// It returns [ipalloc.ErrOutOfRange] if the block does not have it, [ipalloc.ErrReserved] for one at its ends,
-// [ipalloc.ErrOccupied], or [ipalloc.ErrCooling] unless the handle is the one that released it. After an error
-// nothing has changed.
+// It returns [ipalloc.ErrOutOfRange] if the block does not have the address, [ipalloc.ErrReserved] at the ends of the
+// block, and [ipalloc.ErrOccupied]. It returns [ipalloc.ErrCooling] unless the same handle released the address.
+// After an error nothing has changed.
 func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Allocation, error) {
 	x, err := b.Ordinal(a)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *Block) Assign(a netip.Addr, c alloc.Claim, now time.Time) (alloc.Alloca
 	return al, nil
 }
 
-// CanHold says what stands in the way of giving an ordinal to a handle.
+// CanHold returns the obstacle to giving an ordinal to a handle, nil for none.
 func (b *Block) CanHold(x uint64, handle string) error {
 	switch st, a := b.Look(x); {
 	case st == Reserved:
@@ -166,7 +166,8 @@ func (b *Block) Release(a netip.Addr, g alloc.Guard, now time.Time, cooldown tim
 	return o, nil
 }
 
-// CanDrop says what releasing an ordinal would do. A keeper leaves only by its handle, so a guard without that does not hold for it.
+// CanDrop returns the outcome of a release of an ordinal. A keeper leaves only by its handle, so a guard without that does not hold
+// for it.
 func (b *Block) CanDrop(x uint64, g alloc.Guard) alloc.Outcome {
 	st, a := b.Look(x)
 	switch {
@@ -223,7 +224,7 @@ func (b *Block) All() iter.Seq[alloc.Allocation] {
 	}
 }
 
-// FreeAddresses yields the free addresses in the order in which they will be handed out.
+// FreeAddresses yields the free addresses in the order of the queue.
 func (b *Block) FreeAddresses() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, s := range b.free.spans[b.free.head:] {

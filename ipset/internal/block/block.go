@@ -15,11 +15,12 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// Block is one block of addresses: the holder of each, and the order in which the free ones are handed out.
+// Block is one block of addresses: the holder of each, and the queue of the free ones.
 //
-// Every ordinal is in exactly one state: free (in the queue), held, cooling (released, in the cooling queue until its
-// time), or reserved (one of the first or last ones, kept from assignment). Ordinals count from 0 at the base address.
-// Times come from the caller; [Block.Advance] applies what time alone changes.
+// Every ordinal is in exactly one state: free, held, cooling or reserved. A free ordinal is in the queue. A cooling
+// ordinal was released and is in the cooling queue until its time. Reserved ordinals are the first and the last ones,
+// kept from assignment. Ordinals count from 0 at the base address. The caller passes the time; [Block.Advance] applies
+// the changes that time alone makes.
 //
 // Assigning and releasing cost O(1) amortised. Not safe for concurrent use. Use [New] or [Restore] to
 // make one; the zero value is unusable.
@@ -48,8 +49,8 @@ type Block struct {
 	changes *Changes // where to note what address records were; nil outside an engine
 }
 
-// Cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. That of the first
-// and the last is always known.
+// cooling is one cooling ordinal. until is the moment it is free; 0 if only its address record knows. The moments of
+// the first and the last are always known.
 type cooling struct {
 	x     uint64
 	until int64
@@ -74,7 +75,7 @@ type Options struct {
 	Owner alloc.Owner
 	// Head and Tail are how many ordinals at the two ends are reserved for the host.
 	Head, Tail uint64
-	// Claimed is the moment at which the owner gets the block.
+	// Claimed is when the owner gets the block.
 	Claimed time.Time
 	// Seq is the last sequence number in use; the block's first assignment gets the next one.
 	Seq uint64
@@ -94,7 +95,7 @@ func New(p netip.Prefix, o Options) (*Block, error) {
 	return b, nil
 }
 
-// reset makes the block one without anything in its queue. Its memory is used again.
+// reset makes b an empty block with nothing in its queue, in the same memory.
 func (b *Block) reset(p netip.Prefix, head, tail uint64) error {
 	if err := CheckPrefix(p); err != nil {
 		return err
@@ -166,7 +167,7 @@ func (b *Block) page(x uint64, create bool) *slots {
 	return p
 }
 
-// State is what an ordinal is used for.
+// State is the state of an ordinal.
 type State uint8
 
 const (
@@ -254,8 +255,7 @@ func (b *Block) KnowsCooling() bool {
 }
 
 // Hold gives a free or cooling ordinal to an identity, from since on, and returns the sequence number. until is the end of the lease or
-// 0.
-// If the ordinal cools, KnowsCooling must hold.
+// 0. If the ordinal cools, KnowsCooling must hold.
 func (b *Block) Hold(x uint64, id Identity, since, until int64) uint64 {
 	p := b.page(x, true)
 	bit := uint64(1) << (x & 63)
@@ -351,7 +351,7 @@ func (b *Block) Change(x uint64) *Address {
 	return a
 }
 
-// cools puts an ordinal into the cooling queue behind those that are free no later.
+// cools puts an ordinal into the cooling queue behind the ordinals that are free no later.
 func (b *Block) cools(x uint64, until int64) {
 	i := len(b.cool)
 	for i > 0 && b.cool[i-1].until > until {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Changes notes what the address records of a block were before a transaction changed them; see [Block.Track].
+// Changes notes the former address records of a block that a transaction changes; see [Block.Track].
 type Changes struct {
 	// List has each changed address once, in the order of the first change.
 	List  []Change
@@ -23,7 +23,7 @@ type Change struct {
 // coolingRecord stands for the record of a cooling address that was not loaded: it exists and is in no index.
 var coolingRecord = &Address{Cooling: true}
 
-// note remembers what the record of an ordinal is, unless a change of it has been noted before.
+// note remembers the record of an ordinal, unless a change of it has been noted before.
 func (c *Changes) note(x uint64, was *Address, exists bool) {
 	if c == nil {
 		return

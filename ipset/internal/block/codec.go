@@ -185,9 +185,10 @@ func (b *Block) Append(dst []byte) []byte {
 	return c.B
 }
 
-// Decode reads what [Block.Append] writes for the block of a prefix. None of its addresses is loaded.
+// Decode reads the record that [Block.Append] writes, for the block of a prefix. None of its addresses is loaded.
 //
-// It returns [ipalloc.ErrVersion] for another version and [ipalloc.ErrCorrupt] for anything else: what it returns is consistent.
+// It returns [ipalloc.ErrVersion] for another version and [ipalloc.ErrCorrupt] for anything else. A returned block is
+// consistent.
 func Decode(p netip.Prefix, s string) (*Block, error) {
 	b := new(Block)
 	if err := b.Decode(p, s); err != nil {
@@ -211,7 +212,7 @@ func (b *Block) Decode(p netip.Prefix, s string) error {
 	return c.End()
 }
 
-// fill finds the held ordinals: those between the free and the cooling ones.
+// fill finds the held ordinals, which are neither free nor cooling.
 func (b *Block) fill(c *wire.Coder) {
 	if b.last < 64 {
 		b.fillWord(c)

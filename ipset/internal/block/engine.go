@@ -9,8 +9,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// LoadRecord loads the address of a held or cooling ordinal from its coded record, "" for none. It returns [ipalloc.ErrCorrupt] for one
-// that does not go with the block, and [ipalloc.ErrVersion] for one of another version.
+// LoadRecord loads the address of a held or cooling ordinal from its coded record, "" for none. It returns [ipalloc.ErrCorrupt] for a
+// record that contradicts the block, and [ipalloc.ErrVersion] for another version.
 func (b *Block) LoadRecord(x uint64, record string) error {
 	a, length, err := DecodeAddress(record)
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Block) CoolingTimes() (first, last int64) {
 	return b.cool[0].until, b.cool[len(b.cool)-1].until
 }
 
-// EachCooling yields the cooling ordinals in the order in which they are free again and when each is free, 0 if that is not known.
+// EachCooling yields the cooling ordinals by the time when each is free again, and that time, 0 if it is not known.
 func (b *Block) EachCooling() iter.Seq2[uint64, int64] {
 	return func(yield func(uint64, int64) bool) {
 		for _, c := range b.cool {
@@ -54,8 +54,8 @@ func (b *Block) EachCooling() iter.Seq2[uint64, int64] {
 	}
 }
 
-// Count returns how many ordinals of a span, which may reach beyond the block, are held, cooling and reserved at the ends of the block. O(1) for the whole block, else
-// O(span).
+// Count returns how many ordinals of a span, which may reach beyond the block, are held, cooling and reserved at the ends of the block.
+// O(1) for the whole block, else O(span).
 func (b *Block) Count(s Span) (held, cooling, reserved uint64) {
 	if s.Lo == 0 && s.Hi >= b.last {
 		return b.used, uint64(len(b.cool)), b.head + b.tail
@@ -83,7 +83,7 @@ func (b *Block) Count(s Span) (held, cooling, reserved uint64) {
 	return held, cooling, reserved
 }
 
-// Track makes the block note in c what its address records were before each change.
+// Track makes the block note each address record in c before its first change.
 func (b *Block) Track(c *Changes) { b.changes = c }
 
 // Recount corrects the number of leases after addresses were loaded that a repair made up, and reports whether it was wrong.
@@ -118,8 +118,8 @@ func (b *Block) Complete() error {
 	return nil
 }
 
-// Emptied returns a copy of the block in which nothing is held or cooling: the ordinals of the lists, which must be all that
-// were, are the last of its queue.
+// Emptied returns a copy of the block with nothing held or cooling. The lists must have all held and cooling ordinals, which
+// become the last of its queue.
 func (b *Block) Emptied(lists ...[]uint64) *Block {
 	c := *b
 	c.free = queue{spans: slices.Clone(b.FreeSpans())}

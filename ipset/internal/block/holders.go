@@ -11,7 +11,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/keep"
 )
 
-// Share returns what the first holder allows, the zero Share if it allows no others.
+// Share returns the share that the first holder allows, the zero Share if it allows no others.
 func (a *Address) Share() alloc.Share {
 	s, _ := readShare(a.shared)
 	return s
@@ -32,7 +32,7 @@ func readShare(code string) (s alloc.Share, rest string) {
 // IsShared reports whether the address may have other holders than the first.
 func (a *Address) IsShared() bool { return a.shared != "" }
 
-// Holders yields all holders of the address in the order in which they came.
+// Holders yields all holders of the address, the earliest first.
 func (a *Address) Holders() iter.Seq[Holder] {
 	return func(yield func(Holder) bool) {
 		if !yield(a.Holder) || a.shared == "" {
@@ -54,7 +54,7 @@ func (a *Address) Count() (n int) {
 	return n
 }
 
-// HasHolder reports whether an ordinal is held and a handle is one of its holders.
+// HasHolder reports whether a handle holds an ordinal.
 func (b *Block) HasHolder(x uint64, handle string) bool {
 	st, a := b.Look(x)
 	if st != Held {
@@ -113,7 +113,7 @@ func (a *Address) firstEnd() (first Holder, ok bool) {
 	return first, ok
 }
 
-// allow makes the address one that others may join.
+// allow lets others join the address.
 func (a *Address) allow(s alloc.Share) {
 	if s != (alloc.Share{}) {
 		c := wire.Write(nil)
@@ -203,7 +203,7 @@ func (a *Address) lastSeq() uint64 {
 	return last
 }
 
-// checkShared verifies what the record of a shared address says of it.
+// checkShared verifies the share and the holders in the record of a shared address.
 func (a *Address) checkShared() error {
 	c, s := wire.Read(a.shared), alloc.Share{}
 	if holder.CodeShare(c, &s.Max, &s.Key); c.Err == nil && (s.Max == 0 || s.Check() != nil || a.Handle == "") {
@@ -230,8 +230,9 @@ func (b *Block) AllowSharing(x uint64, s alloc.Share) alloc.Allocation {
 	return b.Allocation(x, a)
 }
 
-// CanJoin says what stands in the way of one more holder of a held ordinal: [ipalloc.ErrOccupied] if its first holder
-// allows no others, [ipalloc.ErrMismatch] for another key, and [ipalloc.ErrLimit] if it has as many as it may have.
+// CanJoin returns the obstacle to one more holder of a held ordinal, nil for none. It is [ipalloc.ErrOccupied] if the
+// first holder allows no others, [ipalloc.ErrMismatch] for another key, and [ipalloc.ErrLimit] if the ordinal has its
+// most holders.
 func (b *Block) CanJoin(x uint64, key string) error {
 	st, a := b.Look(x)
 	if st != Held || !a.IsShared() {
@@ -249,8 +250,8 @@ func (b *Block) CanJoin(x uint64, key string) error {
 // maxShared bounds the record of an address with several holders, in bytes, because a change of one of them writes all.
 const maxShared = 1 << 18
 
-// CanGrow returns [ipalloc.ErrLimit] if the record of a held ordinal would take more than 256 KiB, or than most bytes if that is less
-// and above 0, with one more holder, or with h in place of the holder that has its sequence number.
+// CanGrow returns [ipalloc.ErrLimit] if the record of a held ordinal would be too large with h, as one more holder or instead of the
+// holder with its sequence number. The limit is 256 KiB, or most bytes if that is less and above 0.
 func (b *Block) CanGrow(x uint64, h Holder, most int) error {
 	_, a := b.Look(x)
 	size := len(a.Append(nil, b.prefix.Bits())) + len(appendHolder(nil, h))
@@ -275,11 +276,11 @@ func (b *Block) Join(x uint64, id Identity, since, until int64) uint64 {
 	return b.seq
 }
 
-// Replace changes what a holder of a held ordinal has, by its sequence number. Its lease must stay.
+// Replace replaces the holder of a held ordinal that has the sequence number of h. Its lease must stay.
 func (b *Block) Replace(x uint64, h Holder) { b.Change(x).replace(h) }
 
-// Move replaces the holder of a held ordinal that has the sequence number of h, with another host or handle, and returns the holder, which
-// gets a new sequence number. Of several holders it is then the last. Its lease must stay.
+// Move replaces the holder of a held ordinal that has the sequence number of h by h, which has another host or handle. It returns h with a
+// new sequence number, as the last of the holders. The lease must stay.
 func (b *Block) Move(x uint64, h Holder) Holder {
 	b.seq++
 	a, was := b.Change(x), h.Seq
@@ -307,7 +308,7 @@ func (b *Block) Leave(x, seq uint64, now, until int64) {
 	}
 }
 
-// IsMarked reports whether the indexed attributes of every holder are those that [Marks] returns.
+// IsMarked reports whether the indexed attributes of every holder are the result of [Marks].
 func (a *Address) IsMarked(index []string) bool {
 	for h := range a.Holders() {
 		if h.Indexed != Marks(h.Active, index) {
@@ -317,7 +318,7 @@ func (a *Address) IsMarked(index []string) bool {
 	return true
 }
 
-// Mark makes the attributes with some keys the indexed ones of every holder.
+// Mark sets the indexed attributes of every holder to the result of [Marks].
 func (a *Address) Mark(index []string) {
 	for h := range a.Holders() {
 		if h.Indexed != Marks(h.Active, index) {

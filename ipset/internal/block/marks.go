@@ -13,8 +13,8 @@ import (
 // An index lists attributes whose key and value can be parts of the key of a record. Which of an address's attributes it lists is kept
 // with the address, because the keys that a pool indexes may change while the address is held.
 
-// Marks returns which of the attributes have one of the keys and a value that an index can list: bit i stands for the i-th, keys
-// ascending. A value of more than 1,024 bytes or with a NUL byte is left out, and so is what follows the first 64 attributes.
+// Marks returns which attributes have a key of keys and a value that an index can list: bit i stands for the i-th attribute,
+// keys ascending. It leaves out values of more than 1,024 bytes or with a NUL byte, and all attributes after the first 64.
 func Marks(a alloc.Attributes, keys []string) (marks uint64) {
 	if len(keys) == 0 || a == (alloc.Attributes{}) {
 		return 0

@@ -9,9 +9,9 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
-// PeekOrder appends the next k free ordinals in an order, which are in none of the avoided spans; those ascend. seed decides a random
-// order together with the block. Nothing is taken. O(k + spans) for FIFO, O(spans log spans + k) for Lowest, and O(k * spans) for
-// Random, spans being those of the free queue and the avoided ones: at most some 32 in a block of 64 addresses.
+// PeekOrder appends the next k free ordinals in an order. They are in none of the avoided spans, which ascend. A random order depends
+// on seed and the block. Nothing is taken. It costs O(k + spans) for FIFO, O(spans log spans + k) for Lowest, and O(k * spans) for
+// Random. Here spans counts the spans of the free queue and the avoided spans: at most some 32 in a block of 64 addresses.
 func (b *Block) PeekOrder(o alloc.Order, seed uint64, dst []uint64, k int, avoid []Span) []uint64 {
 	if o == alloc.FIFO {
 		return b.Peek(dst, k, avoid)
@@ -49,9 +49,9 @@ func (b *Block) PeekOrder(o alloc.Order, seed uint64, dst []uint64, k int, avoid
 	return dst
 }
 
-// PeekRun appends the lowest n free ordinals in a row that are in none of the avoided spans, which ascend; with aligned, those that begin
-// at a multiple of n, a power of two, and so make up a prefix. It appends none if there are not so many in a row. Nothing is taken.
-// O(spans log spans + n).
+// PeekRun appends the lowest n free ordinals in a row that are in none of the avoided spans, which ascend. With aligned, n is a power of
+// two, and the row begins at a multiple of n, so the row is a prefix. It appends none if there are not so many in a row. Nothing is
+// taken. O(spans log spans + n).
 func (b *Block) PeekRun(dst []uint64, n int, aligned bool, avoid []Span) []uint64 {
 	if b.most(n) < n || n < 1 {
 		return dst

@@ -12,7 +12,7 @@ func OwnerCode(o alloc.Owner) string { return string(rune('0'+o.Kind)) + o.Name 
 // nobody is the code of the zero owner: the host of an address that was imported without one.
 const nobody = "0"
 
-// OwnerOf is the inverse of [OwnerCode]. It returns an error unless the code is that of an owner or of nobody.
+// OwnerOf is the inverse of [OwnerCode]. It returns an error unless the code names an owner or nobody.
 func OwnerOf(code string) (alloc.Owner, error) {
 	if code == "" || code == nobody {
 		return alloc.Owner{}, nil

@@ -95,7 +95,7 @@ func (q *queue) peek(dst []uint64, k int, avoid []Span) []uint64 {
 	return dst
 }
 
-// Within reports whether x is in one of the ascending spans, and where that span, with those that adjoin it, ends.
+// Within reports whether a span contains x, and where that span and the spans that adjoin it end. The spans ascend.
 func Within(spans []Span, x uint64) (end uint64, in bool) {
 	if len(spans) == 0 {
 		return 0, false

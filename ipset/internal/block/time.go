@@ -8,9 +8,9 @@ import (
 	"github.com/ipalloc/ipalloc/internal/wire"
 )
 
-// Advance applies what the time now changes: leases that have ended are released, to cool for cooldown from their end,
-// and addresses that have cooled are queued. It reports whether anything changed. Safe to repeat. O(1) while
-// nothing is due.
+// Advance applies the changes of the time now: it releases leases that have ended, to cool for cooldown from their
+// end, and queues addresses that have cooled. It reports whether anything changed. Safe to repeat. O(1) while nothing
+// is due.
 func (b *Block) Advance(now time.Time, cooldown time.Duration) bool {
 	return b.AdvanceTo(wire.Stamp(now), int64(cooldown), math.MaxInt)
 }
@@ -82,8 +82,8 @@ func (b *Block) expire(now, cooldown int64, most int) {
 	b.ended = ended
 }
 
-// Tidy finds the end of the lease that ends first after others were given back before their end. What time does to the block
-// does not depend on it, only when it is looked at: while addresses are not loaded, an earlier time stays.
+// Tidy finds the end of the lease that ends first, after a lease was released before its end. The changes that time makes do
+// not depend on it, only when the block is looked at: while addresses are not loaded, an earlier time stays.
 func (b *Block) Tidy() {
 	switch {
 	case !b.ended:
