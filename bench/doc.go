@@ -76,10 +76,10 @@
 //     look-up, a loop over the words of a page, a lock taken twice, or a scan. A bound is 2 %
 //     above the count in guard_rows_test.go. The counts are for one version of Go on amd64.
 //     With another version, or without valgrind, the test is skipped and says so.
-//     In the rows that lock it counts atomic instructions too, of which a mutex takes one to lock
-//     and one to unlock; a bound lies 1 above the count.
-//   - TestGuardTrips counts what a pair of calls of ipset and of prefixes asks of its store, and
-//     its allocations.
+//     In the rows that lock it counts atomic instructions too: a mutex takes one to lock and one
+//     to unlock. A bound is 1 above the count.
+//   - TestGuardTrips counts the calls of the store in a pair of calls of ipset and of prefixes,
+//     their operations, and the allocations of the pair.
 //   - TestGuardSteps, with the tag invariants, counts the words and nodes that the works
 //     look at. It is exact: a bound is at most 10 % above the count.
 //   - TestGuardAllocations fails if a hot path allocates in steady state. TestGuardMemory

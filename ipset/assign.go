@@ -69,7 +69,8 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 // the addresses may have been assigned: repeat with the same Request, or release by
 // handle on the same engine.
 //
-// Cost: one round trip while the host's own blocks have room and are cached, two for a host's first block.
+// Cost: one round trip while the host's own blocks have room and are cached, two for a
+// host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	got, err := e.assign.AutoAssign(ctx, &a)
 	return got, cause.Of("auto assign", a.Handle, err)
@@ -79,9 +80,10 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // request, in one commit. An example is a static IPv4 address with an automatic IPv6 one.
 // It assigns each named address as [Engine.AssignIP] does. Reservations and ranges do not
 // apply, selectors apply only with Selectors, and an address that the handle already
-// holds is returned again. If Pools are named, each address must be in one of them. If a
-// named address cannot be assigned, the call fails, even with Partial. The named addresses come first in the result. At most 64 may be named.
-// Choose must be neither [alloc.From] nor a row.
+// holds is returned again. If Pools are named, each address must be in a named pool. If a
+// named address cannot be assigned, the call fails, even with Partial. The named addresses
+// come first in the result. At most 64 may be named. Choose must be neither [alloc.From]
+// nor a row.
 //
 // It fails as AssignIP and AutoAssign do.
 func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...netip.Addr) (alloc.Assigned, error) {

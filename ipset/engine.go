@@ -81,11 +81,11 @@ type Options struct {
 // # Blocks without owner
 //
 // The commit that empties a block without owner, such as the release of its last address,
-// deletes it. After the block's last lease or cooldown has expired, one of three calls
-// deletes it: the next Sweep, a call that reads it, or an assignment that searches beyond
-// its owner's blocks. Such an assignment first records all expired leases and cooldowns
-// in its pools, so it assigns the address that it would assign after a Sweep. Until then
-// the block is listed.
+// deletes it. After the block's last lease or cooldown has expired, the next Sweep
+// deletes it, or a call that reads it, or an assignment that searches beyond its owner's
+// blocks. Such an assignment first records all expired leases and cooldowns in its pools,
+// so it assigns the address that it would assign after a Sweep. Until then the block is
+// listed.
 //
 // # An unknown outcome
 //
@@ -94,8 +94,9 @@ type Options struct {
 //
 //   - Repeat [Engine.Assign], or AutoAssign with Existing: they return the addresses of
 //     the handle.
-//   - Repeat AutoAssign or AssignIP with its request key. The repetition returns the addresses of the first answer that are still
-//     held and assigns the rest. [Operator.Sweep] forgets the key after a day.
+//   - Repeat AutoAssign or AssignIP with its request key. The repetition returns the
+//     addresses of the first answer that are still held and assigns the rest.
+//     [Operator.Sweep] forgets the key after a day.
 //   - Otherwise release by handle, on the same engine.
 //
 // # Rules of a pool

@@ -23,12 +23,11 @@ func (e *Engine) Update(ctx context.Context, a alloc.UpdateArgs) error {
 	return cause.Of("update", a.Handle, e.release.Update(ctx, a))
 }
 
-// Transfer gives the addresses of one handle to another, one address or all that it
-// holds, without a moment at which they are free. Each address keeps its host, attributes
-// and lease, and has a new sequence number: late calls of the former handle with a guard
-// fail. A request key of the former handle no longer returns the addresses, and as a
-// sticky handle it does not get them again. Transfer returns the addresses as they are
-// held afterwards.
+// Transfer gives one address or all addresses of a handle to another handle. They are not
+// free at any moment in between. Each address keeps its host, attributes and lease, and
+// has a new sequence number: late calls of the former handle with a guard fail. A request
+// key of the former handle no longer returns the addresses, and as a sticky handle it
+// does not get them again. Transfer returns the addresses as they are held afterwards.
 //
 // A named address may also be cooling after From released it; To then holds it at once,
 // for the same host and without a lease. A kept address of package kept stays with its

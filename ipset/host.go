@@ -36,19 +36,19 @@ func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 // RenameHost moves everything of a host to a new name: its blocks, and the addresses that
 // are held for it there and elsewhere. It returns the addresses as they are held
 // afterwards, and the blocks. Each address keeps its handle, attributes and lease, and has
-// a new sequence number: late calls for the former name with a guard fail, and the
-// former name's request keys fail with [ipalloc.ErrMismatch]. Addresses that other hosts
-// borrowed from its blocks stay theirs. Limits of blocks do not apply.
+// a new sequence number, so late calls for the former name with a guard fail. The former
+// name's request keys fail with [ipalloc.ErrMismatch]. Addresses that other hosts borrowed
+// from its blocks stay theirs. Limits of blocks do not apply.
 //
 // RenameHost makes one commit if that holds all, otherwise as many as needed. Repeat an
-// interrupted call to continue it, within the time for which [Operator.Sweep] keeps
-// request keys; later, repeat it with Merge. It changes nothing if the host has nothing.
-// Stop the host first: what it gets during the call may stay with the former name.
+// interrupted call to continue it, while [Operator.Sweep] keeps request keys; later,
+// repeat it with Merge. It changes nothing if the host has nothing. Stop the host first:
+// a block or an address that it gets during the call may stay with the former name.
 //
 // It fails with [ipalloc.ErrExists] if the new name has blocks or addresses, unless Merge
 // is set. It fails with [ipalloc.ErrLimit] if the record of a shared address would take
 // more than 256 KiB, and with [ipalloc.ErrInvalid]. After an error of the store it
-// returns what has been moved so far.
+// returns the addresses and blocks moved so far.
 func (o Operator) RenameHost(ctx context.Context, a alloc.RenameArgs) (moved []alloc.Allocation, blocks []netip.Prefix, err error) {
 	moved, blocks, err = o.e.release.RenameHost(ctx, a)
 	return moved, blocks, cause.Op("rename host", err)

@@ -25,17 +25,17 @@ func (e *Engine) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr
 }
 
 // Withdraw ends a request key: it releases the addresses that were assigned under the key
-// and are still held, and returns them. From then on nothing is assigned under the key,
-// also not by a call that timed out and whose commit arrives late, from any process: such
-// a call fails with [ipalloc.ErrMismatch]. Use it if a call timed out and you want nothing.
-// You may repeat it; it is no error if nothing was assigned.
+// and are still held, and returns them. From then on nothing is assigned under the key. A
+// call that timed out and whose commit arrives late, from any process, fails with
+// [ipalloc.ErrMismatch]. Use it if a call timed out and you want nothing. You may repeat
+// it; it is no error if nothing was assigned.
 //
 // The key stays ended until [Operator.Sweep] forgets it, as every request key, after
-// RequestsAfter. An address that was released and assigned anew, or has moved to another
-// handle or host, is not released. If one commit does not hold all addresses, Withdraw
-// ends the key in the first commit and releases the rest in further ones; repeat an
-// interrupted call. It fails with [ipalloc.ErrInvalid] for an empty key, and with errors
-// of the store. Cost: two round trips.
+// RequestsAfter. An address that was released and assigned again, or has moved to
+// another handle or host, is not released. If one commit does not hold all addresses,
+// Withdraw ends the key in the first commit and releases the rest in further ones;
+// repeat an interrupted call. It fails with [ipalloc.ErrInvalid] for an empty key, and
+// with errors of the store. Cost: two round trips.
 func (e *Engine) Withdraw(ctx context.Context, request string) ([]netip.Addr, error) {
 	released, err := e.release.Withdraw(ctx, request)
 	return released, cause.Op("withdraw", err)

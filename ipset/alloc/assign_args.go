@@ -42,7 +42,7 @@ type AssignArgs struct {
 	// Pools restricts the choice to the named pools; their selectors then apply only with
 	// Selectors. Pools of one priority claim blocks in the order given here, so a caller
 	// can put the pool with the most room first. Every address that the call names must
-	// be in one of them.
+	// be in a named pool.
 	Pools     []string
 	Selectors bool
 	// Choose is [Prefer], [From], [Contiguous] or [Aligned]; by default the order of the

@@ -69,8 +69,8 @@ type Pool struct {
 	// Priority puts the pool before pools of lower Priority: a pool serves a call only if
 	// no qualifying pool of higher Priority has an address. That holds even if the owner
 	// has blocks in the pool of lower Priority. Among pools of equal Priority the owner's
-	// existing blocks come first, then the pools in the order in which the call names
-	// them, or else in the order of their names.
+	// existing blocks come first. Then the pools follow as the call names them, or else
+	// in the order of their names.
 	Priority int `json:"priority,omitempty"`
 	// Ranges, if any, are the only addresses of the prefix that automatic assignment
 	// uses. If all of them are outside the prefix, as in a part of a split pool without

@@ -35,7 +35,8 @@ const (
 	RememberedSticky
 	// RememberedCooling is an address in its cooldown, or a declined address.
 	RememberedCooling
-	// RememberedWithdrawn is a request key that Engine.Withdraw ended. Addresses are those that are still to be released.
+	// RememberedWithdrawn is a request key that Engine.Withdraw ended. Addresses lists the
+	// addresses that are still to be released.
 	RememberedWithdrawn
 	// RememberedRename is an Operator.RenameHost that was interrupted. Name has both
 	// names.

@@ -24,8 +24,8 @@ type Reservation struct {
 }
 
 // ReservedSet returns the addresses of some reservations. It fails with
-// [ipalloc.ErrInvalid] for a range that cannot be reserved: an empty range, or one with a
-// zone or 4-in-6 addresses.
+// [ipalloc.ErrInvalid] for a range that cannot be reserved: an empty range, or a range
+// with a zone or 4-in-6 addresses.
 func ReservedSet(rs []Reservation) (*netipx.IPSet, error) {
 	var sb netipx.IPSetBuilder
 	for _, r := range rs {

@@ -48,7 +48,7 @@ var owner = alloc.VirtualOwner("numbers")
 // must contain nothing else. If the range exists, New writes nothing and keeps an
 // operator's settings of its pool. It fails with [ipalloc.ErrExists] if another range has
 // the name or if the space has another pool. It fails with [ipalloc.ErrInvalid] for a
-// name that a space cannot have, for an empty range, and for one that ends above [Max].
+// name that a space cannot have, and for a range that is empty or ends above [Max].
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
 	if err := r.check(); err != nil {
@@ -180,7 +180,7 @@ func (n *Numbers) Range() Range {
 // SetRange grows, shrinks or moves the range. Numbers held outside it stay held. Other
 // programs that opened the range before see the change at their next [Open]. Until then
 // they assign only numbers that are in both ranges. It fails with [ipalloc.ErrInvalid]
-// for an empty range and for one that ends above [Max].
+// for a range that is empty or ends above [Max].
 func (n *Numbers) SetRange(ctx context.Context, r Range) error {
 	err := r.check()
 	var pools []alloc.Pool
