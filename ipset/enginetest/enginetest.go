@@ -62,38 +62,55 @@ func newEngine(t *testing.T, s store.Store, c *clock) *ipset.Engine {
 
 // Test runs an engine on the store.
 func Test(t *testing.T, open storetest.Open) {
+	h := faults.History[*run]{Open: open, Begin: begin, Steps: history, Notices: true}
+	h.Crash = func(t *testing.T, s store.Store, r *run) *run { return &run{newEngine(t, s, r.clock), r.held, r.clock} }
+	h.Between = func(r *run) { r.clock.add(time.Minute) }
+	h.Verify = func(t *testing.T, _ store.Store, r *run) { verify(t, r.e, r.held) }
+	t.Run("FailsAtEveryCall", h.FailsAtEveryCall)
+	t.Run("UnknownAtEveryCommit", h.UnknownAtEveryCommit)
+	t.Run("ContextEndsAtEveryCall", h.ContextEndsAtEveryCall)
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, storetest.Open)
 	}{
-		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
-		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines},
-		{"LateCommits", testLateCommits}, {"RoundTrips", testRoundTrips},
+		{"ManyHosts", testManyHosts}, {"ManyEngines", testManyEngines}, {"LateCommits", testLateCommits}, {"RoundTrips", testRoundTrips},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
 	}
 }
 
-// step is one operation of a history. It may be called again after an error and must then do the same.
-type step struct {
-	name string
-	do   func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error
+// run is an engine, what its store holds, and its time.
+type run struct {
+	e     *ipset.Engine
+	held  map[netip.Addr]string
+	clock *clock
 }
+
+// begin returns a run on pools of tiny blocks.
+func begin(t *testing.T, s store.Store) *run {
+	t.Helper()
+	c := &clock{t: start}
+	r := &run{newEngine(t, s, c), make(map[netip.Addr]string), c}
+	setUp(t, r.e)
+	return r
+}
+
+type step = faults.Step[*run]
 
 // assign gives a handle n4 + n6 addresses; the request key makes it repeatable.
 func assign(host string, n4, n6 int, handle string) step {
-	return step{"assign " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-		got, err := e.AutoAssign(ctx, alloc.AssignArgs{
+	return step{Name: "assign " + handle, Do: func(ctx context.Context, r *run) error {
+		got, err := r.e.AutoAssign(ctx, alloc.AssignArgs{
 			Owner: alloc.HostOwner(host), Num4: n4, Num6: n6, Use: alloc.Workload, Handle: handle, Request: "request of " + handle,
 		})
 		if err != nil {
 			return err
 		}
 		for _, al := range append(got.V4, got.V6...) {
-			if other, taken := held[al.Address]; taken {
+			if other, taken := r.held[al.Address]; taken {
 				return fmt.Errorf("%s given to %s and to %s", al.Address, other, handle)
 			}
-			held[al.Address] = handle
+			r.held[al.Address] = handle
 		}
 		return nil
 	}}
@@ -101,25 +118,25 @@ func assign(host string, n4, n6 int, handle string) step {
 
 // ensure gives a handle an address, or returns the one that it holds, for the host. It is repeatable as it is.
 func ensure(host, handle string) step {
-	return step{"ensure " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-		al, err := e.Assign(ctx, alloc.HostOwner(host), handle)
+	return step{Name: "ensure " + handle, Do: func(ctx context.Context, r *run) error {
+		al, err := r.e.Assign(ctx, alloc.HostOwner(host), handle)
 		if err != nil {
 			return err
 		}
-		for a, h := range held {
+		for a, h := range r.held {
 			if (h == handle) != (a == al.Address) {
 				return fmt.Errorf("%s given to %s, and %s to %s", al.Address, handle, a, h)
 			}
 		}
-		held[al.Address] = handle
+		r.held[al.Address] = handle
 		return nil
 	}}
 }
 
 // releaseOf releases what a handle holds for a host, which is nothing here.
 func releaseOf(host, handle string) step {
-	return step{"release " + handle + " of " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-		got, err := e.ReleaseByHandle(ctx, handle, alloc.HostOwner(host))
+	return step{Name: "release " + handle + " of " + host, Do: func(ctx context.Context, r *run) error {
+		got, err := r.e.ReleaseByHandle(ctx, handle, alloc.HostOwner(host))
 		if err == nil && len(got) > 0 {
 			err = fmt.Errorf("%v released for %s", got, host)
 		}
@@ -128,13 +145,13 @@ func releaseOf(host, handle string) step {
 }
 
 func release(handle string) step {
-	return step{"release " + handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-		if _, err := e.ReleaseByHandle(ctx, handle); err != nil {
+	return step{Name: "release " + handle, Do: func(ctx context.Context, r *run) error {
+		if _, err := r.e.ReleaseByHandle(ctx, handle); err != nil {
 			return err
 		}
-		for a, h := range held {
+		for a, h := range r.held {
 			if h == handle {
-				delete(held, a)
+				delete(r.held, a)
 			}
 		}
 		return nil
@@ -144,26 +161,26 @@ func release(handle string) step {
 // history is a little of everything on pools of tiny blocks.
 func history() []step {
 	reserve := func(s string) step {
-		return step{"reserve " + s, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			_, err := e.Operator().SetReservations(ctx, alloc.Reservations(netipx.RangeOfPrefix(netip.MustParsePrefix(s))))
+		return step{Name: "reserve " + s, Do: func(ctx context.Context, r *run) error {
+			_, err := r.e.Operator().SetReservations(ctx, alloc.Reservations(netipx.RangeOfPrefix(netip.MustParsePrefix(s))))
 			return err
 		}}
 	}
 	named := func(host, a, handle string) step {
-		return step{"assign " + a, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Handle: handle, Request: "named " + a})
+		return step{Name: "assign " + a, Do: func(ctx context.Context, r *run) error {
+			_, err := r.e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner(host), Handle: handle, Request: "named " + a})
 			if errors.Is(err, ipalloc.ErrOccupied) {
 				return nil
 			}
 			if err == nil {
-				held[netip.MustParseAddr(a)] = handle
+				r.held[netip.MustParseAddr(a)] = handle
 			}
 			return err
 		}}
 	}
 	disown := func(host string) step {
-		return step{"remove " + host, func(ctx context.Context, e *ipset.Engine, _ map[netip.Addr]string) error {
-			_, err := e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner(host)})
+		return step{Name: "remove " + host, Do: func(ctx context.Context, r *run) error {
+			_, err := r.e.DisownBlocks(ctx, alloc.DisownArgs{Owner: alloc.HostOwner(host)})
 			return err
 		}}
 	}
@@ -210,62 +227,6 @@ func verify(t *testing.T, e *ipset.Engine, held map[netip.Addr]string) {
 	for a, h := range have {
 		if held[a] != h {
 			t.Errorf("%s is held by %q, which was not told", a, h)
-		}
-	}
-}
-
-// replay runs the history with a fault that the script reports by setting met. After it, a new engine repeats the step that
-// met it and continues. k numbers the run.
-func replay(t *testing.T, open storetest.Open, k int, fault faults.Outcome, commitsOnly bool) bool {
-	t.Helper()
-	f := faults.NewFaulty(open(t))
-	c := &clock{t: start}
-	e := newEngine(t, f, c)
-	setUp(t, e)
-	met, n := false, 0
-	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-		if commitsOnly && c.Kind != faults.Commit || met {
-			return faults.Outcome{}
-		}
-		if n++; n == k {
-			met = true
-			return fault
-		}
-		return faults.Outcome{}
-	})
-	held := make(map[netip.Addr]string)
-	for _, s := range history() {
-		before := met
-		err := s.do(context.Background(), e, held)
-		if err == nil && met != before && fault.Unknown {
-			t.Fatalf("fault %d: %s did not notice", k, s.name)
-		}
-		if err != nil {
-			if !errors.Is(err, faults.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-				t.Fatalf("fault %d: %s: %v", k, s.name, err)
-			}
-			e = newEngine(t, f, c) // as after a crash: nothing is cached
-			if err := s.do(context.Background(), e, held); err != nil {
-				t.Fatalf("fault %d: %s again: %v", k, s.name, err)
-			}
-		}
-		c.add(time.Minute)
-	}
-	f.Script(nil)
-	verify(t, e, held)
-	return met
-}
-
-// testFailsAtEveryCall breaks every call once, so that it leaves no trace.
-func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, faults.Fail(faults.ErrInjected), false); k++ {
-	}
-}
-
-// testUnknownAtEveryCommit loses the answer of every commit once, of one that was made and of one that was not.
-func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
-	for _, made := range []bool{true, false} {
-		for k := 1; replay(t, open, k, faults.Unknown(made), true); k++ {
 		}
 	}
 }
@@ -330,44 +291,6 @@ func testLateCommits(t *testing.T, open storetest.Open) {
 	}
 }
 
-// testContextEndsAtEveryCall ends the caller's context at every call once: its error comes back, and what was done is
-// either whole or nothing.
-func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; ; k++ {
-		f := faults.NewFaulty(open(t))
-		c := &clock{t: start}
-		e := newEngine(t, f, c)
-		setUp(t, e)
-		ctx, cancel := context.WithCancel(context.Background())
-		met := false
-		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-			if c.N == k {
-				cancel()
-				met = true
-			}
-			return faults.Outcome{}
-		})
-		held := make(map[netip.Addr]string)
-		for _, s := range history() {
-			if err := s.do(ctx, e, held); err != nil {
-				if !errors.Is(err, context.Canceled) || !met {
-					t.Fatalf("end at %d: %s: %v", k, s.name, err)
-				}
-				ctx = context.Background()
-				if err := s.do(ctx, e, held); err != nil {
-					t.Fatalf("end at %d: %s again: %v", k, s.name, err)
-				}
-			}
-		}
-		f.Script(nil)
-		verify(t, e, held)
-		cancel()
-		if !met {
-			return
-		}
-	}
-}
-
 // testManyHosts has hosts assign and release at once through one engine.
 func testManyHosts(t *testing.T, open storetest.Open) { many(t, open, 1) }
 
@@ -395,23 +318,23 @@ func many(t *testing.T, open storetest.Open, engines int) {
 			e, host := es[w%engines], fmt.Sprint("host", w%6)
 			for i := range 12 {
 				handle := fmt.Sprintf("w%d-%d", w, i)
-				mine := make(map[netip.Addr]string)
+				mine := &run{e: e, held: make(map[netip.Addr]string)}
 				give := assign(host, 1+i%3, 0, handle)
 				if i%3 == 0 {
 					give = ensure(host, handle)
 				}
-				if err := give.do(context.Background(), e, mine); err != nil {
+				if err := give.Do(context.Background(), mine); err != nil {
 					t.Error(err)
 					return
 				}
 				if i%2 == 0 {
-					if err := release(handle).do(context.Background(), e, mine); err != nil {
+					if err := release(handle).Do(context.Background(), mine); err != nil {
 						t.Error(err)
 						return
 					}
 				}
 				mu.Lock()
-				for a, h := range mine {
+				for a, h := range mine.held {
 					if other, taken := held[a]; taken {
 						t.Errorf("%s given to %s and to %s", a, other, h)
 					}
@@ -429,13 +352,11 @@ func many(t *testing.T, open storetest.Open, engines int) {
 // list for a host's first block.
 func testRoundTrips(t *testing.T, open storetest.Open) {
 	f := faults.NewFaulty(open(t))
-	e := newEngine(t, f, &clock{t: start})
-	setUp(t, e)
-	held := make(map[netip.Addr]string)
+	r := begin(t, f)
 	expect := func(what string, s step, most, lists int) {
 		t.Helper()
 		f.Script(nil)
-		if err := s.do(context.Background(), e, held); err != nil {
+		if err := s.Do(context.Background(), r); err != nil {
 			t.Fatal(err)
 		}
 		if n := f.Counts(); n.Calls() > most || n.Commits != 1 || n.Lists > lists {
@@ -443,10 +364,10 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 		}
 	}
 	plain := func(handle string) step {
-		return step{handle, func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			got, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Handle: handle})
+		return step{Name: handle, Do: func(ctx context.Context, r *run) error {
+			got, err := r.e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Use: alloc.Workload, Handle: handle})
 			if err == nil {
-				held[got.V4[0].Address] = handle
+				r.held[got.V4[0].Address] = handle
 			}
 			return err
 		}}
@@ -457,12 +378,12 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 	expect("next address, by handle", ensure("a", "p4"), 2, 1)
 	expect("move to another host", ensure("b", "p4"), 2, 1)
 	expect("release by handle", release("p4"), 2, 1)
-	for a := range held {
-		expect("release", step{"release", func(ctx context.Context, e *ipset.Engine, held map[netip.Addr]string) error {
-			_, err := e.ReleaseIPs(ctx, alloc.Release{Address: a})
-			delete(held, a)
+	for a := range r.held {
+		expect("release", step{Name: "release", Do: func(ctx context.Context, r *run) error {
+			_, err := r.e.ReleaseIPs(ctx, alloc.Release{Address: a})
+			delete(r.held, a)
 			return err
 		}}, 1, 0)
 	}
-	verify(t, e, held)
+	verify(t, r.e, r.held)
 }

@@ -52,28 +52,33 @@ func newAllocator(t *testing.T, s store.Store) *prefixes.Allocator {
 
 // Test runs allocators on the store.
 func Test(t *testing.T, open storetest.Open) {
+	h := faults.History[*prefixes.Allocator]{Open: open, Begin: newAllocator, Steps: history}
+	h.Crash = func(t *testing.T, s store.Store, _ *prefixes.Allocator) *prefixes.Allocator {
+		return newAllocator(t, s)
+	}
+	h.Verify = func(t *testing.T, s store.Store, _ *prefixes.Allocator) {
+		if got := verify(t, s); !slices.Equal(got, held) {
+			t.Errorf("held %v, want %v", got, held)
+		}
+	}
+	t.Run("FailsAtEveryCall", h.FailsAtEveryCall)
+	t.Run("UnknownAtEveryCommit", h.UnknownAtEveryCommit)
+	t.Run("ContextEndsAtEveryCall", h.ContextEndsAtEveryCall)
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, storetest.Open)
 	}{
-		{"FailsAtEveryCall", testFailsAtEveryCall}, {"UnknownAtEveryCommit", testUnknownAtEveryCommit},
-		{"ContextEndsAtEveryCall", testContextEndsAtEveryCall}, {"LateCommits", testLateCommits},
-		{"ManyAllocators", testManyAllocators}, {"SameOwner", testSameOwner}, {"RoundTrips", testRoundTrips},
-		{"AddressesOrChildren", testAddressesOrChildren},
+		{"LateCommits", testLateCommits}, {"ManyAllocators", testManyAllocators}, {"SameOwner", testSameOwner},
+		{"RoundTrips", testRoundTrips}, {"AddressesOrChildren", testAddressesOrChildren},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open) })
 	}
 }
 
-// step is one operation of a history. It may be repeated after an error and has the same
-// effect then.
-type step struct {
-	name string
-	do   func(ctx context.Context, a *prefixes.Allocator) error
-}
+type step = faults.Step[*prefixes.Allocator]
 
 func assign(pool, owner string, bits int, children prefixes.Sizes) step {
-	return step{"assign " + owner, func(ctx context.Context, a *prefixes.Allocator) error {
+	return step{Name: "assign " + owner, Do: func(ctx context.Context, a *prefixes.Allocator) error {
 		_, err := a.Assign(ctx, prefixes.Request{Pool: netip.MustParsePrefix(pool), Owner: owner, Bits: bits, Children: children})
 		return err
 	}}
@@ -81,7 +86,7 @@ func assign(pool, owner string, bits int, children prefixes.Sizes) step {
 
 // lease assigns a /64 as a lease. With a ttl of 1 it expires before the next call.
 func lease(owner string, ttl time.Duration) step {
-	return step{"lease for " + owner, func(ctx context.Context, a *prefixes.Allocator) error {
+	return step{Name: "lease for " + owner, Do: func(ctx context.Context, a *prefixes.Allocator) error {
 		_, err := a.Assign(ctx, prefixes.Request{Pool: pool6, Owner: owner, Bits: 64, TTL: ttl})
 		return err
 	}}
@@ -89,7 +94,7 @@ func lease(owner string, ttl time.Duration) step {
 
 // renew extends the lease of a client.
 func renew(ttl time.Duration) step {
-	return step{"renew", func(ctx context.Context, a *prefixes.Allocator) error {
+	return step{Name: "renew", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 		_, err := a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:2::/64"), "client", prefixes.RenewArgs{TTL: ttl})
 		return err
 	}}
@@ -107,10 +112,10 @@ func released(err error) error {
 func history() []step {
 	p := netip.MustParsePrefix
 	return []step{
-		{"add pool 4", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "add pool 4", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return a.AddPool(ctx, prefixes.Pool{Prefix: pool4, Sizes: sizes4})
 		}},
-		{"add pool 6", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "add pool 6", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return a.AddPool(ctx, prefixes.Pool{Prefix: pool6, Sizes: sizes6})
 		}},
 		assign("10.0.0.0/16", "region", 20, prefixes.Sizes{Shortest: 24, Longest: 27}),
@@ -118,31 +123,31 @@ func history() []step {
 		assign("10.0.0.0/20", "cluster", 24, prefixes.Sizes{Shortest: 26, Longest: 32}),
 		assign("10.0.0.0/24", "node", 27, prefixes.Sizes{}),
 		assign("10.0.0.0/24", "node", 32, prefixes.Sizes{}),
-		{"occupy", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "occupy", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.Occupy(ctx, p("2001:db8:0:1::/64"), prefixes.Request{Pool: pool6, Owner: "node", Attributes: "fixed"})
 			return err
 		}},
 		assign("2001:db8::/48", "other", 64, prefixes.Sizes{}),
 		lease("gone", 1), lease("client", time.Hour), renew(0), renew(2 * time.Hour), lease("late", 1),
-		{"sweep", func(ctx context.Context, a *prefixes.Allocator) error { _, err := a.Sweep(ctx); return err }},
-		{"release the lease", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "sweep", Do: func(ctx context.Context, a *prefixes.Allocator) error { _, err := a.Sweep(ctx); return err }},
+		{Name: "release the lease", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.ReleaseByOwner(ctx, "client")
 			return err
 		}},
-		{"set sizes", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "set sizes", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return a.SetSizes(ctx, pool4, prefixes.Sizes{Shortest: 16, Longest: 30})
 		}},
-		{"set children", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "set children", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.SetChildren(ctx, p("10.0.0.0/24"), "cluster", prefixes.Sizes{Shortest: 25, Longest: 32})
 			return err
 		}},
 		assign("10.0.0.0/16", "tree", 22, prefixes.Sizes{Shortest: 24, Longest: 32}),
 		assign("10.0.20.0/22", "leaf", 32, prefixes.Sizes{}),
-		{"release tree", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release tree", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.ReleaseTree(ctx, p("10.0.20.0/22"), "tree")
 			return released(err)
 		}},
-		{"transfer", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "transfer", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.Transfer(ctx, p("10.0.0.0/20"), "region", "region-2")
 			var e *ipalloc.Error
 			if errors.As(err, &e) && e.Holder == "region-2" {
@@ -150,32 +155,32 @@ func history() []step {
 			}
 			return err
 		}},
-		{"attributes", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "attributes", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.SetAttributes(ctx, p("10.0.0.0/24"), "cluster", "blue")
 			return err
 		}},
-		{"release in use", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release in use", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			if err := a.Release(ctx, p("10.0.0.0/24"), "cluster"); !errors.Is(err, ipalloc.ErrInUse) {
 				return fmt.Errorf("not in use: %w", err)
 			}
 			return nil
 		}},
-		{"release", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return released(a.Release(ctx, p("10.0.16.0/28"), "other"))
 		}},
-		{"release by owner", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release by owner", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.ReleaseByOwner(ctx, "node")
 			return err
 		}},
-		{"release pool", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release pool", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return released(a.Release(ctx, p("10.0.0.0/24"), "cluster"))
 		}},
 		assign("10.0.0.0/20", "cluster-2", 25, prefixes.Sizes{}),
-		{"release 6", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "release 6", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			_, err := a.ReleaseByOwner(ctx, "other")
 			return err
 		}},
-		{"remove pool 6", func(ctx context.Context, a *prefixes.Allocator) error {
+		{Name: "remove pool 6", Do: func(ctx context.Context, a *prefixes.Allocator) error {
 			return released(a.RemovePool(ctx, pool6))
 		}},
 	}
@@ -206,91 +211,6 @@ func verify(t *testing.T, s store.Store) []prefixes.Holding {
 		all = append(all, h)
 	}
 	return all
-}
-
-// replay runs the history with a fault that the script reports by setting met. After it, a
-// new allocator repeats the step that met it and continues. k numbers the run.
-func replay(t *testing.T, open storetest.Open, k int, fault faults.Outcome, commitsOnly bool) bool {
-	t.Helper()
-	f := faults.NewFaulty(open(t))
-	a := newAllocator(t, f)
-	met, n := false, 0
-	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-		if commitsOnly && c.Kind != faults.Commit || met {
-			return faults.Outcome{}
-		}
-		if n++; n == k {
-			met = true
-			return fault
-		}
-		return faults.Outcome{}
-	})
-	for _, s := range history() {
-		before := met
-		if err := s.do(context.Background(), a); err != nil {
-			if !errors.Is(err, faults.ErrInjected) || met == before || fault.Unknown && !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-				t.Fatalf("fault %d: %s: %v", k, s.name, err)
-			}
-			a = newAllocator(t, f) // as after a crash: nothing is cached
-			if err := s.do(context.Background(), a); err != nil {
-				t.Fatalf("fault %d: %s again: %v", k, s.name, err)
-			}
-		}
-	}
-	f.Script(nil)
-	if got := verify(t, f); !slices.Equal(got, held) {
-		t.Errorf("fault %d: held %v, want %v", k, got, held)
-	}
-	return met
-}
-
-// testFailsAtEveryCall breaks every call once, so that it leaves no trace.
-func testFailsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k := 1; replay(t, open, k, faults.Fail(faults.ErrInjected), false); k++ {
-	}
-}
-
-// testUnknownAtEveryCommit loses the answer of every commit once when it was made, and
-// once when it was not.
-func testUnknownAtEveryCommit(t *testing.T, open storetest.Open) {
-	for _, made := range []bool{true, false} {
-		for k := 1; replay(t, open, k, faults.Unknown(made), true); k++ {
-		}
-	}
-}
-
-// testContextEndsAtEveryCall ends the caller's context at every call once. The call
-// returns the context's error, and the step can be repeated on the same allocator.
-func testContextEndsAtEveryCall(t *testing.T, open storetest.Open) {
-	for k, met := 1, true; met; k++ {
-		f := faults.NewFaulty(open(t))
-		a := newAllocator(t, f)
-		ctx, cancel := context.WithCancel(context.Background())
-		met = false
-		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-			if c.N == k {
-				cancel()
-				met = true
-			}
-			return faults.Outcome{}
-		})
-		for _, s := range history() {
-			if err := s.do(ctx, a); err != nil {
-				if !errors.Is(err, context.Canceled) || !met {
-					t.Fatalf("end at %d: %s: %v", k, s.name, err)
-				}
-				ctx = context.Background()
-				if err := s.do(ctx, a); err != nil {
-					t.Fatalf("end at %d: %s again: %v", k, s.name, err)
-				}
-			}
-		}
-		cancel()
-		f.Script(nil)
-		if got := verify(t, f); !slices.Equal(got, held) {
-			t.Errorf("end at %d: held %v, want %v", k, got, held)
-		}
-	}
 }
 
 // testLateCommits loses the answer of every commit once and makes it only after the owner
@@ -500,8 +420,8 @@ func testRoundTrips(t *testing.T, open storetest.Open) {
 			_, err := a.Occupy(ctx, netip.MustParsePrefix("10.0.255.0/28"), request("e"))
 			return err
 		}},
-		{"first lease", 1, 3, func() error { return lease("client", time.Hour).do(ctx, a) }},
-		{"lease", 1, 3, func() error { return lease("next", time.Hour).do(ctx, a) }},
+		{"first lease", 1, 3, func() error { return lease("client", time.Hour).Do(ctx, a) }},
+		{"lease", 1, 3, func() error { return lease("next", time.Hour).Do(ctx, a) }},
 		{"renew", 1, 1, func() (err error) {
 			_, err = a.Renew(ctx, netip.MustParsePrefix("2001:db8:0:1::/64"), "next", prefixes.RenewArgs{TTL: 1})
 			return err

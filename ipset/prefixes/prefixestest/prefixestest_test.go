@@ -59,8 +59,8 @@ func TestSilentStore(t *testing.T) {
 // Every step of the history says when the store has failed.
 func TestStepsReturnErrors(t *testing.T) {
 	for _, s := range history() {
-		if err := s.do(t.Context(), newAllocator(t, refusing())); !errors.Is(err, faults.ErrInjected) {
-			t.Errorf("%s: %v", s.name, err)
+		if err := s.Do(t.Context(), newAllocator(t, refusing())); !errors.Is(err, faults.ErrInjected) {
+			t.Errorf("%s: %v", s.Name, err)
 		}
 	}
 }
