@@ -65,8 +65,8 @@ type slots struct {
 const (
 	// dirMax is the largest block whose slots are found by index: 1,024 pointers. Beyond, a map costs less.
 	dirMax = 1 << 16
-	// maxHeld bounds the addresses held in one block, because a block's record says which are held by saying which are
-	// not: it bounds what a damaged record can cost.
+	// maxHeld bounds the addresses held in one block, because a block's record lists the other addresses. It bounds
+	// the cost of a damaged record.
 	maxHeld = 1 << 24
 )
 

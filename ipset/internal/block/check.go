@@ -95,7 +95,8 @@ func (b *Block) checkCooling(bad func(string, ...any) error) error {
 	return nil
 }
 
-// checkQueue verifies that the queue and the busy ordinals are disjoint and together cover what is not reserved.
+// checkQueue verifies that the queue and the busy ordinals are disjoint and together cover the ordinals that are
+// not reserved.
 func (b *Block) checkQueue(busy []Span, bad func(string, ...any) error) error {
 	all := append(busy, b.free.spans[b.free.head:]...)
 	slices.SortFunc(all, func(x, y Span) int {

@@ -42,7 +42,7 @@ const (
 	flagCooling  = 1 << 5
 )
 
-// flags returns those of the block.
+// flags returns the flags of the block.
 func (b *Block) flags() byte {
 	flags := byte(b.owner.Kind)
 	if b.head|b.tail != 0 {
@@ -60,7 +60,7 @@ func (b *Block) flags() byte {
 	return flags
 }
 
-// code codes the block, into one that has been reset.
+// code codes the block. To read, the block must have been reset.
 func (b *Block) code(c *wire.Coder) {
 	c.Version(blockVersion)
 	flags := b.flags()

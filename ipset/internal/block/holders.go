@@ -103,7 +103,7 @@ func (a *Address) IsHeldFor(host alloc.Owner) bool {
 	return false
 }
 
-// firstEnd returns the holder whose lease ends first, of several the one that came first.
+// firstEnd returns the holder whose lease ends first, among equal ends the earliest holder.
 func (a *Address) firstEnd() (first Holder, ok bool) {
 	for h := range a.Holders() {
 		if h.Until != 0 && (!ok || h.Until < first.Until) {
@@ -247,11 +247,11 @@ func (b *Block) CanJoin(x uint64, key string) error {
 	return nil
 }
 
-// maxShared bounds the record of an address with several holders, in bytes, because a change of one of them writes all.
+// maxShared bounds the record of an address with several holders, in bytes, because a change of any of them writes all.
 const maxShared = 1 << 18
 
-// CanGrow returns [ipalloc.ErrLimit] if the record of a held ordinal would be too large with h, as one more holder or instead of the
-// holder with its sequence number. The limit is 256 KiB, or most bytes if that is less and above 0.
+// CanGrow returns [ipalloc.ErrLimit] if the record of a held ordinal would be too large with h. Holder h is one more, or replaces
+// the holder with its sequence number. The limit is 256 KiB, or most bytes if that is less and above 0.
 func (b *Block) CanGrow(x uint64, h Holder, most int) error {
 	_, a := b.Look(x)
 	size := len(a.Append(nil, b.prefix.Bits())) + len(appendHolder(nil, h))

@@ -1,8 +1,9 @@
-// Package combine gathers the calls of concurrent callers into batches, so that callers that wait at the same time share one
+// Package combine gathers the calls of concurrent callers into batches: callers that wait at the same time share one
 // transaction of a database, one sync or one request. There is no timer: while a batch is in flight, the next one gathers.
 //
-// The stores below package ipset use it. A store makes a [Queue] with a function that serves one batch: it takes the batch with
-// [Queue.Take] when it is ready for it, and answers every call of it with [Call.Answer] or puts it back with [Queue.Return].
+// The stores below package ipset use it. A store makes a [Queue] with a function that serves one batch. The function takes the
+// batch with [Queue.Take] when it is ready for it. It answers every call of the batch with [Call.Answer] or puts it back with
+// [Queue.Return].
 //
 // A caller whose context ends leaves. [Queue.Do] then reports whether its call was part of a batch, because only such a call can
 // have left a trace.
@@ -22,7 +23,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Fate is what became of a call when [Queue.Do] returns.
+// Fate is the state of a call when [Queue.Do] returns.
 type Fate uint8
 
 const (
@@ -78,8 +79,8 @@ type Queue struct {
 	idle    chan struct{} // closed when busy ends; nil unless Wait waits for that
 }
 
-// New returns a queue. serve serves one batch. With lead, a caller that finds the queue idle and whose context cannot end serves
-// the first batch in its own goroutine, which spares it a switch; serve must not panic then.
+// New returns a queue. The function serve serves one batch. With lead, a caller that finds the queue idle and whose context
+// cannot end serves the first batch in its own goroutine. This saves it a switch, but serve must not panic then.
 func New(lead bool, serve func()) *Queue {
 	return &Queue{serve: serve, lead: lead}
 }
@@ -170,8 +171,8 @@ func (q *Queue) Waiting() int {
 	return len(q.waiting)
 }
 
-// Take moves calls from the front of the queue into a batch: the first one, and those after it for as long as fits returns true.
-// fits must not call the queue.
+// Take moves calls from the front of the queue into a batch: the first call, and further calls for as long as fits returns true.
+// The function fits must not call the queue.
 func (q *Queue) Take(fits func(*Call) bool) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -50,8 +50,8 @@ func Backoff(r Retry) func(ctx context.Context, attempt int) error {
 	}
 }
 
-// again begins the next attempt after a conflict: what the transaction touched is read afresh, all at once, after a wait
-// that grows with the conflicts met so far.
+// again begins the next attempt after a conflict: it reads the touched records again, all at once, after a wait that
+// grows with the conflicts met so far.
 func (r *Runner[T]) again(ctx context.Context, tries int, wait bool, conflict error) error {
 	keys := r.txn.forget()
 	if tries >= r.attempts {

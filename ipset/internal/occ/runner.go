@@ -134,8 +134,8 @@ func (r *Runner[T]) Waiting() (n int, busy bool) {
 	return len(r.waiting), r.busy
 }
 
-// leadAlone carries out the plan of a caller that found the runner idle, in its own goroutine, and leaves what has come in
-// meanwhile to another. A panic reaches the caller and leaves the runner usable.
+// leadAlone carries out the plan of a caller that found the runner idle, in its own goroutine, and leaves the calls that
+// have come in meanwhile to another. A panic reaches the caller and leaves the runner usable.
 func (r *Runner[T]) leadAlone(ctx context.Context, p Plan[T]) error {
 	returned := false
 	defer func() {
@@ -194,7 +194,7 @@ func (r *Runner[T]) exit(calls []*call[T]) {
 	}
 }
 
-// leaderPanic is what the callers of a commit panic with if a plan, the store or a clock panicked.
+// leaderPanic is the value that the callers of a commit panic with if a plan, the store or a clock panicked.
 type leaderPanic struct {
 	pkg   string
 	value any
@@ -248,7 +248,7 @@ func (r *Runner[T]) next() []*call[T] {
 	return batch
 }
 
-// serve carries out a batch for as long as one of its callers still waits. A panic goes to the callers that have no answer.
+// serve carries out a batch for as long as any of its callers waits. A panic goes to the callers that have no answer.
 func (r *Runner[T]) serve(batch []*call[T]) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx))
 	defer cancel()
@@ -282,7 +282,7 @@ func (r *Runner[T]) serve(batch []*call[T]) {
 	returned = true
 }
 
-// abandon forgets everything after a panic; a commit that was under way is one of unknown outcome.
+// abandon forgets everything after a panic; a commit that was under way has an unknown outcome.
 func (r *Runner[T]) abandon() {
 	if r.txn.committing {
 		r.lose()

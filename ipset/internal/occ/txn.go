@@ -415,8 +415,8 @@ func (t *Txn) commit() error {
 	return err
 }
 
-// twice returns a key that two operations name. One of them follows from a record that has changed since it was read, or two plans saw one
-// record differently; what the transaction rests on is read again then.
+// twice returns a key that two operations name. An operation follows from a record that has changed since it was read, or two plans saw
+// one record differently. The records that the transaction rests on are read again then.
 func twice(ops []store.Op) (string, bool) {
 	keys := make(map[string]bool, len(ops))
 	for _, op := range ops {

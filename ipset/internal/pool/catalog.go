@@ -62,7 +62,8 @@ type Catalog struct {
 
 const (
 	// GenShift is where the generation begins in a sequence number. A change of pools that raises it every minute takes 31 years to
-	// reach its end. 1,000 allocations a second under one page take 34 years to reach the next generation, which Check reports.
+	// reach its end. At 1,000 allocations a second under one page it takes 34 years to reach the next generation, which Check
+	// reports.
 	GenShift      = 40
 	MaxGeneration = 1<<(64-GenShift) - 1
 )

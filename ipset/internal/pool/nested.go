@@ -12,10 +12,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 )
 
-// A pool may lie in another. An address belongs to the smallest pool whose prefix contains it: the ground of a pool is its prefix
-// without those of the pools in it. A nested prefix is made of whole blocks of the pool around it, so no block of that pool's size has
-// addresses of two pools. A block of another size may: then no pool assigns from it automatically, and what it counts for is decided address
-// by address.
+// A pool may lie in another. An address belongs to the smallest pool whose prefix contains it: the ground of a pool is its prefix without
+// the prefixes of the pools in it. A nested prefix is made of whole blocks of the pool around it, so no block of that pool's size has
+// addresses of two pools. A block of another size may: then no pool assigns from it automatically, and each of its addresses counts for
+// its own pool.
 
 // nest finds the pool around each pool, and the addresses that the pools in it have taken over.
 func (c *Catalog) nest() error {

@@ -25,7 +25,7 @@ type Tiers struct {
 }
 
 // Choose begins the choice of the pools that may serve. They are tried by priority, and within a priority as the call names them, or else
-// by name. Choose looks only for the pools that are needed, so the cost of a call does not grow with the number of pools behind the pools
+// by name. Choose looks only for the pools that are needed. So the cost of a call does not grow with the number of pools behind the pools
 // that serve it. It returns [ipalloc.ErrNotFound] if a name is no pool's, and if no pool qualifies.
 func (s *Tiers) Choose(c *Catalog, q Choice) error {
 	s.Cat, s.Choice, s.Pools, s.Seen, s.tier, s.tiered = c, q, s.few[:0], 0, 0, false

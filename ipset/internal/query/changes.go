@@ -17,8 +17,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// A follower wants events of addresses, the store has revisions of records. The decoder compares each record with what it was
-// before, by the same derivation as the writer, so that no event is told twice or missed between two records of one commit.
+// A follower wants events of addresses, the store has revisions of records. The decoder compares each record with its former
+// content, by the same derivation as the writer. So it neither repeats nor misses an event between two records of one commit.
 
 // presentPart is how many changes a part of the state at the beginning has at most.
 const presentPart = 1000
@@ -71,7 +71,7 @@ type decoder struct {
 	seen     map[string]bool
 }
 
-// begin takes what is known of the records at a revision from what they are at a later one.
+// begin derives the known records at a revision from the records at a later revision.
 func (d *decoder) begin(recs []store.Record, at, later uint64) {
 	d.complete, d.seen = later, make(map[string]bool)
 	for _, r := range recs {
@@ -149,7 +149,7 @@ func (d *decoder) learn(r store.Record, rev uint64) {
 	}
 }
 
-// addressChanges appends what a commit did to an address; an empty value is no record.
+// addressChanges appends the changes of an address by a commit; an empty value is no record.
 func addressChanges(dst []alloc.Change, key, was, is string, unknown bool) ([]alloc.Change, error) {
 	at, ok := record.ParseAddressKey(key)
 	if !ok {
@@ -231,7 +231,8 @@ func find(holders []alloc.Allocation, seq uint64) (alloc.Allocation, bool) {
 	return holders[i], true
 }
 
-// blockChange returns what a commit did to the owner of a block; one that was claimed by its owner has not changed.
+// blockChange returns the change of a block's owner by a commit. A block that was claimed by its owner has not
+// changed.
 func blockChange(key, was, is string, unknown bool) (alloc.Change, error) {
 	p, ok := record.ParseBlockID(key[1:])
 	c := alloc.Change{Kind: alloc.BlockClaimed, Block: p, Unknown: unknown}
@@ -260,7 +261,7 @@ func blockChange(key, was, is string, unknown bool) (alloc.Change, error) {
 	return c, nil
 }
 
-// catalogChanges returns what a commit did to pools and settings.
+// catalogChanges returns the changes of pools and settings by a commit.
 func catalogChanges(was, is string, unknown bool) (cs []alloc.Change, err error) {
 	before, err := pool.DecodeCatalog(was)
 	if err != nil {

@@ -95,7 +95,8 @@ func (e *Reader) follow(ctx context.Context, rev uint64, keys []string, watched 
 	return rev, ctx.Err()
 }
 
-// learnPlan forgets some records, and takes those that a commit wrote into the cache, unless newer ones are there.
+// learnPlan forgets some records, and puts the records that a commit wrote into the cache, unless it has newer
+// ones.
 type learnPlan struct {
 	forget  []string
 	records []store.Record

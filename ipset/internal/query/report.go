@@ -12,8 +12,8 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 )
 
-// What a host has and what limits it is the first question after an assignment that failed. The counts come from the same catalog and
-// lists as the decision did.
+// The first question after an assignment that failed is about the blocks, the addresses and the limits of the host. The counts come
+// from the same catalog and lists as the decision did.
 
 // Hosts carries out the call of that name.
 func (e *Reader) Hosts(ctx context.Context) ([]alloc.HostReport, error) {

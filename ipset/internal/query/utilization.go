@@ -73,7 +73,7 @@ func (e *Reader) Utilization(ctx context.Context) ([]alloc.Utilization, error) {
 			if i < 0 {
 				add(&lost, u)
 			} else {
-				// What the block says of its reserved addresses replaces what the pool knew of them.
+				// The block's count of its reserved addresses replaces the pool's.
 				p := &pools[i]
 				p.Used, p.Cooling, p.Reserved = p.Used.Add(u.Used), p.Cooling.Add(u.Cooling), p.Reserved.Sub(reservedIn(cat, i, r)).Add(u.Reserved)
 			}
@@ -163,13 +163,13 @@ func add(u *alloc.Utilization, p alloc.Utilization) {
 	u.Reserved, u.Draining = u.Reserved.Add(p.Reserved), u.Draining.Add(p.Draining)
 }
 
-// settle derives what is available.
+// settle derives the available addresses.
 func settle(u *alloc.Utilization) {
 	u.Available = u.Capacity.Sub(u.Used).Sub(u.Cooling).Sub(u.Reserved).Sub(u.Draining)
 }
 
-// place is the place of a block of a pool's size that blocks of smaller sizes are in: while one of them is not empty, the addresses around
-// them are kept from every call.
+// place is the place of a block of a pool's size that has smaller blocks in it. While any of these is not empty, the addresses around them
+// are kept from every call.
 type place struct {
 	at    netip.Prefix
 	n     int         // the blocks in it so far

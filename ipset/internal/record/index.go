@@ -13,7 +13,7 @@ import (
 )
 
 // The index records are derived here and nowhere else. The writer, Check, an import and Changes all ask these functions, so an index
-// record cannot mean one thing where it is written and another where it is verified. What they derive depends on the record alone and
+// record cannot mean one thing where it is written and another where it is verified. Their results depend on the record alone and
 // never on the present time, because a record that changes its meaning without a commit could not be compared.
 
 // BlockIndex is the content of the index records of a block, a function of the block's record.

@@ -55,7 +55,7 @@ func EndOfMemos(kind string) string { return kind[:1] + string(kind[1]+1) }
 // IsForeign reports whether a record belongs to another program that shares the store: its key begins with an upper-case letter.
 func IsForeign(key string) bool { return key[0] >= 'A' && key[0] <= 'Z' }
 
-// CatalogKey is the key of the root of the catalog, PoolsKey that of its pools.
+// CatalogKey is the key of the root of the catalog, PoolsKey the key of its pools.
 const (
 	CatalogKey = KindCatalog
 	PoolsKey   = KindCatalog + "p"

@@ -14,9 +14,9 @@ import (
 )
 
 // An owner has a record for each block that is its own, or was and has an address that may be held for it. These follow from the
-// blocks, like all index records. Before them stands the number of its own blocks: every commit that gives it a block or takes one
-// writes the number, and one that depends on a limit verifies it. A few blocks are listed beside the number, because a new engine then
-// reads them in the same round trip. So a record of an owner has at most some hundred bytes, however many blocks it has.
+// blocks, like all index records. A record before them has the number of its own blocks. Every commit that gives it a block or takes
+// one writes the number, and a commit that depends on a limit verifies it. A few blocks are listed beside the number, because a new
+// engine then reads them in the same round trip. So a record of an owner has at most some hundred bytes, however many blocks it has.
 
 // hadBefore is the value of the record of a former block of the owner. The record of a present block has no value.
 const hadBefore = 1

@@ -14,7 +14,8 @@ import (
 
 // A page of a pool is one word: of level 0, which of 64 blocks in a row exist; of level n, which of 64 pages of
 // level n-1 are full. 1 is taken. The geometry depends on family and block size only, not on pools, so pools are
-// split and merged without touching it. A page without a record is all clear, and one that is all clear has no record.
+// split and merged without touching it. A page without a record is all clear, and a page that is all clear has no
+// record.
 //
 // The record of a page of level 0 has the mark too: the highest sequence number of the blocks deleted below it. When the last block
 // goes, so does the page, and the mark passes to the floor of the page, which it shares with every 64th page of its block size. A page
@@ -129,7 +130,7 @@ func BlockAt(v6 bool, bits int, n addr.U128) netip.Prefix {
 type Page struct {
 	Word uint64
 	// Mark is the highest sequence number of the blocks deleted below this page of level 0, or of the pages that this floor has
-	// outlived; a new block starts after it.
+	// outlived. A new block starts after it.
 	Mark uint64
 }
 

@@ -1,11 +1,11 @@
 // Package space finds free places in a space of up to 2^128 of them, by pages that a caller keeps as records.
 //
 // Terms: a place is a number, such as the index of a block among all blocks of its size. A page is one word. At level
-// 0 it says which of 64 places in a row are taken; at level n, which of 64 pages of level n-1 are full. 1 is taken. A
-// page that was never written is all clear. Which page has which place follows from the number alone, so pools and
-// ranges may be split, merged and moved without touching a page.
+// 0 it says which of 64 places in a row are taken; at level n, which of 64 pages of level n-1 are full. A set bit
+// means taken. A page that was never written is all clear. Which page has which place follows from the number alone,
+// so pools and ranges may be split, merged and moved without touching a page.
 //
-// The functions read and write pages through the caller, who keeps them in a transaction. They keep nothing
+// The functions read and write pages through the caller, which keeps them in a transaction. They keep nothing
 // themselves, and return the caller's errors as they are.
 //
 // Complexity: Mark reads and writes one page, and one more for each level above that becomes full or ceases to be.
