@@ -213,7 +213,7 @@ func (c *copier) compare(ctx context.Context) (*sum, error) {
 	return all, err
 }
 
-// begin marks the roots that are missing, and that of the space without a name in any case.
+// begin marks the roots that are missing, and in any case the root of the space without a name.
 func (c *copier) begin(ctx context.Context) error {
 	if !c.missing && len(c.roots) == 0 {
 		return nil
@@ -272,7 +272,7 @@ func (c *copier) copy(ctx context.Context) error {
 	return c.flush(ctx)
 }
 
-// add gathers one record, and commits what was gathered before if it would be too much with that.
+// add gathers one record. It first commits the gathered records if they would be too much with this one.
 func (c *copier) add(ctx context.Context, op Op) error {
 	ops, bytes := copyOps, copyBytes
 	if c.limits.Ops > 0 {
@@ -292,7 +292,7 @@ func (c *copier) add(ctx context.Context, op Op) error {
 	return nil
 }
 
-// flush commits what was gathered.
+// flush commits the gathered records.
 func (c *copier) flush(ctx context.Context) error {
 	if len(c.ops) == 0 {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"github.com/ipalloc/ipalloc"
 )
 
-// Errors of stores that a caller may want to tell apart, beside those of package ipalloc. After each of them nothing was changed.
+// Errors of stores that a caller may want to tell apart, beside the errors of package ipalloc. After each of them nothing was
+// changed.
 var (
 	// ErrNoSpace means that there is no room for the commit. It matches ipalloc.ErrLimit. Commits succeed again when there is room.
 	ErrNoSpace = fmt.Errorf("%w: no space left", ipalloc.ErrLimit)

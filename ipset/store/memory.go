@@ -99,8 +99,8 @@ func (m *Memory) Commit(ctx context.Context, ops []Op) (uint64, error) {
 	return m.rev, nil
 }
 
-// apply makes the changes, notes them for watches and wakes those that wait. m.found has the records of ops. They are
-// overwritten first, because inserting and removing moves records.
+// apply makes the changes, notes them for watches and wakes the watches that wait. m.found has the records of ops.
+// They are overwritten first, because inserting and removing moves records.
 func (m *Memory) apply(ops []Op) {
 	m.rev++
 	ev := &m.ring[m.rev%history]
@@ -168,7 +168,7 @@ func (m *Memory) Watch(ctx context.Context, after uint64, prefixes ...string) it
 	}
 }
 
-// next waits for the commit of revision rev and returns a copy of its changes to keys with one of the prefixes.
+// next waits for the commit of revision rev and returns a copy of its changes to keys with any of the prefixes.
 func (m *Memory) next(ctx context.Context, rev uint64, prefixes []string) (Event, error) {
 	for {
 		if err := ended(ctx, "watch"); err != nil {

@@ -44,20 +44,20 @@ func NewOverlay(below Store) Store {
 }
 
 // overlayRevs counts the commits of all overlays. An overlay may have another one below, and their revisions must differ from
-// each other and from those of any store.
+// each other and from the revisions of any store.
 var overlayRevs atomic.Uint64
 
 // overlayRev is below the first revision of an overlay. No store counts that far.
 const overlayRev = 1 << 63
 
-// layer is what the overlay says of a record.
+// layer is the state of a record in the overlay.
 type layer struct {
 	rec Record
 	pin uint64
 	own bool
 }
 
-// layers returns what the overlay says of some keys, and its version.
+// layers returns the state of some records in the overlay, and its version.
 func (o *overlay) layers(op string, n int, key func(int) string) (dst []layer, version uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +79,8 @@ func (o *overlay) ended(op string) error {
 	return &ipalloc.Error{Package: "store", Op: op, Reason: "the function of Together has returned", Err: ipalloc.ErrClosed}
 }
 
-// is reports whether the overlay still has a version: what was read below since then goes with what it said then.
+// is reports whether the overlay still has a version. If so, the records read below since then go with the
+// layers of that version.
 func (o *overlay) is(version uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,8 +159,8 @@ func (o *overlay) List(ctx context.Context, r Range) ([]Record, uint64, error) {
 	}
 }
 
-// merge puts the overlay's records of a range in the place of those below, each list as far as the limit of the range lets it go.
-// The result ends where one of the lists was cut; whole says that none was.
+// merge puts the overlay's records of a range in the place of the records below. The limit of the range may have cut either
+// list. The result ends where a list was cut; whole says that none was.
 func merge(r Range, own []Record, pins []uint64, below []Record) (merged []Record, whole bool, err error) {
 	cutOwn, cutBelow := r.Limit > 0 && len(own) == r.Limit, r.Limit > 0 && len(below) == r.Limit
 	before := func(a, b string) bool { return a < b != r.Reverse && a != b }

@@ -145,8 +145,8 @@ func (b *packer) build(p *page, recs []view, prefix, spare int) {
 	}
 }
 
-// appendRuns appends the runs of a value: how many bytes are those of the model at the same place, how many are not, and
-// these.
+// appendRuns appends the runs of a value: how many bytes equal the bytes of the model at the same place, how many do
+// not, and the latter bytes.
 func appendRuns(dst, value, model []byte) []byte {
 	both := min(len(value), len(model))
 	for i := 0; i < len(value); {
@@ -168,7 +168,7 @@ func appendRuns(dst, value, model []byte) []byte {
 	return dst
 }
 
-// common returns the length of what two keys begin with.
+// common returns the length of the common prefix of two keys.
 func common(a []byte, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {

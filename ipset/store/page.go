@@ -9,9 +9,9 @@ import (
 // page is up to pageMax records of the memory store, in key order and as bytes, so that a record costs little more than its
 // bytes and the garbage collector has nothing to look at.
 //
-// The buffer begins with the prefix that all keys of the page share and with a template, the value of one of the records.
-// Then come the records in the order in which they were written, then free space, then one slot of two bytes for each
-// record, its offset, from the end of the buffer backwards in key order.
+// The buffer begins with the prefix that all keys of the page share and with a template, the value of a record. Then come
+// the records in the order in which they were written, then free space, then one slot of two bytes for each record, its
+// offset, from the end of the buffer backwards in key order.
 //
 //	suffix length          one byte
 //	capacity * 4 + form    one byte
@@ -47,8 +47,8 @@ const (
 	// leaves room to insert before the first split.
 	pageMax  = 128
 	pageFill = 120
-	// inlineMax bounds the key and the value of a record that lies in the page itself. pageMax + 1 of them with what they
-	// take beside, and one eighth of waste, fit into bufMax bytes, which offsets can tell.
+	// inlineMax bounds the key and the value of a record in the page itself. Even pageMax + 1 such records with their
+	// overhead, and one eighth of waste, fit into bufMax bytes, the range of an offset.
 	inlineMax = 384
 	bufMax    = 1<<16 - 1
 	headMax   = 255 // of the prefix, of the template, and of a key in the page

@@ -5,8 +5,8 @@ import "slices"
 // sorted is the memory store's table: records in key order, in pages, the pages in nodes.
 //
 // A page has the keys from its separator up to the next one, so a separator changes only when a page is split or dropped. A
-// page is found by binary search over the separators of the nodes and over those of one node. Inserting moves the slots of
-// one page, and pointers of one node when a page is split.
+// page is found by binary search over the separators of the nodes, then over the separators in one node. Inserting moves
+// the slots of one page, and pointers of one node when a page is split.
 //
 // Invariants: keys ascend inside a page and from page to page; no page and no node is empty; the first separator is empty.
 type sorted struct {
@@ -179,8 +179,8 @@ func (s *sorted) add(h handle, from string, p *page) {
 	s.froms, s.nodes = slices.Insert(s.froms, h.node+1, right.froms[0]), slices.Insert(s.nodes, h.node+1, right)
 }
 
-// delete removes the record at w. A page that became small is joined with its left neighbour, and one that became sparse is packed, so
-// that what was full once does not keep its memory.
+// delete removes the record at w. A page that became small is joined with its left neighbour, and a sparse page is packed. So a
+// page that was full once does not keep its memory.
 func (s *sorted) delete(w *place) {
 	h, p := w.handle, w.p
 	s.n--
@@ -207,7 +207,8 @@ func (s *sorted) delete(w *place) {
 	}
 }
 
-// drop takes a page away. Its keys become those of the page on its left; of the first page, those of the next.
+// drop removes a page. Its range of keys goes to the page on its left; the range of the first page goes to the
+// next page.
 func (s *sorted) drop(h handle) {
 	s.shape++
 	n := s.nodes[h.node]

@@ -50,9 +50,9 @@ func Space(db Store, name string) (Store, error) {
 	return s, nil
 }
 
-// take subtracts what a prefix of n bytes takes of each key, and reports whether anything is left. Where the store bounds the
-// ops of a commit, all of them fit with their prefixes; where it bounds bytes alone, half of these are left to the prefixes,
-// far more than any commit of this module needs.
+// take subtracts a prefix of n bytes in each key, and reports whether anything is left. Where the store bounds the ops of a
+// commit, all of them fit with their prefixes; where it bounds bytes alone, half of these are left to the prefixes, far
+// more than any commit of this module needs.
 func (l *Limits) take(n int) bool {
 	if l.Key > 0 {
 		if l.Key -= n; l.Key <= 0 {
@@ -78,8 +78,8 @@ type space struct {
 	limits      Limits
 }
 
-// spareOps are the ops of the last commit in any space, for the next one: with thousands of spaces, those of its own would have
-// left the processor's caches since.
+// spareOps are the ops of the last commit in any space, for the next one. With thousands of spaces, a list for each space would
+// have left the processor's caches since.
 var spareOps atomic.Pointer[[]Op]
 
 // Limits implements [Store].

@@ -17,7 +17,8 @@ import (
 // A plan may reach over several allocators: a prefix of a tree, and the pool of addresses that it becomes. Each commits by itself, so
 // their commits are gathered in memory and made one.
 
-// togetherAttempts is how often f is called before Together gives up against others that change what it has read.
+// togetherAttempts is how often f is called before Together gives up against others that change the records that
+// it reads.
 const togetherAttempts = 16
 
 // Together calls f with a store for calls of ipset, prefixes, numbers and hostlocal, and for Commit calls of your own. It writes all
@@ -42,9 +43,9 @@ const togetherAttempts = 16
 // with that error: RemoveSpace, and an assignment that would claim a block where the former pools have blocks more than 64 times
 // smaller. A store that wraps tx hides the former pools, so changes of pools fail on it: wrap db.
 //
-// If db limits commits, leases and cooldowns that ended before f met their blocks are written to db at once, in commits of their own: time
-// has ended them whether or not f succeeds, and they may be more than one commit takes. Then f is called again. A store that wraps tx
-// hides db: they count against the one commit then.
+// If db limits commits, leases and cooldowns that ended before f met their blocks are written to db at once, in commits of their own.
+// Time has ended them whether or not f succeeds, and they may be more than one commit takes. Then f is called again. A store that wraps
+// tx hides db: they count against the one commit then.
 //
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
@@ -120,7 +121,7 @@ func Published(db Store) Store {
 	return nil
 }
 
-// joint is an overlay that notes what its commits and reads rely on.
+// joint is an overlay that notes the records that its commits and reads rely on.
 type joint struct {
 	*overlay
 	noting sync.Mutex
@@ -144,7 +145,8 @@ func (j *joint) Limits() Limits {
 	return l
 }
 
-// run calls f. What f leaves behind cannot use the store any more: nobody would write what it commits.
+// run calls f. After f has returned the store cannot be used any more, because nothing would write its
+// commits.
 func (j *joint) run(f func(tx Store) error) error {
 	defer func() {
 		j.mu.Lock()
@@ -157,7 +159,8 @@ func (j *joint) run(f func(tx Store) error) error {
 	return f(j)
 }
 
-// write writes what the overlay has, on the revisions below, and guards the rest of what was relied on.
+// write writes the overlay's records, on the revisions below, and guards the other records that were relied
+// on.
 func (j *joint) write(ctx context.Context) error {
 	var ops []Op
 	writes := false
