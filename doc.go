@@ -76,9 +76,9 @@
 //	ErrCorrupt         stored bytes are damaged or contradict themselves
 //	ErrClosed          the store or controller was closed
 //
-// Nothing that a caller passes makes an allocator panic, with three exceptions, as in the
-// standard library: a nil context, a method of a nil allocator, and an ordinal out of
-// range of package bitmap. A nil store, or a nil pointer as a store, is an ErrInvalid.
+// Nothing that a caller passes makes an allocator panic. There are three exceptions, as
+// in the standard library: a nil context, a method of a nil allocator, and an ordinal out
+// of range of package bitmap. A nil store, or a nil pointer as a store, is an ErrInvalid.
 //
 // # Common rules
 //

@@ -90,9 +90,9 @@
 //     times, by the CPU time of the thread, and takes the median of the quotients. A comparison
 //     fails only if it exceeds its bound eight times in a row. File guard_test.go has the
 //     bounds, 25 to 55 % above the values measured when they were set. The test runs with the
-//     flag -ratios only, and not with the race detector, assertions or coverage. The order in
-//     which the linker places the functions moves a ratio by up to 0.1, so the guard runs the
-//     test in a second order too, with -ldflags=-randlayout=LAYOUT, and each bound holds in both.
+//     flag -ratios only, and not with the race detector, assertions or coverage. The
+//     linker's order of the functions moves a ratio by up to 0.1. So the guard also runs the
+//     test in a second order, with -ldflags=-randlayout=LAYOUT, and each bound holds in both.
 //
 // Medians of a pair beside the bitset, over three runs in each of the two orders on a busy
 // machine (TestGuardRatios -v; make bench-guard LAYOUT=1):

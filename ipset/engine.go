@@ -81,11 +81,10 @@ type Options struct {
 // # Blocks without owner
 //
 // The commit that empties a block without owner, such as the release of its last address,
-// deletes it. After the block's last lease or cooldown has expired, the next Sweep
-// deletes it, or a call that reads it, or an assignment that searches beyond its owner's
-// blocks. Such an assignment first records all expired leases and cooldowns in its pools,
-// so it assigns the address that it would assign after a Sweep. Until then the block is
-// listed.
+// deletes it. After the block's last lease or cooldown expires, the next Sweep deletes
+// it, or a call that reads it, or an assignment that searches beyond its owner's blocks.
+// Such an assignment first records all expired leases and cooldowns in its pools, so it
+// assigns the address that it would assign after a Sweep. Until then the block is listed.
 //
 // # An unknown outcome
 //

@@ -71,8 +71,9 @@ func (s RangeSet) Contains(a netip.Addr) bool { return s.RangeOf(a) >= 0 }
 // Canonical returns a copy of the sets with all fields of every range filled in.
 //
 // It fails with an error that wraps a [SetError]: ErrInvalid, with Field, for an
-// impossible range, a set without ranges or with both families; ErrExists for two ranges
-// that overlap, first within one set, then between two. Sets are checked in order.
+// impossible range, or for a set without ranges or with both families. It is ErrExists
+// for two ranges that overlap, first within one set, then between two. Sets are checked
+// in order.
 func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	out := make([]RangeSet, len(sets))
 	for i, s := range sets {

@@ -88,9 +88,9 @@ func (e *Engine) Export(ctx context.Context) (State, error) {
 
 // Import adds the holdings of another allocator of the network, whether or not they are
 // in the sets. The given cursors replace the stored ones. Import skips addresses that it
-// cannot take and returns an error for each, with Owner and Addr: ErrOccupied, with
-// Holder, for an address that another attachment holds; ErrInvalid for an address or a
-// name. Addresses that the attachment already holds do not change.
+// cannot take and returns an error for each, with Owner and Addr. The error is
+// ErrOccupied, with Holder, for an address that another attachment holds, and ErrInvalid
+// for an address or a name. Addresses that the attachment already holds do not change.
 //
 // It works in steps of one commit each, cursors last. After an error the earlier steps
 // are done; repeat the call to continue. It fails with ErrCorrupt, with ErrConflict and

@@ -14,8 +14,8 @@ import (
 // mutex takes one to lock and one to unlock.
 type Costs struct{ Instructions, Atomics float64 }
 
-// Each returns the costs of one operation: the difference of two runs of this program, of which
-// one does n operations more, divided by n. So the set-up is not in it. env returns the
+// Each returns the costs of one operation. It runs this program twice, the second time with n
+// operations more, and divides the difference by n. So the set-up is not in it. env returns the
 // environment of a run that does so many operations; out is a file that the runs may overwrite.
 func Each(n int, out string, env func(times int) []string) (Costs, error) {
 	few, err := run(out, env(n/4))
