@@ -56,7 +56,6 @@ func TestRequestsAreForgottenByAge(t *testing.T) {
 	if al := ask(0); len(al.V4) != 1 || al.V4[0].Handle != "p0" {
 		t.Errorf("a forgotten key: %+v", al)
 	}
-	w.check()
 }
 
 // TestRequestsAreForgottenTogether: a commit on a store without limits forgets many, and one on a small store as many as fit.
@@ -117,7 +116,6 @@ func TestStickyHandlesAreForgotten(t *testing.T) {
 	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Sticky != 2 || w.records(record.KindSticky)+w.records(record.KindAged) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	w.check()
 }
 
 // TestRequestNamedAsAHandle: an answer whose key is the name of a handle that holds an address is forgotten like any other.
@@ -130,7 +128,6 @@ func TestRequestNamedAsAHandle(t *testing.T) {
 	if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || s.Requests != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	w.check()
 }
 
 // TestStickySweepCost: to see that a sticky handle holds addresses a sweep reads one of them.
@@ -144,7 +141,6 @@ func TestStickySweepCost(t *testing.T) {
 	if got, err := w.engine(s).Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || got.Sticky != 0 || touched(s) > 20 {
 		t.Errorf("%+v, %v, %d records touched", got, err, touched(s))
 	}
-	w.check()
 }
 
 // TestSweepKeepsStickyHandlesInUse: a sweep that one failed call of the store ends returns that error, and no handle that holds an
@@ -204,7 +200,6 @@ func TestRememberedAnswersFit(t *testing.T) {
 			if !errors.Is(err, ipalloc.ErrLimit) && (err != nil || ours.V4[0] != theirs.V4[0]) {
 				t.Errorf("limit %d, variant %d: next is %v, %v; want %v", limit, variant, ours.V4, err, theirs.V4)
 			}
-			w.check()
 		}
 	}
 	if fits == 0 || refused == 0 {
@@ -234,7 +229,6 @@ func TestStaleAgesAreRepaired(t *testing.T) {
 	if n, err := w.Operator().Repair(bg, rep.Repair); err != nil || n != 2 {
 		t.Errorf("%d repaired, %v", n, err)
 	}
-	w.check()
 }
 
 var errDown = errors.New("the store is down")

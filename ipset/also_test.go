@@ -93,7 +93,6 @@ func TestAlsoBothOrNeither(t *testing.T) {
 				t.Errorf("%s, %s: changed the store, or %d calls of the store", name, what, s.Counts().Calls())
 			}
 		}
-		w.check()
 	}
 }
 
@@ -251,7 +250,6 @@ func TestAlsoOfRequests(t *testing.T) {
 		if _, err := call(w.engine(w.store), "r", insert("vm", "3")); err != nil || w.row("vm").Rev != 0 {
 			t.Errorf("%s: repeated after a release: %v, row %+v", name, err, w.row("vm"))
 		}
-		w.check()
 	}
 }
 
@@ -278,7 +276,6 @@ func TestAlsoNeedsAnAssignment(t *testing.T) {
 	if w.revision() != rev || w.row("2").Rev != 0 {
 		t.Errorf("%d commits more, row %+v", w.revision()-rev, w.row("2"))
 	}
-	w.check()
 }
 
 // Release is one commit for all addresses, or none: also across blocks, with a guard that does not hold, and for what is free.
@@ -316,7 +313,6 @@ func TestReleaseAllOrNone(t *testing.T) {
 	if _, err := w.engine(limited(w.store, 64)).Release(bg, alloc.ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
 		t.Errorf("more than a commit holds: %v", err)
 	}
-	w.check()
 }
 
 // The fence of a lost commit does not touch the rows of its caller.
@@ -338,5 +334,4 @@ func TestAlsoIsNoFence(t *testing.T) {
 		t.Errorf("the lost commit was made, or the row rewritten: %+v", w.row("vm"))
 	}
 	w.clock.add(time.Minute)
-	w.check()
 }

@@ -202,7 +202,6 @@ func TestReindexFillsCommits(t *testing.T) {
 		if n, err := w.engine(f).Operator().Reindex(bg, "a"); n != 8 || err != nil || f.Counts().Commits != want {
 			t.Errorf("%d records: %d addresses in %d commits, want %d: %v", limit, n, f.Counts().Commits, want, err)
 		}
-		w.check()
 	}
 }
 
@@ -223,7 +222,6 @@ func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
 			if n := f.Counts().Commits; err != nil || len(got.V4) != 1 || (n == 1) != (leases == most) {
 				t.Errorf("%d keys, %d leases: %v, %v, %d commits", keys, leases, got, err, n)
 			}
-			w.check()
 		}
 	}
 }
@@ -347,5 +345,4 @@ func TestAttributesOfOneAddressOnly(t *testing.T) {
 			t.Errorf("address %d: %+v, %v", i, now, err)
 		}
 	}
-	w.check()
 }

@@ -57,6 +57,7 @@ func TestBlockOfDamagedRecords(t *testing.T) {
 		"no address in its place":   func(_, a store.Record) ops { return ops{put(a.Key+"x", a.Value), {Kind: store.Delete, Key: a.Key}} },
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+		w.leaves()
 		at := w.assign(want("h", 1, "p")).V4[0]
 		b := w.list(record.BlockRange(record.KindBlock, at.Block))[0]
 		ops := damage(b, w.list(record.AddressRange(at.Block))[0])

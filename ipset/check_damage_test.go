@@ -53,6 +53,7 @@ func TestDamageOfEveryRecord(t *testing.T) {
 		seen[kind] = true
 		for how, op := range damages(r) {
 			w := busy(t)
+			w.leaves()
 			uses, at := w.used(), fmt.Sprintf("%s %q", how, r.Key)
 			op.Expect = store.AnyRevision
 			before := w.list(store.Range{})
@@ -216,6 +217,7 @@ func TestRepairedBlockIsRead(t *testing.T) {
 // TestStrayInOverlappingBlocks: the record of a free address is that of one of two overlapping blocks, the last that contains it.
 func TestStrayInOverlappingBlocks(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+	w.leaves()
 	big, small := mustBlock(t, "10.0.0.0/26", block.Options{}), mustBlock(t, "10.0.0.32/28", block.Options{})
 	stray := core.Address{Holder: core.Holder{Seq: 1}}
 	ops := []store.Op{
@@ -246,6 +248,7 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 // TestProblemsAreOrdered: a report lists its problems by kind, then by block and address, in whatever order they were found.
 func TestProblemsAreOrdered(t *testing.T) {
 	w := busy(t)
+	w.leaves()
 	var keys []string
 	for _, kind := range []string{record.KindAddress, record.KindHandle, record.KindOwner, record.KindPage} {
 		recs := w.list(store.Range{From: kind, To: record.EndOf(kind)})
@@ -266,6 +269,7 @@ func TestProblemsAreOrdered(t *testing.T) {
 // TestReportCounts: a report counts blocks and held addresses, and what never stayed as it was for long enough to be judged.
 func TestReportCounts(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w.leaves(audit.MissingIndex)
 	w.assign(want("h", 17, "p"))
 	w.assign(want("i", 1, "q"))
 	w.releaseHandle("q")
@@ -342,12 +346,12 @@ func TestDamagedPageOfAPool(t *testing.T) {
 	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/24", 29)); err != nil {
 		t.Fatal(err)
 	}
-	w.check()
 }
 
 // TestKeyOfAPageOfAPool: a key between those of the pages of a pool that names none is damage to an update of the pool.
 func TestKeyOfAPageOfAPool(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
+	w.leaves()
 	w.assign(want("h", 1, "p"))
 	if err := w.UpdatePool(bg, poolOf("a", "10.0.0.0/16", 28)); err != nil {
 		t.Fatal(err)
@@ -365,6 +369,7 @@ func TestKeyOfAPageOfAPool(t *testing.T) {
 // that read it alone.
 func TestAddressOfAnImpossibleBlock(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w.leaves()
 	at := w.assign(want("h", 1, "p")).V4[0].Address
 	rec, err := w.store.Get(bg, nil, record.AddressKey(at))
 	if err != nil {

@@ -42,7 +42,6 @@ func TestHoldersInOrphan(t *testing.T) {
 		if b, err := w.Operator().BlockOf(bg, vip); err != nil || b != nil {
 			t.Errorf("together %v: the block is still there, %v", together, err)
 		}
-		w.check()
 	}
 }
 

@@ -170,7 +170,6 @@ func TestHoldersExhaustively(t *testing.T) {
 			if got := w.holders(); !slices.Equal(got, m.handles) {
 				t.Fatalf("sequence %d, most %d: held by %v, want %v", n, most, got, m.handles)
 			}
-			w.check()
 		}
 	}
 }
@@ -236,7 +235,6 @@ func TestJoinBesideAutomatic(t *testing.T) {
 			t.Errorf("%s: automatic: %+v, %v", handle, al, err)
 		}
 	}
-	w.check()
 }
 
 // One holder more or less is one commit, which writes the address and what lists this holder.
@@ -263,7 +261,6 @@ func TestHolderCostsOneCommit(t *testing.T) {
 			t.Errorf("%s left in %d commits", h, c.Commits)
 		}
 	}
-	w.check()
 }
 
 // The holders that one host has of many addresses leave in as many commits as the limit of the store makes of them.
@@ -284,7 +281,6 @@ func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
 		if held := w.used(); err != nil || len(left) != 8 || len(held) > 0 {
 			t.Errorf("%d operations a commit: %v, %v, %v are held", ops, left, err, held)
 		}
-		w.check()
 	}
 }
 
@@ -334,7 +330,6 @@ func TestHoldersWithFaults(t *testing.T) {
 				if got := w.holders(); !slices.Equal(got, tt.after) {
 					t.Fatalf("%s, call %d: held by %v, want %v", name, n, got, tt.after)
 				}
-				w.check()
 			}
 		}
 	}
@@ -377,7 +372,6 @@ func TestUnusedHolders(t *testing.T) {
 		if got := w.holders(); !slices.Equal(got, []string{"p", "r"}) {
 			t.Errorf("held by %v", got)
 		}
-		w.check()
 	}
 }
 
@@ -529,5 +523,4 @@ func TestSharedAddressesLeaveTogether(t *testing.T) {
 	if n := w.records(record.KindBlock); n != 0 {
 		t.Errorf("%d blocks are left", n)
 	}
-	w.check()
 }

@@ -65,7 +65,6 @@ func TestUpdatePoolReadsPages(t *testing.T) {
 	if err := e.UpdatePool(bg, p); err != nil || len(draining()) != 0 {
 		t.Errorf("drained: %v, %v", err, draining())
 	}
-	w.check()
 }
 
 // TestSweepReadsWhatIsDue: blocks that have not been empty for long enough cost their index records and nothing more, those that
@@ -117,7 +116,6 @@ func TestDisownReadsTogether(t *testing.T) {
 	if err != nil || len(got) != 8 || s.Counts().Calls() > 6 {
 		t.Errorf("%v, %v, %+v", got, err, s.Counts())
 	}
-	w.check()
 }
 
 // TestGuestLeavesAlone: the release of what a host has borrowed reads that address of its block, and not the others.
@@ -130,7 +128,6 @@ func TestGuestLeavesAlone(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0] != guest || touched(s) > 20 {
 		t.Errorf("%v, %v, %d records", got, err, touched(s))
 	}
-	w.check()
 }
 
 // TestCallersFitIntoOneCommit: on a store that takes 127 records in a commit, 31 callers of one host that come together are one
@@ -166,7 +163,6 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 		if g.Counts().Commits != 2 {
 			t.Errorf("request keys %v: %d commits for 32 callers", request, g.Counts().Commits)
 		}
-		w.check()
 	}
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
 	g := newGate(limited(w.store, 127))
@@ -180,7 +176,6 @@ func TestCallersFitIntoOneCommit(t *testing.T) {
 	if res, err := e.ReleaseIPs(bg, rs...); err != nil || len(res) != 100 || g.Counts().Commits > 2 {
 		t.Errorf("%d results, %v, %d commits", len(res), err, g.Counts().Commits)
 	}
-	w.check()
 }
 
 // TestPairAllocates: an assignment and its release allocate four times, the two answers and the text of the two commits, however many
@@ -352,7 +347,6 @@ func TestOwnerOfManyBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	assign(all[2000].Address)
-	w.check()
 }
 
 // TestReservationsAreListedOnce: a change of many reserved addresses is one commit, and what is held in them is found by one
@@ -381,5 +375,4 @@ func TestReservationsAreListedOnce(t *testing.T) {
 	if err != nil || len(live) != want || want == 0 || s.Counts().Calls() > 6 {
 		t.Errorf("%d live, want %d, %v, %d calls", len(live), want, err, s.Counts().Calls())
 	}
-	w.check()
 }

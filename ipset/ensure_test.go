@@ -42,7 +42,6 @@ func TestEnsureBlockIsContentWithAFullOne(t *testing.T) {
 	if _, err := w.EnsureBlock(bg, a); !errors.Is(err, cause.BlockLimit) || len(w.blocksOf("h2")) != 0 {
 		t.Errorf("without automatic blocks: %v, %v", err, w.blocksOf("h2"))
 	}
-	w.check()
 }
 
 func TestAffinityOfWhatIsNotMeant(t *testing.T) {
@@ -62,7 +61,6 @@ func TestAffinityOfWhatIsNotMeant(t *testing.T) {
 	if got, err := w.DisownBlocks(bg, alloc.DisownArgs{Prefix: netip.MustParsePrefix("10.0.0.0/28"), Owner: alloc.HostOwner("h")}); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
-	w.check()
 }
 
 // TestDeadlineInABatch: all callers of a batch have left, so that it is cancelled; each is told how its own context ended, and
@@ -189,7 +187,6 @@ func TestPoolDisabledDuringAClaim(t *testing.T) {
 	if err != nil || len(claimed) != 0 || len(failed) != 4 || !errors.Is(failed[0].Err, cause.NoPool) {
 		t.Errorf("%v, %v, %v", claimed, failed, err)
 	}
-	w.check()
 }
 
 // TestLeftCallerMayReuseWhatItPassed: the plan of a caller that leaves in the middle of it goes on with the arguments as they were.

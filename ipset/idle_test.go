@@ -127,6 +127,7 @@ func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 // A damaged block among the idle ones ends a sweep, and a list of what its host holds, with an error; it is not passed over.
 func TestSweepOfADamagedBlock(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
+	w.leaves()
 	al := w.assign(want("h", 1, "p")).V4[0]
 	w.releaseHandle("p")
 	w.clock.add(time.Hour)

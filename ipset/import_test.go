@@ -25,7 +25,6 @@ func TestImportOfManyWithoutHandle(t *testing.T) {
 	if err := w.engine(limited(w.store, 64)).Operator().ImportBlock(bg, b); err != nil {
 		t.Error(err)
 	}
-	w.check()
 }
 
 // TestImportUnderAnyLimit: a block comes in whole or not at all, in as many commits as the limit makes of it, down to one for each address.
@@ -44,7 +43,6 @@ func TestImportUnderAnyLimit(t *testing.T) {
 		if held := len(w.used()); err == nil && held != 11 || err != nil && (held != 0 || !errors.Is(err, ipalloc.ErrLimit)) {
 			t.Errorf("%d operations a commit: %d addresses, %v", ops, held, err)
 		}
-		w.check()
 	}
 }
 
@@ -66,5 +64,4 @@ func TestGenerationsEnd(t *testing.T) {
 			t.Errorf("%s: %v, revision %d, was %d", what, err, w.rev(), rev)
 		}
 	}
-	w.check()
 }

@@ -73,7 +73,6 @@ func TestLabelsOfEveryOwner(t *testing.T) {
 	if err != nil || len(s.Returned) != 2 {
 		t.Errorf("returned %v, %v", s.Returned, err)
 	}
-	w.check()
 }
 
 // An empty block of no pool is one that no pool selects for its owner. One of a size that its pool no longer has is like any other.
@@ -92,7 +91,6 @@ func TestSweepReturnsBlocksOfFormerPools(t *testing.T) {
 		if s, err := w.Operator().Sweep(bg, alloc.SweepArgs{Unselected: true}); err != nil || len(s.Returned) != returned || len(w.blocksOf("h")) != 1-returned {
 			t.Errorf("returned %v, want %d, %v", s.Returned, returned, err)
 		}
-		w.check()
 	}
 }
 
@@ -144,7 +142,6 @@ func TestAssignIPSelectors(t *testing.T) {
 	if _, err := w.AssignIP(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Errorf("the same key with another namespace: %v", err)
 	}
-	w.check()
 }
 
 // Sweep asks for no labels of nobody, whose block it may meet where an owner has left it since the list.

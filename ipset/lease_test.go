@@ -92,7 +92,6 @@ func TestLeaseLife(t *testing.T) {
 	if _, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrNotHeld) {
 		t.Errorf("renewed an offer that has ended: %v", err)
 	}
-	w.check()
 }
 
 // Each call for one address says who has it, until when, or that it is free, and changes nothing then.
@@ -154,7 +153,6 @@ func TestLeaseRefusals(t *testing.T) {
 	if al, err := w.RenewIP(bg, static, alloc.Guard{Handle: "printer"}, alloc.RenewArgs{TTL: time.Hour}); err != nil || !al.Until.IsZero() {
 		t.Errorf("an address without a lease: %+v, %v", al, err)
 	}
-	w.check()
 }
 
 // A declined address leaves its client in one commit, and no call assigns it before its time, however it is asked for.
@@ -223,7 +221,6 @@ func TestDeclined(t *testing.T) {
 	if b := w.mustOffer("c3"); b.Attributes != (alloc.Attributes{}) {
 		t.Errorf("%+v", b)
 	}
-	w.check()
 }
 
 // Addresses that cool for different times are free in the order of their ends, also for an engine that has only read the block.
@@ -272,7 +269,6 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 		if as, err := e.ReleaseByHandle(bg, "p"); err != nil || len(as) != 12 || f.Counts().Commits != tt.release {
 			t.Errorf("%d records: released %d in %d commits, want %d: %v", tt.limit, len(as), f.Counts().Commits, tt.release, err)
 		}
-		w.check()
 	}
 }
 
@@ -314,7 +310,6 @@ func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
 	if got := due(); got != 0 {
 		t.Errorf("none left: %v", got)
 	}
-	w.check()
 }
 
 // TestSweepTellsWhichLeasesEnded: a sweep names each lease that it ends, once, as its holder had the address, however few of them a
@@ -362,6 +357,5 @@ func TestSweepTellsWhichLeasesEnded(t *testing.T) {
 		if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || len(s.Ended) > 0 {
 			t.Errorf("%+v: a second sweep: %+v, %v", limits, s, err)
 		}
-		w.check()
 	}
 }

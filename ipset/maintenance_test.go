@@ -72,7 +72,6 @@ func TestFollowTakesWhatOthersChange(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Follow: %v", err)
 	}
-	w.check()
 }
 
 // planFunc makes a plan of a function.
@@ -221,6 +220,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 
 func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w.leaves()
 	w.assign(want("h", 1, "p"))
 	putBlock := func(prefix string) {
 		b := mustBlock(t, prefix, block.Options{Owner: alloc.HostOwner("lost")})
@@ -258,6 +258,7 @@ func TestCheckFindsBlocksThatCannotBe(t *testing.T) {
 // TestGarbageInTheStore: records that nobody wrote are reported, and break nothing.
 func TestGarbageInTheStore(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/26", 28))
+	w.leaves()
 	w.assign(want("h", 1, "p"))
 	var recs []store.Record
 	for _, kind := range []string{"", "a", "b", "c2", "d", "e", "h", "l", "n", "o", "q", "t", "tq", "tl", "tq\x00\x00\x00\x00\x00\x00\x00\x01", "tl\x00\x00\x00\x00\x00\x00\x00\x01l", "r", "s", "u", "z"} {
@@ -315,7 +316,6 @@ func TestCheckAgainstUses(t *testing.T) {
 	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 3 {
 		t.Errorf("left: %v", als)
 	}
-	w.check()
 }
 
 func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
@@ -328,11 +328,11 @@ func TestRepairDoesNotUndoWhatHappenedSince(t *testing.T) {
 	if n, err := w.Operator().Repair(bg, rep.Repair); n != 0 || err != nil {
 		t.Errorf("%d steps on old revisions, %v", n, err)
 	}
-	w.check()
 }
 
 func TestImportBlock(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30))
+	w.leaves(audit.NoPool)
 	fresh := func() *block.Block {
 		p := netip.MustParsePrefix("10.0.0.4/30")
 		b, err := block.Restore(p, block.Options{Owner: alloc.HostOwner("node-a"), Seq: 1767323045000000007}, []netip.Addr{ip("10.0.0.6")}, []alloc.Allocation{
@@ -384,7 +384,6 @@ func TestEnsureBlock(t *testing.T) {
 	if _, err := w.EnsureBlock(bg, want("last", 1, "")); !errors.Is(err, cause.Short) {
 		t.Errorf("no block left: %v", err)
 	}
-	w.check()
 }
 
 // TestSweepIsNotStoppedByConflicts: a conflict while old request keys are forgotten is met again, and any other error is
@@ -415,5 +414,4 @@ func TestSweepIsNotStoppedByConflicts(t *testing.T) {
 	if _, err := w.engine(refuse(1000, conflict)).Operator().Sweep(bg, alloc.SweepArgs{}); !errors.Is(err, conflict) {
 		t.Errorf("conflicts without end: %v", err)
 	}
-	w.check()
 }

@@ -76,7 +76,6 @@ func TestNamedBesideAutomatic(t *testing.T) {
 	if len(more.V4) != 2 || more.V4[0] != got.V4[0] || more.V4[1].Address != ip("10.0.0.11") || len(more.V6) != 4 || more.V6[0].Address != ip("fd00::77") {
 		t.Errorf("%+v", more)
 	}
-	w.check()
 }
 
 // If one address cannot be given, none is: neither the named nor the automatic ones, with Partial too.
@@ -124,7 +123,6 @@ func TestNamedAllOrNothing(t *testing.T) {
 		}
 	}
 	w.assignNamed(named("vm", 0, many[:64]...))
-	w.check()
 }
 
 // A sticky handle that names the address which it had last gets it once.
@@ -138,7 +136,6 @@ func TestNamedAndSticky(t *testing.T) {
 	if len(got.V4) != 3 || got.V4[0].Address != first[0].Address || got.V4[1].Address != first[1].Address {
 		t.Errorf("%+v, had %+v", got.V4, first)
 	}
-	w.check()
 }
 
 // A block of a size that its pool no longer has gives its addresses to every call that asks for one: automatic, named, as a wish, within the
@@ -180,7 +177,6 @@ func TestEveryCallUsesABlockOfAnotherSize(t *testing.T) {
 	if err != nil || got.V4[0].Block != old {
 		t.Errorf("named: %+v, %v", got, err)
 	}
-	w.check()
 }
 
 // A call that names an address of a block without owner makes the block its own, and gives the automatic addresses as from the first
@@ -246,5 +242,4 @@ func TestPoolsRestrictNamedAddresses(t *testing.T) {
 			w.releaseHandle("x")
 		}
 	}
-	w.check()
 }

@@ -91,7 +91,6 @@ func TestNestedPoolServesItsAddresses(t *testing.T) {
 		if n := len(w.blocksOf("h-in")); n != 4 {
 			t.Errorf("the owner in the nested pool has %d blocks", n)
 		}
-		w.check()
 	}
 }
 
@@ -106,7 +105,6 @@ func TestNestedClaim(t *testing.T) {
 	if got, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.80/28"), alloc.HostOwner("h")); err != nil || len(failed) > 0 || len(got) != 1 {
 		t.Errorf("in the nested pool: %v, %v, %v", got, failed, err)
 	}
-	w.check()
 }
 
 // TestNestedDraining: a pool drains only the sizes of blocks that have its own addresses.
@@ -160,7 +158,6 @@ func TestNestedDraining(t *testing.T) {
 	if got := w.assign(want("h", 256, "p")); len(got.V4) != 192 {
 		t.Errorf("%d addresses beside those of the pool that was removed", len(got.V4))
 	}
-	w.check()
 }
 
 // TestNestedPoolMeetsAClaim: an engine that puts a pool into another sees a block there that it did not know of.
@@ -200,7 +197,6 @@ func TestNestedMerge(t *testing.T) {
 	if len(got.V4) != 64+16+64 {
 		t.Errorf("%d addresses", len(got.V4))
 	}
-	w.check()
 }
 
 // TestNestedPoolIsSeenAtOnce: an engine that has the outer pool's blocks in its cache takes nothing from a pool that another engine
@@ -225,7 +221,6 @@ func TestNestedPoolIsSeenAtOnce(t *testing.T) {
 			t.Errorf("%s is the nested pool's", al.Address)
 		}
 	}
-	w.check()
 }
 
 // TestNestedInABlock: a block of the outer pool that has addresses of a nested one counts in each pool with what that pool serves.
@@ -272,5 +267,4 @@ func TestDrainingSizesAreRead(t *testing.T) {
 			t.Errorf("call %d of the store failed: %+v, %v", k, got, err)
 		}
 	}
-	w.check()
 }

@@ -44,7 +44,6 @@ func TestClaimOfManyBlocksWritesNoMore(t *testing.T) {
 			t.Errorf("the claim beside %d blocks writes %d records and %d bytes", n, c.Written, c.Values)
 		}
 	}
-	w.check()
 }
 
 // TestLimitsOfManyBlocks: the limits of an owner and of a pool hold for owners of few and of many blocks, in another pool or in the
@@ -86,7 +85,6 @@ func TestLimitsOfManyBlocks(t *testing.T) {
 			if all := w.blocksOf("h"); len(all) != tt.other+1+tt.limit || !slices.IsSortedFunc(all, record.ComparePrefix) {
 				t.Errorf("%+v, cold %v: %d blocks %v", tt, cold, len(all), all)
 			}
-			w.check()
 		}
 	}
 }
@@ -116,7 +114,6 @@ func TestManyBlocksBecomeFew(t *testing.T) {
 		if _, err := e.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil || len(w.blocksOf("h")) != 0 || w.records(record.KindOwner) != 0 {
 			t.Errorf("%+v: %v, %d records of owners are left", limits, err, w.records(record.KindOwner))
 		}
-		w.check()
 	}
 }
 
@@ -210,7 +207,6 @@ func TestDamagedRecordsOfManyBlocks(t *testing.T) {
 			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
 				t.Errorf("%d blocks, %s: %v", n, name, err)
 			}
-			w.check()
 		}
 	}
 }
@@ -316,7 +312,6 @@ func TestIndexKeyThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %v, revision %d, was %d", name, err, w.rev(), rev)
 		}
 		w.remove(call.key + "none")
-		w.check()
 	}
 }
 
@@ -347,7 +342,6 @@ func TestFirstRecordThatCannotBeRead(t *testing.T) {
 		if a, err := w.engine(w.store).Assign(bg, alloc.HostOwner("h"), "p"); err != nil || a.Seq != 1 {
 			t.Errorf("%s: after the repair %+v, %v", name, a, err)
 		}
-		w.check()
 	}
 }
 
@@ -372,7 +366,6 @@ func TestGivingUpABlockReadsLittle(t *testing.T) {
 		if err != nil || len(gone) != 1 || listed != lists {
 			t.Errorf("one of %d: %v, %v; all listed %d times, want %d", n, gone, err, listed, lists)
 		}
-		w.check()
 	}
 }
 
@@ -390,7 +383,6 @@ func TestBlockLimitIsNotPerPool(t *testing.T) {
 	if !errors.Is(err, cause.BlockLimit) {
 		t.Errorf("AssignIP beyond the limit: %v", err)
 	}
-	w.check()
 }
 
 func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
@@ -409,7 +401,6 @@ func TestBlockLimitDoesNotForbidBorrowing(t *testing.T) {
 	if len(got.V4) != 30 {
 		t.Errorf("%d addresses: the limit forbade to borrow: %+v", len(got.V4), got.Short)
 	}
-	w.check()
 }
 
 // Whether a limit of a pool is reached does not depend on a block of another size that an engine has cached, in whatever state.
@@ -443,5 +434,4 @@ func TestLimitDoesNotDependOnTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.check()
 }

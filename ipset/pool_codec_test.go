@@ -87,6 +87,7 @@ func TestCatalogHalvesMustAgree(t *testing.T) {
 		"another root": {Kind: store.Put, Key: record.CatalogKey, Value: pool.RootOf(1, "x"), Expect: store.AnyRevision},
 	} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w.leaves()
 		w.assign(want("h", 1, "p"))
 		if _, err := w.store.Commit(bg, []store.Op{op}); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,6 @@ func TestHandleIsIndexedForEachAddress(t *testing.T) {
 	if n := w.records(record.KindHandle); n != 0 {
 		t.Errorf("%d index records of a handle without addresses", n)
 	}
-	w.check()
 }
 
 func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
@@ -40,7 +39,6 @@ func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	if as := w.releaseHandle("p"); len(as) != 1 {
 		t.Errorf("handle held %v", as)
 	}
-	w.check()
 }
 
 func TestReleaseWithCancelledContextDoesNotPanic(t *testing.T) {
@@ -78,7 +76,6 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 		}()
 	}
 	wg.Wait()
-	w.check()
 }
 
 func TestSecondReleaseIsNoConflict(t *testing.T) {
@@ -95,7 +92,6 @@ func TestSecondReleaseIsNoConflict(t *testing.T) {
 	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != alloc.OwnerChanged {
 		t.Errorf("after it got another owner: %v, %v", res, err)
 	}
-	w.check()
 }
 
 // TestReleaseInParts: addresses that a commit has no room for are released by the next, in the order of their names.
@@ -118,7 +114,6 @@ func TestReleaseInParts(t *testing.T) {
 		if held := w.used(); len(held) > 0 {
 			t.Errorf("%d operations a commit: %v are held", ops, held)
 		}
-		w.check()
 	}
 }
 
@@ -181,7 +176,6 @@ func TestWholeReleaseOfManyBlocks(t *testing.T) {
 	if err != nil || len(got) != 150 || len(left) != 0 {
 		t.Errorf("%d released, %v; %d are left", len(got), err, len(left))
 	}
-	w.check()
 }
 
 // TestDisownReadsAddressesTogether: the addresses of blocks that are in use are read in a round trip, and the host for which they are held
@@ -195,7 +189,6 @@ func TestDisownReadsAddressesTogether(t *testing.T) {
 		if err != nil || len(got) != blocks || w.former() != blocks || s.Counts().Gets > 5 {
 			t.Errorf("%v, %v, %d records of the former owner, %+v", got, err, w.former(), s.Counts())
 		}
-		w.check()
 	}
 }
 
@@ -215,7 +208,6 @@ func TestDisownForgetsWhoHoldsNothing(t *testing.T) {
 		if err != nil || len(got) != 1 || w.former() != 0 {
 			t.Errorf("%v, %v, %d records of the former owner", got, err, w.former())
 		}
-		w.check()
 	}
 }
 
@@ -259,6 +251,5 @@ func TestReleaseReadsNoCoolingAddresses(t *testing.T) {
 		if got, err := w.engine(s).ReleaseIPs(bg, alloc.Release{Address: last.Address}); err != nil || len(got) != 1 || touched(s) > 20 {
 			t.Errorf("%s: %v, %v, %d records", name, got, err, touched(s))
 		}
-		w.check()
 	}
 }

@@ -102,6 +102,7 @@ func TestRepairGoesOnAfterARelease(t *testing.T) {
 		p.Index, pairs = append(p.Index, fmt.Sprint("k", i)), append(pairs, fmt.Sprint("k", i), "v")
 	}
 	w := newWorld(t, alloc.Config{}, p)
+	w.leaves()
 	at := make(map[string]netip.Prefix)
 	for _, host := range []string{"large", "damaged", "later", "good"} {
 		a := want(host, 1, host)
@@ -163,6 +164,7 @@ func (e *Engine) mustFail(s audit.Step) error {
 func TestRepairOfUnknownOutcome(t *testing.T) {
 	for _, what := range []string{"index", "release"} {
 		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
+		w.leaves(audit.MissingIndex)
 		al := w.assign(want("h", 1, "p")).V4[0]
 		if what == "index" {
 			w.remove(w.list(record.HandleRange("p"))[0].Key)
@@ -225,7 +227,6 @@ func TestRepairOnAFailingStore(t *testing.T) {
 			}
 		}
 		w.keeps("failing repair", uses)
-		w.check()
 	}
 }
 
@@ -296,7 +297,6 @@ func TestRepairKeepsSequenceNumbersUnique(t *testing.T) {
 			}
 			w.releaseHandle("stays")
 			churn()
-			w.check()
 		})
 	}
 }

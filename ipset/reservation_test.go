@@ -75,7 +75,6 @@ func TestReservationsHaveNotesAndTimes(t *testing.T) {
 			t.Errorf("%v: %v", wrong, err)
 		}
 	}
-	w.check()
 }
 
 // A change of the reservations is reported with what they were, also if a note alone differs; the note of a pool stays unless another replaces it.

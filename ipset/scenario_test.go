@@ -188,7 +188,6 @@ func TestTakeOver(t *testing.T) { // an empty block of another host, after a min
 		if len(w.blocksOf("new")) != 1 || len(w.blocksOf("old")) != 0 {
 			t.Fatalf("strict %v: owned by %v, %v", strict, w.blocksOf("new"), w.blocksOf("old"))
 		}
-		w.check()
 	}
 }
 
@@ -225,7 +224,6 @@ func TestTakeOverIsLostToTheOwner(t *testing.T) { // the owner assigns while ano
 	if err != nil || len(got.V4) != 0 || got.Short[0].Reason != alloc.ReasonForeignLeft {
 		t.Errorf("%+v, %v", got, err)
 	}
-	w.check()
 }
 
 func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
@@ -253,5 +251,4 @@ func TestBlockIsNotDeletedWhileAnotherAssigns(t *testing.T) {
 	if err != nil || len(again.V4) != 1 || again.V4[0].Seq <= al.Seq {
 		t.Errorf("%+v, %v", again, err)
 	}
-	w.check()
 }

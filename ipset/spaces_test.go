@@ -14,6 +14,7 @@ import (
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
+	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -308,6 +309,7 @@ func TestSpacesFollow(t *testing.T) {
 // Records of other programs are left alone in every space, by Check and by everything else.
 func TestSpacesForeign(t *testing.T) {
 	w := newWorld(t, alloc.Config{})
+	w.leaves(audit.Damaged)
 	for _, name := range spaceNames {
 		e := inSpace(t, w.Engine, name)
 		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {

@@ -32,7 +32,6 @@ func TestStaleAbsenceIsNotBuiltUpon(t *testing.T) {
 		if _, err := e.AutoAssign(bg, want(fmt.Sprint("a", n), 4, "new")); err != nil {
 			t.Fatal(err)
 		}
-		w.check()
 	}
 }
 
@@ -59,7 +58,6 @@ func TestPoolInsideALargeBlock(t *testing.T) {
 	if got := w.assign(want("b", 32, "q")); len(got.V4) != 32 {
 		t.Errorf("%d of 32 once the large block is gone", len(got.V4))
 	}
-	w.check()
 }
 
 // TestStaleEngineDoesWhatItSays: what an engine does by a list of index records it does to the blocks as they are, not as it
@@ -143,7 +141,6 @@ func TestStaleRoomIsNoShortage(t *testing.T) {
 	if got, err := e.AutoAssign(bg, two); err != nil || len(got.V4) != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	w.check()
 }
 
 // TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
@@ -162,7 +159,6 @@ func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
 			t.Errorf("%s is free, got %+v, %v", s, got, err)
 		}
 	}
-	w.check()
 }
 
 // TestSmallCachesGiveTheSameAnswers: how much an engine remembers changes what it costs, not what it does.
@@ -216,7 +212,6 @@ func TestConflictFoundByReading(t *testing.T) {
 	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || db.Counts().Commits != 1 {
 		t.Errorf("%+v, %v after %d commits", got, err, db.Counts().Commits)
 	}
-	w.check()
 }
 
 // Any number of own blocks whose leases another engine has renewed costs the calls that one costs: one conflict, and one read of all.
@@ -257,6 +252,5 @@ func TestStaleOwnBlocksCostWhatOneCosts(t *testing.T) {
 		if c != one {
 			t.Errorf("%d blocks: %+v, two %+v", n, c, one)
 		}
-		w.check()
 	}
 }

@@ -57,5 +57,4 @@ func TestUtilizationOfABlockThatTimeEmpties(t *testing.T) {
 	if got := w.assign(want("b", 8, "x")); len(got.V4) != 8 {
 		t.Errorf("%d addresses are assigned", len(got.V4))
 	}
-	w.check()
 }

@@ -90,6 +90,7 @@ func TestOtherVersion(t *testing.T) {
 			refused := 0
 			for _, name := range slices.Sorted(maps.Keys(calls)) {
 				w := busy(t)
+				w.leaves()
 				w.clock.add(1000 * time.Hour)
 				if _, err := w.store.Commit(bg, ops); err != nil {
 					t.Fatal(err)
@@ -123,6 +124,7 @@ func TestCheckOfAnotherVersion(t *testing.T) {
 	for _, by := range []byte{1, 255} { // a later one, an earlier one
 		for kind, ops := range otherVersions(t, by) {
 			w := busy(t)
+			w.leaves()
 			uses := w.used()
 			if kind == "block" || kind == "address" || kind == "catalog" { // and what is met after them is damaged
 				memo := w.list(store.Range{From: record.KindSticky, To: record.EndOf(record.KindSticky)})[0]
