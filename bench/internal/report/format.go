@@ -58,28 +58,20 @@ func Significant(v float64) string {
 
 // Duration formats nanoseconds.
 func Duration(ns float64) string {
-	switch {
-	case ns < 999.5:
-		return Significant(ns) + " ns"
-	case ns < 999.5e3:
-		return Significant(ns/1e3) + " us"
-	case ns < 999.5e6:
-		return Significant(ns/1e6) + " ms"
+	return scaled(ns, "ns", "us", "ms", "s")
+}
+
+// scaled formats a value in the first unit, each a thousand of the one before, in which it is below 1,000.
+func scaled(v float64, units ...string) string {
+	for len(units) > 1 && v >= 999.5 {
+		v, units = v/1e3, units[1:]
 	}
-	return Significant(ns/1e9) + " s"
+	return Significant(v) + " " + units[0]
 }
 
 // Size formats bytes.
 func Size(v float64) string {
-	switch {
-	case v < 1e3:
-		return Significant(v) + " B"
-	case v < 1e6:
-		return Significant(v/1e3) + " kB"
-	case v < 1e9:
-		return Significant(v/1e6) + " MB"
-	}
-	return Significant(v/1e9) + " GB"
+	return scaled(v, "B", "kB", "MB", "GB")
 }
 
 // Whole formats a count of things.

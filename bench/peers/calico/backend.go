@@ -82,8 +82,8 @@ func (b *backend) put(r *record, kvp *model.KVPair) (*model.KVPair, error) {
 	return kvp, err
 }
 
-// Create implements the interface of the backends.
-func (b *backend) Create(ctx context.Context, kvp *model.KVPair) (*model.KVPair, error) {
+// write calls f with the record of a pair, if a write may be made; the lock is held.
+func (b *backend) write(ctx context.Context, kvp *model.KVPair, f func(*record) (*model.KVPair, error)) (*model.KVPair, error) {
 	if err := b.allow(ctx); err != nil {
 		return nil, err
 	}
@@ -93,31 +93,31 @@ func (b *backend) Create(ctx context.Context, kvp *model.KVPair) (*model.KVPair,
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.tree.Get(r); ok {
-		existing, err := b.unpack(old, kvp.Key)
-		if err != nil {
-			return nil, err
+	return f(r)
+}
+
+// Create implements the interface of the backends.
+func (b *backend) Create(ctx context.Context, kvp *model.KVPair) (*model.KVPair, error) {
+	return b.write(ctx, kvp, func(r *record) (*model.KVPair, error) {
+		if old, ok := b.tree.Get(r); ok {
+			existing, err := b.unpack(old, kvp.Key)
+			if err != nil {
+				return nil, err
+			}
+			return existing, cerrors.ErrorResourceAlreadyExists{Identifier: kvp.Key}
 		}
-		return existing, cerrors.ErrorResourceAlreadyExists{Identifier: kvp.Key}
-	}
-	return b.put(r, kvp)
+		return b.put(r, kvp)
+	})
 }
 
 // Update implements the interface of the backends.
 func (b *backend) Update(ctx context.Context, kvp *model.KVPair) (*model.KVPair, error) {
-	if err := b.allow(ctx); err != nil {
-		return nil, err
-	}
-	r, err := b.pack(kvp)
-	if err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if old, err := b.current(r, kvp.Key, kvp.Revision); err != nil {
-		return old, err
-	}
-	return b.put(r, kvp)
+	return b.write(ctx, kvp, func(r *record) (*model.KVPair, error) {
+		if old, err := b.current(r, kvp.Key, kvp.Revision); err != nil {
+			return old, err
+		}
+		return b.put(r, kvp)
+	})
 }
 
 // current returns an error unless a record exists at the revision asked for.
@@ -142,16 +142,7 @@ func (b *backend) current(r *record, key model.Key, revision string) (*model.KVP
 
 // Apply implements the interface of the backends.
 func (b *backend) Apply(ctx context.Context, kvp *model.KVPair) (*model.KVPair, error) {
-	if err := b.allow(ctx); err != nil {
-		return nil, err
-	}
-	r, err := b.pack(kvp)
-	if err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.put(r, kvp)
+	return b.write(ctx, kvp, func(r *record) (*model.KVPair, error) { return b.put(r, kvp) })
 }
 
 // DeleteKVP implements the interface of the backends.

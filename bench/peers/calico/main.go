@@ -17,9 +17,9 @@ func main() {
 	}
 }
 
-// program returns what is measured, on etcd too if server is not nil. Each work is measured alone:
+// program returns what is measured, on etcd too if there is one when it runs. Each work is measured alone:
 // what a garbage collection costs depends on all that is alive.
-func program(server *etcd) *frame.Program {
+func program(server **etcd) *frame.Program {
 	return &frame.Program{
 		Name: "bench-peers-calico", Dir: "bench/peers/calico", Passes: 9,
 		Layout: frame.Layout{
@@ -33,14 +33,14 @@ func program(server *etcd) *frame.Program {
 		How:   "one caller on memory: CPU time of the process on one core, all else: wall time; an etcd is one member on this machine that syncs every write",
 		Works: func() ([]*frame.Work, error) {
 			works := engineWorks().List
-			if server != nil {
-				works = append(works, server.works().List...)
+			if *server != nil {
+				works = append(works, (*server).works().List...)
 			}
 			return works, nil
 		},
 		Facts: func(o frame.Options, wanted func(string) bool, log io.Writer) (facts []frame.Fact, err error) {
-			if server != nil && wanted("etcd/requests") {
-				facts = append(facts, server.counts()...)
+			if *server != nil && wanted("etcd/requests") {
+				facts = append(facts, (*server).counts()...)
 			}
 			if wanted("crowd") {
 				facts = append(facts, crowd(o, crowdEach, log)...)
@@ -66,10 +66,5 @@ func run(args []string, stdout, stderr io.Writer) error {
 		server, err = startEtcd(bg)
 		return err
 	})
-	p := program(nil)
-	p.Works = func() ([]*frame.Work, error) { return program(server).Works() }
-	p.Facts = func(o frame.Options, wanted func(string) bool, log io.Writer) ([]frame.Fact, error) {
-		return program(server).Facts(o, wanted, log)
-	}
-	return p.Run(fs, args, stdout, stderr)
+	return program(&server).Run(fs, args, stdout, stderr)
 }
