@@ -24,10 +24,10 @@ import (
 // and selectors that match one another's nodes.
 var (
 	clusterPools = [2][]netip.Prefix{
-		parsePrefixes("10.0.0.0/27", "10.0.0.0/28", "10.0.0.16/28", "10.0.0.8/29", "9.0.0.0/28", "10.0.0.0/26", "100.64.0.0/28"),
-		parsePrefixes("fd00::/123", "fd00::/124", "fd00::10/124", "fd00::8/125", "fc00::/124", "fd00::/122", "fd00:0:0:1::/124"),
+		prefixList("10.0.0.0/27", "10.0.0.0/28", "10.0.0.16/28", "10.0.0.8/29", "9.0.0.0/28", "10.0.0.0/26", "100.64.0.0/28"),
+		prefixList("fd00::/123", "fd00::/124", "fd00::10/124", "fd00::8/125", "fc00::/124", "fd00::/122", "fd00:0:0:1::/124"),
 	}
-	clusterStrays = parsePrefixes("10.0.0.0/24", "10.0.0.12/30", "10.0.0.18/32", "192.0.2.0/28", "0.0.0.0/0",
+	clusterStrays = prefixList("10.0.0.0/24", "10.0.0.12/30", "10.0.0.18/32", "192.0.2.0/28", "0.0.0.0/0",
 		"fd00::/64", "fd00::c/126", "fd00::12/128", "2001:db8::/32", "::/0")
 	clusterTerms = [][]model.ClusterRequirement{
 		{{Key: "a", Op: "Exists"}},
@@ -40,13 +40,6 @@ var (
 		{{Field: true, Key: "metadata.name", Op: "NotIn", Values: []string{"n3"}}, {Key: "c", Op: "Exists"}},
 	}
 )
-
-func parsePrefixes(texts ...string) (ps []netip.Prefix) {
-	for _, text := range texts {
-		ps = append(ps, netip.MustParsePrefix(text))
-	}
-	return ps
-}
 
 // clusterReplay holds the two sides of a replay, and a third allocator that applies the
 // changes of the first.

@@ -53,24 +53,16 @@ func (c *CidrConfig) Block(i uint64, k int) netip.Prefix {
 	return netip.PrefixFrom(child(c.Pool, c.Bits, i).Addr(), c.Bits-k)
 }
 
-// Refuse returns CidrPrefix for a prefix that no method may take. It refuses 4-in-6
-// prefixes, except children of an IPv6 pool that contains them.
-func (c *CidrConfig) Refuse(p netip.Prefix) string {
-	switch {
-	case !p.IsValid(), p != p.Masked(), p.Addr().Is4In6() && !c.Pool.Overlaps(p):
+// refuse returns why no method may take p, or inside, why none may that takes only whole
+// children of the pool. 4-in-6 prefixes are refused, except children of an IPv6 pool that
+// contains them.
+func (c *CidrConfig) refuse(p netip.Prefix, inside bool) string {
+	switch overlaps := c.Pool.Overlaps(p); {
+	case !p.IsValid(), p != p.Masked(), p.Addr().Is4In6() && !overlaps:
 		return CidrPrefix
-	}
-	return ""
-}
-
-// refuseRelease is Refuse and what else Release refuses.
-func (c *CidrConfig) refuseRelease(p netip.Prefix) string {
-	switch {
-	case c.Refuse(p) != "":
-		return CidrPrefix
-	case !c.Pool.Overlaps(p), p.Bits() < c.Pool.Bits():
+	case !overlaps, inside && p.Bits() < c.Pool.Bits():
 		return CidrRange
-	case p.Bits() > c.Bits:
+	case inside && p.Bits() > c.Bits:
 		return CidrMisaligned
 	}
 	return ""
@@ -196,11 +188,8 @@ func (m *CidrSet) AllocatePrefix(length int, now time.Time) (netip.Prefix, CidrF
 
 // Occupy takes every child that overlaps p.
 func (m *CidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
-	switch {
-	case m.Refuse(p) != "":
-		return 0, CidrFailure{Kind: CidrPrefix}
-	case !p.Overlaps(m.Pool):
-		return 0, CidrFailure{Kind: CidrRange}
+	if kind := m.refuse(p, false); kind != "" {
+		return 0, CidrFailure{Kind: kind}
 	}
 	lo, hi := m.locate(p)
 	var left []CidrCold
@@ -217,7 +206,7 @@ func (m *CidrSet) Occupy(p netip.Prefix) (uint64, CidrFailure) {
 
 // Claim takes every child inside p if none is taken.
 func (m *CidrSet) Claim(p netip.Prefix) CidrFailure {
-	if kind := m.refuseRelease(p); kind != "" {
+	if kind := m.refuse(p, true); kind != "" {
 		return CidrFailure{Kind: kind}
 	}
 	lo, hi := m.locate(p)
@@ -230,7 +219,7 @@ func (m *CidrSet) Claim(p netip.Prefix) CidrFailure {
 
 // Release releases every taken child inside p.
 func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
-	if kind := m.refuseRelease(p); kind != "" {
+	if kind := m.refuse(p, true); kind != "" {
 		return 0, CidrFailure{Kind: kind}
 	}
 	lo, hi := m.locate(p)
@@ -249,7 +238,7 @@ func (m *CidrSet) Release(p netip.Prefix, now time.Time) (uint64, CidrFailure) {
 // ReleaseN releases all of ps, or nothing.
 func (m *CidrSet) ReleaseN(ps []netip.Prefix, now time.Time) (n uint64, f CidrFailure) {
 	for _, p := range ps {
-		if kind := m.refuseRelease(p); kind != "" {
+		if kind := m.refuse(p, true); kind != "" {
 			return 0, CidrFailure{Kind: kind}
 		}
 	}
@@ -264,7 +253,7 @@ func (m *CidrSet) ReleaseN(ps []netip.Prefix, now time.Time) (n uint64, f CidrFa
 
 // Has reports whether p is in the pool and all it overlaps is taken.
 func (m *CidrSet) Has(p netip.Prefix) bool {
-	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) || p.Bits() < m.Pool.Bits() {
+	if m.refuse(p, false) != "" || p.Bits() < m.Pool.Bits() {
 		return false
 	}
 	lo, hi := m.locate(p)
@@ -273,7 +262,7 @@ func (m *CidrSet) Has(p netip.Prefix) bool {
 
 // HasAny reports whether any child that p overlaps is taken.
 func (m *CidrSet) HasAny(p netip.Prefix) bool {
-	if m.Refuse(p) != "" || !p.Overlaps(m.Pool) {
+	if m.refuse(p, false) != "" {
 		return false
 	}
 	lo, hi := m.locate(p)

@@ -66,14 +66,14 @@ func (m *Prefixes) AddPool(pool PrefixPool) string {
 
 // RemovePool returns "", "not found" or "in use".
 func (m *Prefixes) RemovePool(pool netip.Prefix) string {
-	i := slices.IndexFunc(m.Roots, func(r PrefixPool) bool { return r.Prefix == pool })
+	left := slices.DeleteFunc(slices.Clone(m.Roots), func(r PrefixPool) bool { return r.Prefix == pool })
 	switch {
-	case i < 0:
+	case len(left) == len(m.Roots):
 		return "not found"
 	case m.used(pool):
 		return "in use"
 	}
-	m.Roots = slices.Delete(m.Roots, i, i+1)
+	m.Roots = left
 	return ""
 }
 
@@ -276,11 +276,6 @@ func (m *Prefixes) SetChildren(at netip.Prefix, owner string, shortest, longest 
 }
 
 // Path returns the held prefixes that contain a prefix, the largest first.
-func (m *Prefixes) Path(at netip.Prefix) (path []netip.Prefix) {
-	for _, p := range m.Sorted() {
-		if p.Bits() <= at.Bits() && p.Contains(at.Addr()) {
-			path = append(path, p)
-		}
-	}
-	return path
+func (m *Prefixes) Path(at netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(m.Sorted(), func(p netip.Prefix) bool { return p.Bits() > at.Bits() || !p.Contains(at.Addr()) })
 }
