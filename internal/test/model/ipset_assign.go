@@ -60,7 +60,8 @@ func (as *ipsetAssignment) assign(v6 bool, pools []IPSetPool) {
 		for same < len(pools) && pools[same].Priority == pools[0].Priority {
 			same++
 		}
-		as.tier, pools = pools[:same], pools[same:]
+		as.tier, pools = slices.Clone(pools[:same]), pools[same:]
+		slices.SortStableFunc(as.tier, func(p, q IPSetPool) int { return slices.Index(as.IPSetWant.Pools, p.Name) - slices.Index(as.IPSetWant.Pools, q.Name) })
 		if as.onward(v6) {
 			as.ahead()
 			continue
