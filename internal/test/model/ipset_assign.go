@@ -61,7 +61,9 @@ func (as *ipsetAssignment) assign(v6 bool, pools []IPSetPool) {
 			same++
 		}
 		as.tier, pools = slices.Clone(pools[:same]), pools[same:]
-		slices.SortStableFunc(as.tier, func(p, q IPSetPool) int { return slices.Index(as.IPSetWant.Pools, p.Name) - slices.Index(as.IPSetWant.Pools, q.Name) })
+		slices.SortStableFunc(as.tier, func(p, q IPSetPool) int {
+			return slices.Index(as.IPSetWant.Pools, p.Name) - slices.Index(as.IPSetWant.Pools, q.Name)
+		})
 		if as.onward(v6) {
 			as.ahead()
 			continue
