@@ -73,6 +73,7 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 // host's first block.
 func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	got, err := e.assign.AutoAssign(ctx, &a)
+	e.release.Pass(ctx, err, a.Request != "", a.Sticky)
 	return got, cause.Of("auto assign", a.Handle, err)
 }
 
@@ -88,6 +89,7 @@ func (e *Engine) AutoAssign(ctx context.Context, a alloc.AssignArgs) (alloc.Assi
 // It fails as AssignIP and AutoAssign do.
 func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...netip.Addr) (alloc.Assigned, error) {
 	got, err := e.assign.AssignIPs(ctx, &a, named)
+	e.release.Pass(ctx, err, a.Request != "", a.Sticky)
 	return got, cause.Of("assign IPs", a.Handle, err)
 }
 
@@ -119,6 +121,7 @@ func (e *Engine) AssignIPs(ctx context.Context, a alloc.AssignArgs, named ...net
 // [ipalloc.ErrUnknownOutcome] and other errors of the store as AutoAssign does.
 func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allocation, error) {
 	al, err := e.assign.AssignIP(ctx, a)
+	e.release.Pass(ctx, err, a.Request != "", a.Sticky)
 	return al, cause.Of("assign IP", a.Handle, err)
 }
 
@@ -137,6 +140,7 @@ func (e *Engine) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (alloc.Allo
 // with a Request.
 func (e *Engine) Offer(ctx context.Context, a alloc.AssignArgs) (alloc.Assigned, error) {
 	got, err := e.assign.Offer(ctx, &a)
+	e.release.Pass(ctx, err, false, true)
 	return got, cause.Of("offer", a.Handle, err)
 }
 

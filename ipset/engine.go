@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -57,6 +58,16 @@ type Options struct {
 	// one engine serves. If a host's records are not in the cache, an assignment reads
 	// twice, first the owner's record, then its blocks.
 	Cache int
+	// RequestsAfter is the age at which answers to request keys are deleted, by
+	// [Operator.Sweep] and by every 32nd call of the engine with a request key. Such a
+	// call deletes up to 64, after its own commit and in a few more round trips. 0 means a
+	// day; a negative value keeps the answers. Use one value for all engines on a store.
+	// It must exceed the time during which callers repeat a request.
+	RequestsAfter time.Duration
+	// StickyAfter is the time after which the last addresses of sticky handles that hold
+	// nothing are deleted, by Sweep and by every 32nd call with Sticky. 0 means 30 days; a
+	// negative value keeps them.
+	StickyAfter time.Duration
 }
 
 // Engine assigns addresses and keeps them in a store. Make an Engine with [New]. Any
@@ -255,6 +266,7 @@ func (e *Engine) build(db store.Store) {
 	e.core.Start()
 	e.assign.Engine, e.query.Engine = e.core, e.core
 	e.release.Reader = &e.query
+	e.release.Ages = release.Ages{Requests: cmp.Or(o.RequestsAfter, 24*time.Hour), Sticky: cmp.Or(o.StickyAfter, 30*24*time.Hour)}
 	e.check.Releaser, e.admin.Releaser = &e.release, &e.release
 }
 

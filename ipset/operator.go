@@ -151,9 +151,9 @@ func (o Operator) ImportBlock(ctx context.Context, b *block.Block) error {
 // Remembered yields the records that the space keeps besides held addresses, because a
 // caller asked for them. These are the answers to request keys, the last addresses of
 // sticky handles, and then the cooling addresses. To get their number, count the values.
-// [Operator.Sweep] deletes old ones. It reads every such record and every address, some
-// at a time, so the result is not a consistent snapshot. An error is the last value that
-// it yields.
+// [Operator.Sweep] deletes old ones, and so do calls that add some. Remembered reads every
+// such record and every address, some at a time, so the result is not a consistent
+// snapshot. An error is the last value that it yields.
 func (o Operator) Remembered(ctx context.Context) iter.Seq2[alloc.Remembered, error] {
 	return func(yield func(alloc.Remembered, error) bool) {
 		for r, err := range o.e.query.Remembered(ctx) {

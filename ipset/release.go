@@ -30,14 +30,15 @@ func (e *Engine) Release(ctx context.Context, a alloc.ReleaseArgs) ([]netip.Addr
 // [ipalloc.ErrMismatch]. Use it if a call timed out and you want nothing. You may repeat
 // it; it is no error if nothing was assigned.
 //
-// The key stays ended until [Operator.Sweep] forgets it, as every request key, after
-// RequestsAfter. An address that was released and assigned again, or has moved to
-// another handle or host, is not released. If one commit does not hold all addresses,
+// The key stays ended until it is deleted, as every request key, after
+// [Options].RequestsAfter. An address that was released and assigned again, or has moved
+// to another handle or host, is not released. If one commit does not hold all addresses,
 // Withdraw ends the key in the first commit and releases the rest in further ones;
 // repeat an interrupted call. It fails with [ipalloc.ErrInvalid] for an empty key, and
 // with errors of the store. Cost: two round trips.
 func (e *Engine) Withdraw(ctx context.Context, request string) ([]netip.Addr, error) {
 	released, err := e.release.Withdraw(ctx, request)
+	e.release.Pass(ctx, err, true, false)
 	return released, cause.Op("withdraw", err)
 }
 

@@ -89,8 +89,7 @@ type DeclineArgs struct {
 }
 
 // SweepArgs selects the blocks and records that Operator.Sweep returns or deletes. Sweep
-// returns blocks only if these fields select them. Request keys and sticky handles have a
-// default age, because they would otherwise accumulate.
+// returns blocks only if these fields select them.
 type SweepArgs struct {
 	// IdleAfter selects blocks that have been empty for that long; 0 selects none by age.
 	IdleAfter time.Duration
@@ -99,11 +98,11 @@ type SweepArgs struct {
 	// Unselected selects empty blocks of any age in pools that no longer select their
 	// host, or that have another block size.
 	Unselected bool
-	// RequestsAfter deletes answers to request keys that are older. 0 means a day; a
-	// negative value keeps them.
+	// RequestsAfter deletes answers to request keys that are older. 0 means the age in the
+	// Options of the engine; a negative value deletes none.
 	RequestsAfter time.Duration
 	// StickyAfter deletes the last addresses of sticky handles that have held nothing for
-	// about that long. 0 means 30 days; a negative value keeps them.
+	// about that long. 0 means the age in the Options; a negative value deletes none.
 	StickyAfter time.Duration
 }
 

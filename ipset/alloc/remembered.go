@@ -14,7 +14,7 @@ type Remembered struct {
 	// address.
 	Name string
 	// At is when the record was written, or when a cooling address began to cool.
-	// Operator.Sweep counts the age from here.
+	// Its age counts from here.
 	At time.Time
 	// Until is when a cooling address can be assigned again. Requests and sticky handles
 	// do not expire at a fixed time.

@@ -277,7 +277,7 @@ func (w *world) whole(k *call) {
 	case sweep:
 		k.text, k.handle = "Sweep", ""
 		k.do = func(ctx context.Context, c *call) error {
-			_, err := c.of.e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute, Unselected: true, RequestsAfter: -1, StickyAfter: -1})
+			_, err := c.of.e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute, Unselected: true})
 			return err
 		}
 	case removeHost:

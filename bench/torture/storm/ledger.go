@@ -406,7 +406,7 @@ func (w *world) releaseAll(is map[string]held) error {
 		return err
 	}
 	for _, e := range []*ipset.Engine{e, vlan} {
-		if _, err := e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute}); err != nil {
+		if _, err := e.Operator().Sweep(ctx, alloc.SweepArgs{IdleAfter: time.Minute, RequestsAfter: time.Minute, StickyAfter: time.Minute}); err != nil {
 			return err
 		}
 	}

@@ -185,7 +185,7 @@ func (w *world) start() *process {
 
 func (w *world) options(offset time.Duration) ipset.Options {
 	return ipset.Options{
-		Now: func() time.Time { return w.now.Add(offset) }, Skew: skew, Rand: rand.NewPCG(1, uint64(offset)),
+		Now: func() time.Time { return w.now.Add(offset) }, Skew: skew, Rand: rand.NewPCG(1, uint64(offset)), RequestsAfter: -1, StickyAfter: -1,
 		Retry: ipset.Retry{Attempts: 6, Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }},
 	}
 }

@@ -59,11 +59,6 @@ type IPSetWant struct {
 // onward reports whether addresses of a family are searched from an address on.
 func (w IPSetWant) onward(v6 bool) bool { return w.From.IsValid() && w.From.Is6() == v6 }
 
-// names reports whether a pool is one of those that are asked for.
-func (w IPSetWant) names(p IPSetPool) bool {
-	return len(w.Pools) == 0 || slices.Contains(w.Pools, p.Name)
-}
-
 // Sorted returns the blocks in address order.
 func (m *IPSet) Sorted() []*IPSetBlock {
 	var bs []*IPSetBlock

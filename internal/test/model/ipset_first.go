@@ -48,3 +48,8 @@ func (m *IPSet) First(handle string, as []netip.Addr) {
 		m.hold(as[0], handle).First = true
 	}
 }
+
+// names reports whether a pool is one of those that are asked for.
+func (w IPSetWant) names(p IPSetPool) bool {
+	return len(w.Pools) == 0 || slices.Contains(w.Pools, p.Name)
+}

@@ -12,24 +12,48 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Memos have no end of their own, because the last repetition of a request does not say that it is the last. A sweep forgets the
-// old ones by an index of their age, at a cost that follows what is due.
+// Memos have no end of their own, because the last repetition of a request does not say that it is the last. An index of their age finds
+// the old ones, so deleting them costs what there is to delete. Sweep deletes them all. A call that writes a memo deletes a few, now and
+// then, so without a Sweep no more are left than the calls of one age write.
 
-// sweepAged forgets the memos of a kind that are older than age, normal if that is 0 and none if it is below.
-func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.Duration) (forgotten int, err error) {
-	if age == 0 {
-		age = normal
+// Ages are the ages at which memos are deleted, none if they are negative.
+type Ages struct{ Requests, Sticky time.Duration }
+
+// Calls between two that delete memos, and how many memos such a call deletes: more than the calls before it have written.
+const (
+	passing = 32
+	perPass = 2 * passing
+)
+
+// Pass counts a call that may have written memos of some kinds, unless it failed. Every so often it deletes a few old ones of a kind. Its
+// errors are not those of the call, which is complete; a later call deletes what is left.
+func (e *Releaser) Pass(ctx context.Context, failed error, request, sticky bool) {
+	if failed != nil || e.Limits.Deferred { // a commit of Together is its caller's
+		return
 	}
+	if request && e.passed[0].Add(1)%passing == 0 {
+		_, _ = e.sweepAged(ctx, record.KindRequest, e.Ages.Requests, perPass)
+	}
+	if sticky && e.passed[1].Add(1)%passing == 0 {
+		_, _ = e.sweepAged(ctx, record.KindSticky, e.Ages.Sticky, perPass)
+	}
+}
+
+// sweepAged deletes the memos of a kind that are older than age, at most so many, all if most is 0. It deletes none if age is negative.
+func (e *Releaser) sweepAged(ctx context.Context, kind string, age time.Duration, most int) (forgotten int, err error) {
 	if age < 0 {
 		return 0, nil
 	}
-	now, err := e.Clock()
+	past, err := e.Past()
 	if err != nil {
 		return 0, err
 	}
-	before := record.AgedKey(max(now-int64(age)+1, 0), kind)
-	r := store.Range{From: record.KindAged + kind[1:], To: before[:record.AgedTimeEnd], Limit: e.agedPerCommit()}
-	step := r.Limit
+	before := record.AgedKey(max(past-int64(age)+1, 0), kind)
+	step := e.agedPerCommit()
+	r := store.Range{From: record.KindAged + kind[1:], To: before[:record.AgedTimeEnd], Limit: step}
+	if most > 0 {
+		r.Limit = most
+	}
 	for recs, err := range e.Pages(ctx, r) {
 		for err == nil && len(recs) > 0 {
 			n := min(step, len(recs))
@@ -39,10 +63,10 @@ func (e *Releaser) sweepAged(ctx context.Context, kind string, age, normal time.
 				continue
 			}
 			if forgotten += p.forgotten; err == nil {
-				recs, step = recs[n:], min(2*step, r.Limit)
+				recs, step = recs[n:], min(2*step, e.agedPerCommit())
 			}
 		}
-		if err != nil {
+		if err != nil || most > 0 {
 			return forgotten, err
 		}
 	}

@@ -14,4 +14,7 @@ type Releaser struct {
 	*query.Reader
 	used atomic.Pointer[releasePlan] // the last plan, for the next call
 	idle atomic.Pointer[IdleList]
+
+	Ages   Ages             // of memos
+	passed [2]atomic.Uint32 // calls that may have written memos: of requests, of sticky handles
 }

@@ -1,9 +1,9 @@
 package release
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -30,10 +30,10 @@ func (e *Releaser) Sweep(ctx context.Context, a alloc.SweepArgs) (alloc.Swept, e
 		err = e.sweepIdle(ctx, a, &s)
 	}
 	if err == nil {
-		s.Requests, err = e.sweepAged(ctx, record.KindRequest, a.RequestsAfter, 24*time.Hour)
+		s.Requests, err = e.sweepAged(ctx, record.KindRequest, cmp.Or(a.RequestsAfter, e.Ages.Requests), 0)
 	}
 	if err == nil {
-		s.Sticky, err = e.sweepAged(ctx, record.KindSticky, a.StickyAfter, 30*24*time.Hour)
+		s.Sticky, err = e.sweepAged(ctx, record.KindSticky, cmp.Or(a.StickyAfter, e.Ages.Sticky), 0)
 	}
 	if err != nil {
 		return s, cause.Wrap(ipalloc.Error{Op: "sweep", Err: err})
