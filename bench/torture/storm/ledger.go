@@ -22,11 +22,9 @@ import (
 type ledger struct {
 	w        *world
 	holdings map[string]*holding // by thing
-	ends     []*call             // releases, in the order of their begin
-	open     map[*call]bool      // releases that may still take effect
+	calls    []*call             // that may change something, in the order of their begin
+	open     map[*call]bool      // those that may still take effect
 	doubt    map[string]bool     // handles that may hold something of which no caller knows
-	used     map[string]string   // thing and sequence number: the handle that had it
-	keys     map[string]held     // by request key: the answer
 	hosts    map[string]string   // by handle: the host that it was last asked for
 	moved    map[string]bool     // handles that several hosts asked for
 	backup   int                 // the step of the backup
@@ -42,7 +40,7 @@ type holding struct {
 
 func newLedger(w *world) ledger {
 	return ledger{w: w, holdings: make(map[string]*holding), open: make(map[*call]bool), doubt: make(map[string]bool),
-		used: make(map[string]string), keys: make(map[string]held), hosts: make(map[string]string), moved: make(map[string]bool)}
+		hosts: make(map[string]string), moved: make(map[string]bool)}
 }
 
 // known returns the firm addresses of a handle, in order.
@@ -57,9 +55,11 @@ func (l *ledger) known(handle string) (list []held) {
 
 // begins notes the begin of a call. A caller who releases something counts on it no longer.
 func (l *ledger) begins(c *call) {
-	if c.kind == releaseByHandle || c.kind == releaseIPs || c.kind == removeHost || c.kind == togetherRelease || c.kind == releaseNumber || c.kind == releasePrefix {
-		l.ends = append(l.ends, c)
+	if c.kind != lookUp {
+		l.calls = append(l.calls, c)
 		l.open[c] = true
+	}
+	if c.kind == releaseByHandle || c.kind == releaseIPs || c.kind == removeHost || c.kind == togetherRelease || c.kind == releaseNumber || c.kind == releasePrefix {
 		maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool {
 			return c.releases(h.held) && (c.host == "" || !l.moved[h.handle])
 		})
@@ -72,7 +72,7 @@ func (l *ledger) begins(c *call) {
 		l.moved[c.handle] = l.moved[c.handle] || again && was != c.host
 		l.hosts[c.handle] = c.host
 		for _, h := range l.holdings {
-			h.firm = h.firm && !slices.ContainsFunc(l.ends, func(e *call) bool { return l.open[e] && l.releases(e, h.held) })
+			h.firm = h.firm && !slices.ContainsFunc(l.calls, func(e *call) bool { return l.open[e] && l.releases(e, h.held) })
 		}
 	}
 	if c.kind == renewIP || c.kind == offer { // the end may move to what it would be at once
@@ -113,12 +113,9 @@ func (l *ledger) ended(c *call) {
 	if c.kind == lookUp {
 		l.saw(c)
 	}
-	if c.kind == request && len(c.got) > 0 {
-		l.repeated(c)
-	}
 }
 
-// settle notes which releases can no longer take effect.
+// settle notes which calls can no longer take effect.
 func (l *ledger) settle(c *call) {
 	if l.open[c] && c.outcome != unknown {
 		delete(l.open, c)
@@ -132,7 +129,7 @@ func (l *ledger) settle(c *call) {
 	}
 }
 
-// gone closes the releases of which no commit is under way any more: those of ended processes and of a Together.
+// gone closes the calls of which no commit is under way any more: those of ended processes and of a Together.
 func (l *ledger) gone() {
 	waited, late := l.w.net.packets()
 	for e := range l.open {
@@ -147,7 +144,7 @@ func (l *ledger) gone() {
 
 // hold notes an answer that says who holds a thing.
 func (l *ledger) hold(c *call, h held) {
-	soft := slices.ContainsFunc(l.ends, func(e *call) bool { return (l.open[e] || e.end > c.begin && e.by != c) && l.releases(e, h) })
+	soft := slices.ContainsFunc(l.calls, func(e *call) bool { return (l.open[e] || e.end > c.begin && e.by != c) && l.releases(e, h) })
 	if l.w.set && c.begin <= l.back {
 		return // the answer may be of the lost past
 	}
@@ -156,10 +153,9 @@ func (l *ledger) hold(c *call, h held) {
 	if h.handle != c.handle && c.kind != lookUp {
 		l.w.wrong("%s was answered with what %s holds: %s", c.text, h.handle, h.thing)
 	}
-	if by, ok := l.used[fmt.Sprint(h.thing, h.seq)]; h.seq != 0 && ok && by != h.handle {
-		l.w.wrong("%s of %s has the sequence number %d, which %s had", h.thing, h.handle, h.seq, by)
+	if h.seq != 0 && !l.w.db.witness.gave(h, c.key, uint8(l.w.plan.pool.BlockBits)) {
+		l.w.wrong("%s was answered with %s as %d, which it was not given", c.text, h.thing, h.seq)
 	}
-	l.used[fmt.Sprint(h.thing, h.seq)] = h.handle
 	switch {
 	case over || soft && was != nil && was.firm && was.handle != h.handle:
 		return
@@ -194,17 +190,6 @@ func (l *ledger) agree(is *holding) {
 	}
 }
 
-// repeated verifies that a request key has one answer while that is held. An address that has moved to another host is not the answer any more.
-func (l *ledger) repeated(c *call) {
-	is := c.got[0]
-	if was, ok := l.keys[c.key]; ok && !l.moved[c.handle] && (was.thing != is.thing || was.seq != is.seq) {
-		if h := l.holdings[was.thing]; h != nil && h.firm && h.handle == was.handle && h.seq == was.seq && h.changed < c.begin {
-			l.w.wrong("request %q gave %s and %s", c.key, was.thing, is.thing)
-		}
-	}
-	l.keys[c.key] = is
-}
-
 // saw verifies that a list of a handle has what was firm all the time.
 func (l *ledger) saw(c *call) {
 	for thing, h := range l.holdings {
@@ -219,7 +204,7 @@ func (l *ledger) expire() {
 	maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool { return !h.until.IsZero() && !h.until.After(l.w.now) })
 }
 
-// setBack forgets what was answered after the backup. A release that was settled since may take effect again.
+// setBack forgets what was answered after the backup. A call that was settled since may take effect again.
 func (l *ledger) setBack() {
 	maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool { return h.changed >= l.backup })
 	for _, h := range l.holdings {
@@ -228,9 +213,7 @@ func (l *ledger) setBack() {
 		}
 	}
 	l.back = l.w.step
-	clear(l.used)
-	clear(l.keys)
-	for _, e := range l.ends {
+	for _, e := range l.calls {
 		if e.end >= l.backup && e.outcome == unknown {
 			l.open[e] = true
 		}
@@ -361,7 +344,7 @@ func (w *world) rest(first map[string]string) {
 
 // releasedInDoubt reports whether a release of a holding has failed or is of unknown outcome.
 func (w *world) releasedInDoubt(h held) bool {
-	return slices.ContainsFunc(w.ledger.ends, func(e *call) bool { return e.outcome != done && w.ledger.releases(e, h) })
+	return slices.ContainsFunc(w.ledger.calls, func(e *call) bool { return e.outcome != done && w.ledger.releases(e, h) })
 }
 
 // releaseAll verifies the indexes, ends every holding, and has a sweep.

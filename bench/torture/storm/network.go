@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/protocol"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -20,6 +21,9 @@ type server struct {
 	commits []commit // the one of revision n is at n-1
 	next    uint64   // id
 	backup  int      // how many commits it has; -1 is no backup
+	witness *witness
+	made    func(of *conn, c *protocol.Commit) // called before a commit of a process counts in the witness
+	planted string                             // a fault, "" for none
 }
 
 type commit struct {
@@ -33,7 +37,7 @@ type point struct {
 	id  uint64
 }
 
-func newServer() *server { return &server{mem: store.NewMemory(), backup: -1} }
+func newServer() *server { return &server{mem: store.NewMemory(), backup: -1, witness: newWitness()} }
 
 func (s *server) now() point {
 	if n := len(s.commits); n > 0 {
@@ -47,23 +51,54 @@ func (s *server) has(p point) bool {
 	return p.rev == 0 || p.rev <= len(s.commits) && s.commits[p.rev-1].id == p.id
 }
 
-func (s *server) commit(ops []store.Op) (uint64, error) {
+// commit makes a commit of a process, or of nobody.
+func (s *server) commit(of *conn, ops []store.Op) (uint64, error) {
 	rev, err := s.mem.Commit(context.Background(), ops)
 	if err == nil && int(rev) > len(s.commits) {
+		c := s.witness.commit(ops)
+		if of != nil {
+			s.made(of, c)
+		}
+		s.witness.apply(c)
 		s.next++
 		s.commits = append(s.commits, commit{ops, s.next})
 	}
 	return rev, err
 }
 
+// The faults that a test plants.
+const (
+	dropsGuard   = "a commit does not expect its blocks at a revision"
+	losesCommit  = "an acknowledged commit is lost"
+	releasesLate = "a release ignores the sequence number"
+)
+
+// plant changes the operations of a commit as the planted fault does.
+func (s *server) plant(ops []store.Op) []store.Op {
+	assigns := slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind == store.Put && op.Key[0] == 'a' })
+	switch {
+	case s.planted == dropsGuard:
+		ops = slices.Clone(ops)
+		for i := range ops {
+			if ops[i].Kind == store.Put && ops[i].Key[0] == 'b' {
+				ops[i].Expect = store.AnyRevision
+			}
+		}
+	case s.planted == losesCommit && assigns:
+		return nil
+	}
+	return ops
+}
+
 // setBack makes the database what it was at the backup. Revisions go on from there, as those of other commits.
 func (s *server) setBack() {
 	kept := s.commits[:s.backup]
-	s.mem, s.commits = store.NewMemory(), nil
+	s.mem, s.commits, s.witness = store.NewMemory(), nil, newWitness()
 	for _, c := range kept {
 		if _, err := s.mem.Commit(context.Background(), c.ops); err != nil {
 			panic(err)
 		}
+		s.witness.apply(s.witness.commit(c.ops))
 	}
 	s.commits, s.backup = slices.Clone(kept), -1
 }
@@ -196,7 +231,7 @@ func (c *conn) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 		}
 	}
 	if c.direct != nil {
-		return c.direct.commit(p.ops)
+		return c.direct.commit(nil, p.ops)
 	}
 	err := c.ask(ctx, p)
 	return p.rev, err
@@ -224,7 +259,7 @@ func (s *server) arrive(p *packet) string {
 	case list:
 		p.recs, p.rev, p.err = s.mem.List(ctx, p.rng)
 	case put:
-		p.rev, p.err = s.commit(p.ops)
+		p.rev, p.err = s.commit(p.of, s.plant(p.ops))
 	}
 	p.seen = s.now()
 	if key, ok := store.ConflictKey(p.err); ok {

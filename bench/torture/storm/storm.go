@@ -107,9 +107,13 @@ func (w *world) wrong(format string, args ...any) {
 
 // Run runs the storm of a seed and returns its history and its faults. Call it in a bubble of
 // testing/synctest.
-func Run(seed uint64) (history string, err error) {
+func Run(seed uint64) (history string, err error) { return runWith(seed, "") }
+
+// runWith runs a storm with a fault of the store, or of the calls that are recorded.
+func runWith(seed uint64, planted string) (history string, err error) {
 	w := &world{r: rand.New(rand.NewPCG(seed, 60)), now: time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), db: newServer()}
 	w.ledger = newLedger(w)
+	w.db.made, w.db.planted = w.judge, planted
 	w.draw()
 	first, err := w.begin()
 	if err != nil {

@@ -2,6 +2,7 @@ package storm
 
 import (
 	"flag"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -35,6 +36,26 @@ func TestSameSeed(t *testing.T) {
 		if again, _ := run(t, seed); first != again {
 			t.Errorf("seed %d:\n%s\n%s", seed, first, again)
 			break
+		}
+	}
+}
+
+// TestPlanted plants faults: the checker of the model's transitions rejects a commit or an answer.
+func TestPlanted(t *testing.T) {
+	for fault, report := range map[string]string{
+		dropsGuard:   "its block is not expected at a revision",
+		losesCommit:  "which it was not given",
+		releasesLate: "and no call releases it",
+	} {
+		found := false
+		for seed := uint64(0); seed < 200 && !found; seed++ {
+			synctest.Test(t, func(*testing.T) {
+				_, err := runWith(seed, fault)
+				found = err != nil && strings.Contains(err.Error(), report)
+			})
+		}
+		if !found {
+			t.Errorf("not found: %s", fault)
 		}
 	}
 }

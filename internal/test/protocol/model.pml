@@ -4,38 +4,18 @@
  * the clock (a tick ends a lease and makes an empty block idle), SETBACK of the store, NA addresses in blocks of APB, AUTO the
  * handle that AutoAssign uses too, with a lease if TICKS (0: none), SKEW how far the clock of engine 1 is ahead, PROOF what shows
  * after a set-back that an engine saw the lost past: 1 any answer of it (sqlstore), 0 a record of it (etcdstore). */
-#ifndef CALLS
-#define CALLS 2
-#endif
-#ifndef CALLS1
-#define CALLS1 CALLS
-#endif
-#ifndef UNK
-#define UNK 0
-#endif
-#ifndef CRASH
-#define CRASH 0
-#endif
-#ifndef TICKS
-#define TICKS 0
-#endif
-#ifndef SETBACK
-#define SETBACK 0
-#endif
-#ifndef NA
-#define NA 2
-#endif
-#ifndef APB
-#define APB 1
-#endif
-#ifndef AUTO
-#define AUTO 0
-#endif
-#ifndef SKEW
-#define SKEW 0
-#endif
-#ifndef PROOF
-#define PROOF 1
+#ifdef TRACE                    /* trace.go reads what these print: each attempt to commit, with the store before and after, and where calls begin */
+#define SAY(...) skip
+#define STEP(...) printf(__VA_ARGS__)
+#define SHOW() d_step { for (k : 0 .. NB-1) { printf(" %d %d %d", st.b[k].top, st.b[k].own, st.b[k].since) } \
+  for (k : 0 .. NA-1) { printf(" %d %d %d %d", HOLD(st,k), SEQ(st,k), UNTIL(st,k), FST(st,k)) } printf(" %d %d %d %d %d", st.g[1]!=0, st.g[2]!=0, st.q!=0, st.qa, st.qs) }
+#define EXPECT() d_step { printf(" |"); for (i : 0 .. NB-1) { if :: (T.gb & (1<<i)) -> printf(" %d %d", T.d.b[i].rev, st.b[i].rev) :: else fi } \
+  if :: T.gg -> printf(" %d %d", T.d.g[T.h], st.g[T.h]) :: else fi; if :: T.gq -> printf(" %d %d", T.d.q, st.q) :: else fi; printf(" |") }
+#else
+#define SAY printf
+#define STEP(...) skip
+#define SHOW() skip
+#define EXPECT() skip
 #endif
 #define TRIES 3                 /* occ/runner.go: Attempts; after that the call ends in ErrGaveUp */
 #define NB (NA/APB)
@@ -108,8 +88,7 @@ inline advance(tn) { for (k : 0 .. NA-1) {
   if :: HOLD(T.d,k)!=0 && UNTIL(T.d,k)!=0 && UNTIL(T.d,k)+SKEW<=tn -> leave(k, UNTIL(T.d,k)) :: else fi } }
 inline leave(x,tn) {                                      /* block.Leave; its index records go with it (record/index.go) */
   if :: FST(T.d,x) -> T.dg[HOLD(T.d,x)] = 1<<BL(x) :: else fi;
-  HOLD(T.d,x)=0; SEQ(T.d,x)=0; UNTIL(T.d,x)=0; FST(T.d,x)=0;
-  if :: EMPTY(T.d,BL(x)) -> T.d.b[BL(x)].since=tn :: else fi }
+  HOLD(T.d,x)=0; if :: EMPTY(T.d,BL(x)) -> T.d.b[BL(x)].since=tn :: else fi; SEQ(T.d,x)=0; UNTIL(T.d,x)=0; FST(T.d,x)=0 }
 
 inline begin(e,o,hh,tn) { clearT(); cpd(T.d, c[e]); T.op=o; T.h=hh; T.past=newer[e];
   for (i : 1 .. 2) { if :: T.d.g[i]>=ASK -> T.d.g[i]=0 :: else fi } /* not known: taken for absent, which the commit verifies */
@@ -199,7 +178,8 @@ inline cansettle(e,hh) { cl[e]=0; for (i : 0 .. 1) { if :: p[i].on && p[i].h==hh
 inline doubt(e,o,hh) { mb[hh] = mb[hh] | (1<<e); cl[0] = cl[0] & ~(1<<e); cl[1] = cl[1] & ~(1<<e) }
 
 inline commit(e,late) {
-  check(); if :: !repl[e] && !(ok && late && T.wb) -> answered(e) :: else fi;
+  STEP("M %d %d %d %d %d %d %d %d %d %d %d %d %d",e,T.op,T.h,a,s,lst,tn,T.gb,T.gg,T.gq,T.a,T.s,T.fresh); SHOW();
+  check(); EXPECT(); if :: !repl[e] && !(ok && late && T.wb) -> answered(e) :: else fi;
   if
   :: repl[e] -> res=4                                     /* ErrReplaced: the process ends */
   :: !repl[e] && !ok -> res=2; forget(e,ASK)
@@ -207,7 +187,7 @@ inline commit(e,late) {
      i=0; do :: !(T.gb & T.wb & (1<<i)) -> i++ :: else -> break od; lf[e]=i+1; lr[e]=T.d.b[i].rev   /* fence.go: lose; txn.go: fence, rank 3 */
   :: !repl[e] && ok && !(late && T.wb) -> res=1; apply(); acked(e); settled(e); law();
      if :: T.op==RELHANDLE -> mb[T.h] = mb[T.h] & ~cl[e] :: else fi
-  fi; printf("E%d commit op %d h %d: res %d (1 done 2 conflict 3 unknown 4 replaced) address %d seq %d fresh %d writes %d\n", e,T.op,T.h,res,T.a,T.s,T.fresh,T.wb); clearT() }
+  fi; SAY("E%d commit op %d h %d: res %d (1 done 2 conflict 3 unknown 4 replaced) address %d seq %d fresh %d writes %d\n", e,T.op,T.h,res,T.a,T.s,T.fresh,T.wb); STEP(" %d",res); SHOW(); STEP("\n"); clearT() }
 
 /* A release that fails has freed nothing, although its caller no longer counts on the address. */
 inline gaveup(e,o,hh) { if :: c[e].g[hh]==ASK -> c[e].g[hh]=NO :: else fi; if :: c[e].q==ASK -> c[e].q=NO :: else fi; /* occ/retry.go: forgotten */
@@ -218,8 +198,8 @@ proctype Engine(byte e) {
 idle: atomic { op=0; h=0; tries=0; lst=0; a=0; s=0; tn=0; res=0; cl[e]=0; late=0;
   if
   :: n==0 -> goto end
-  :: crash>0 -> d_step { crash--; printf("crash E%d\n",e); wipe(e); newer[e]=0; repl[e]=0; if :: p[e].on -> p[e].orphan=1 :: else fi }; goto idle
-  :: n>0 -> n--;
+  :: crash>0 -> d_step { crash--; SAY("crash E%d\n",e); wipe(e); newer[e]=0; repl[e]=0; if :: p[e].on -> p[e].orphan=1 :: else fi }; goto idle
+  :: n>0 -> n--; d_step { STEP("I %d %d %d %d %d %d",e,CLOCK(e),ta[1],ts[1],ta[2],ts[2]); SHOW(); STEP("\n"); k=0 };
      if :: h=1 :: h=2 fi;
      if
      :: op=ASSIGN
@@ -228,7 +208,7 @@ idle: atomic { op=0; h=0; tries=0; lst=0; a=0; s=0; tn=0; res=0; cl[e]=0; late=0
      :: h==AUTO -> op=AUTOASSIGN
      :: h==AUTO && TICKS>0 && ta[h]!=0 -> op=RENEW; a=ta[h]-1; s=ts[h]
      fi
-  fi; printf("E%d call op %d (1 Assign 2 ReleaseByHandle 3 ReleaseIPs 4 AutoAssign 5 Renew) h %d a %d seq %d\n",e,op,h,a,s) }
+  fi; SAY("E%d call op %d (1 Assign 2 ReleaseByHandle 3 ReleaseIPs 4 AutoAssign 5 Renew) h %d a %d seq %d\n",e,op,h,a,s) }
 settle:                                                   /* fence.go: settle, before anything is planned or read (txn/settled.go) */
   if
   :: lf[e]==0 -> skip
@@ -239,7 +219,7 @@ settle:                                                   /* fence.go: settle, b
      :: lf[e]!=0 -> atomic { if :: repl[e] -> goto dead :: else fi;
           if :: late=0 :: unk>0 -> late=1 :: unk>0 -> unk--; gaveup(e,op,h); goto idle fi;   /* done; unknown: made, not made */
           d_step { i=lf[e]-1; ok=(st.b[i].rev==lr[e]); if :: ok -> NEWREV(st.b[i].rev); dirty = dirty | (snapped<<i); lf[e]=(late->lf[e]:0); lr[e]=(late->lr[e]:0) :: else fi;
-            if :: ok && snapped && !late -> newer[e]=1 :: else fi; if :: ok && late -> unk-- :: else fi; res=(ok->(late->3:1):2); late=0; law(); printf("E%d fence: res %d\n",e,res) } };
+            if :: ok && snapped && !late -> newer[e]=1 :: else fi; if :: ok && late -> unk-- :: else fi; res=(ok->(late->3:1):2); late=0; law(); SAY("E%d fence: res %d\n",e,res) } };
         if :: res==3 -> atomic { gaveup(e,op,h); goto idle } :: else -> res=0; goto settle fi
      fi
   fi;
@@ -250,7 +230,7 @@ list: if
      if :: repl[e] -> goto dead :: else fi;
      d_step { answered(e); lst=0; for (i : 0 .. NA-1) { if :: HOLD(st,i)==h -> lst = lst | (1<<i) :: else fi };
        if :: op==ASSIGN -> c[e].g[h]=st.g[h]; if :: dirty & (4<<h) -> newer[e]=1 :: else fi :: else fi;   /* txn/held.go: See */
-       if :: op==RELHANDLE -> cansettle(e,h); if :: lst==0 -> mb[h] = mb[h] & ~cl[e] :: else fi :: else fi; printf("E%d list h %d: %d\n",e,h,lst) };
+       if :: op==RELHANDLE -> cansettle(e,h); if :: lst==0 -> mb[h] = mb[h] & ~cl[e] :: else fi :: else fi; SAY("E%d list h %d: %d\n",e,h,lst) };
      if :: op==RELHANDLE && lst==0 -> goto idle :: else fi }
   :: else fi;
   if :: c[e].b[0].rev==NO || c[e].b[NB-1].rev==NO -> atomic { if :: repl[e] -> goto dead :: else -> d_step { load(e) } fi }
@@ -266,19 +246,19 @@ list: if
     :: res==3 -> doubt(e,op,h); goto idle
     :: res==4 -> goto dead
     fi };
-dead: atomic { printf("E%d ErrReplaced\n",e); gaveup(e,op,h); d_step { wipe(e); newer[e]=0; repl[e]=0; p[e].gone=0; if :: p[e].on -> p[e].orphan=1 :: else fi }; goto idle };
+dead: atomic { SAY("E%d ErrReplaced\n",e); gaveup(e,op,h); d_step { wipe(e); newer[e]=0; repl[e]=0; p[e].gone=0; if :: p[e].on -> p[e].orphan=1 :: else fi }; goto idle };
 end: done++ }
 
 /* What happens beside the engines: late commits, time, a sweep, the set-back; at the end the law at rest. */
 proctype World() { byte e; byte setback=SETBACK;
   do
   :: atomic { done<2 && (p[0].on || p[1].on) -> if :: p[0].on -> e=0 :: p[1].on -> e=1 fi;
-     d_step { cpt(T,p[e]); check();
-       if :: ok -> apply(); if :: !p[e].gone -> drops() :: else fi; law() :: else fi; printf("late commit of E%d op %d h %d a %d: made %d\n",e,T.op,T.h,T.a,ok);
+     d_step { cpt(T,p[e]); STEP("L %d %d %d %d %d %d %d %d %d",e,T.op,T.h,T.drop,T.gb,T.gg,T.gq,T.a,T.s); SHOW(); check(); EXPECT();
+       if :: ok -> apply(); if :: !p[e].gone -> drops() :: else fi; law() :: else fi; SAY("late commit of E%d op %d h %d a %d: made %d\n",e,T.op,T.h,T.a,ok); STEP(" %d",ok); SHOW(); STEP("\n");
        clearT(); cpt(p[e],T) } ; e=0 }
-  :: atomic { ticks>0 -> ticks--; d_step { now++; printf("tick %d\n",now); for (i : 0 .. NA-1) { if :: hd[i]!=0 && hu[i]!=0 && hu[i]<=now -> hd[i]=0 :: else fi } k=0 } }
-  :: atomic { setback>0 && !snapped -> d_step { snapped=1; printf("snapshot\n"); cpd(sn,st); for (i : 0 .. NA-1) { hnew[i]=0; anew[i]=0 } tnew[1]=0; tnew[2]=0; knew=0 } }
-  :: atomic { setback>0 && snapped -> setback=0; d_step { snapped=0; back=1; printf("set back\n"); dirty=0; cpd(st,sn); clearT(); cpd(sn,T.d);
+  :: atomic { ticks>0 -> ticks--; d_step { now++; SAY("tick %d\n",now); for (i : 0 .. NA-1) { if :: hd[i]!=0 && hu[i]!=0 && hu[i]<=now -> hd[i]=0 :: else fi } k=0 } }
+  :: atomic { setback>0 && !snapped -> d_step { snapped=1; SAY("snapshot\n"); cpd(sn,st); for (i : 0 .. NA-1) { hnew[i]=0; anew[i]=0 } tnew[1]=0; tnew[2]=0; knew=0 } }
+  :: atomic { setback>0 && snapped -> setback=0; d_step { snapped=0; back=1; SAY("set back\n"); dirty=0; cpd(st,sn); clearT(); cpd(sn,T.d);
        for (i : 0 .. 1) { repl[i]=newer[i]; p[i].gone=0 }
        for (i : 0 .. NA-1) { if :: hnew[i] -> hd[i]=0 :: anew[i] && !hnew[i] -> hassign[i]=0 :: else fi; anew[i]=0 }
        for (i : 1 .. 2) { if :: tnew[i] -> ta[i]=0 :: else fi } if :: knew -> ka=0; ks=0 :: else fi; law(); k=0 } }
