@@ -16,13 +16,15 @@
 //	one holder            no answer gives a thing that another handle holds
 //	nothing is lost       what was acknowledged is in the store until its release, its end, or a set-back
 //	Assign agrees         all its answers for a handle name one address while that is held
-//	requests agree        a request key has one answer while that is held
-//	sequence numbers      a sequence number never repeats for an address
 //	lists                 IPsByHandle has what is held all the time
 //	all or none           Together leaves no part of what it does
 //	nothing is left       at rest a handle holds what its callers know, unless a call for it has an unknown outcome
 //	no record stays       after the release of everything and a Sweep the store has the records of its beginning
 //	indexes               Operator.Check finds no problem
+//
+// Each commit that changes an address is read into the terms of the model in internal/test/protocol, and its checker replays it. It rejects
+// a commit that does not expect what it relies on at a revision, that ends a holding which no call releases, assigns without a call, repeats a
+// sequence number, or replaces the answer of a request key. It also rejects an answer that no commit gave. TestPlanted plants such faults.
 //
 // A set-back ends the promises of all answers after the backup, and processes that saw the lost commits end.
 // 1,000 seeds take some 10 s on two cores.

@@ -102,7 +102,7 @@ func (h Holding) is(o Holding) bool { return h.Handle == o.Handle && h.Seq == o.
 // over reports whether a lease has ended by every clock.
 func (s *State) over(h Holding, clock int64) bool { return h.Until != 0 && h.Until+s.Skew <= clock }
 
-// After returns what a commit leaves of an address.
+// after returns what a commit leaves of an address.
 func (s *State) after(c *Commit, at string) Holding {
 	if h, ok := c.Held[at]; ok {
 		return h

@@ -1,3 +1,3 @@
-// Package protocol holds a model of the commit protocol of ipset, which spin searches. README.md
-// has its results.
+// Package protocol holds models of the commit protocol of ipset, which spin searches, and a checker of single commits, which accepts the
+// transitions of a model and no others. README.md has the results.
 package protocol

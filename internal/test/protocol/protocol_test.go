@@ -10,7 +10,7 @@ import (
 )
 
 // defaults are the parameters that a setting does not name.
-const defaults = "CALLS=2 CALLS1=2 UNK=0 CRASH=0 TICKS=0 SETBACK=0 NA=2 APB=1 AUTO=0 SKEW=0 PROOF=1"
+const defaults = "CALLS=2 CALLS1=2 UNK=0 CRASH=0 TICKS=0 SETBACK=0 NA=2 APB=1 AUTO=0 SKEW=0 PROOF=1 BATCH=0"
 
 // searches are the settings of the model that are searched completely. The first one is that of the short form.
 var searches = []string{
@@ -21,6 +21,13 @@ var searches = []string{
 	"UNK=1 SETBACK=1 CALLS1=1",
 	"UNK=2 CRASH=1 CALLS1=1",
 	"UNK=1 CRASH=1 SETBACK=1 CALLS1=1",
+}
+
+// pageSearches are those of the pages.
+var pageSearches = []string{
+	"UNK=1",
+	"BATCH=1",
+	"CALLS=3 UNK=1",
 }
 
 // A mutant breaks one rule of the model; spin must find a violated law in the setting.
@@ -51,6 +58,21 @@ var mutants = []mutant{
 	{"a lease ends by a clock that is ahead", "UNTIL(T.d,k)+SKEW<=tn", "UNTIL(T.d,k)<=tn", "TICKS=1 AUTO=2 SKEW=1"},
 	{"a renewal trusts a stale block", "T.a=NONE; T.gb = 1<<BL(a);", "T.a=NONE;", "TICKS=1 AUTO=2 CALLS=3 CALLS1=2"},
 	{"a renewal ignores the sequence number", "if :: HOLD(T.d,a)==T.h && SEQ(T.d,a)==s -> UNTIL", "if :: HOLD(T.d,a)==T.h -> UNTIL", "TICKS=1 AUTO=2 CALLS=3 CALLS1=2"},
+}
+
+var pageMutants = []mutant{
+	{"a claim does not expect the page", "write(4,4); T.d.v[2] = T.d.v[2] | (1<<b);", "write(4,4); T.g = T.g & 11; T.d.v[2] = T.d.v[2] | (1<<b);", ""},
+	{"a removal does not expect the page", "if :: T.d.v[2]!=0 -> write(4,4) :: else -> write(4,0);", "if :: T.d.v[2]!=0 -> write(4,4); T.g = T.g & 11 :: else -> write(4,0); T.g = T.g & 11;", "CALLS=3"},
+	{"a claim does not expect the floor", "T.g = T.g | 8; T.d.v[2]=0;", "T.d.v[2]=0;", "CALLS=3"},
+	{"a claim does not expect that there is no block", "write(1<<b,1<<b); write(4,4);", "write(1<<b,1<<b); T.g = T.g & ~(1<<b); write(4,4);", ""},
+	{"a removal trusts a stale block", "write(1<<b,0); T.d.m[2]", "write(1<<b,0); T.g = T.g & ~(1<<b); T.d.m[2]", "CALLS=3"},
+	{"a removal does not raise the mark", "T.d.m[2]=MAX(T.d.m[2],T.d.m[b]); T.d.m[b]=0;", "T.d.m[b]=0;", ""},
+	{"a page that goes does not leave its mark", "T.d.m[3]=MAX(T.d.m[2],T.d.m[3]);", "skip;", ""},
+	{"a page that comes does not take the mark of its floor", "T.d.m[2]=T.d.m[3] :: else fi;", "T.d.m[2]=0 :: else fi;", ""},
+	{"a block begins without the mark of its page", "T.d.m[b]=T.d.m[2]+1;", "T.d.m[b]=1;", ""},
+	{"the second caller of a commit sees the state before the first", "if :: two -> plan(1,n)", "if :: two -> cpd(T.d,c[e]); plan(1,n)", "CALLS=1 BATCH=1"},
+	{"the second caller of a commit drops what the first relies on", "if :: two -> plan(1,n)", "if :: two -> T.g=0; plan(1,n)", "BATCH=1"},
+	{"a late commit does not verify", "T.w=p[e].w; check();", "T.w=p[e].w; ok=1;", "UNK=1"},
 }
 
 var states = regexp.MustCompile(`([0-9]+) states, stored`)
@@ -86,24 +108,23 @@ func search(t *testing.T, model, setting string, flags ...string) string {
 	return string(out)
 }
 
-// model returns the text of the model. It skips the test where there is no spin.
-func model(t *testing.T) string {
+// model returns the text of a model. It skips the test where there is no spin.
+func model(t *testing.T, file string) string {
 	for _, program := range []string{"spin", "gcc"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("SKIPPED, there is no spin here")
 		}
 	}
-	text, err := os.ReadFile("model.pml")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// TestModel searches the model completely: no law is violated.
-func TestModel(t *testing.T) {
-	text := model(t)
-	for i, setting := range searches {
+// searched searches a model completely in some settings: no law is violated. The short form searches the first one.
+func searched(t *testing.T, text string, settings []string) {
+	for i, setting := range settings {
 		if testing.Short() && i > 0 {
 			break
 		}
@@ -116,9 +137,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelMutants breaks each rule of the model: a search finds the violated law.
-func TestModelMutants(t *testing.T) {
-	text := model(t)
+// broken breaks each rule of a model: a search finds the violated law.
+func broken(t *testing.T, text string, mutants []mutant) {
 	for i, m := range mutants {
 		if testing.Short() && i > 0 {
 			break
@@ -134,3 +154,11 @@ func TestModelMutants(t *testing.T) {
 		}
 	}
 }
+
+func TestModel(t *testing.T) { searched(t, model(t, "model.pml"), searches) }
+
+func TestModelMutants(t *testing.T) { broken(t, model(t, "model.pml"), mutants) }
+
+func TestPages(t *testing.T) { searched(t, model(t, "pages.pml"), pageSearches) }
+
+func TestPagesMutants(t *testing.T) { broken(t, model(t, "pages.pml"), pageMutants) }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ func (l *line) state(skew int64) *State {
 	for i, at := range addresses {
 		h := Holding{Block: blocks[i], Handle: name(l.next()), Seq: l.uint(), Until: l.next(), First: l.bool()}
 		if h.Seq == 0 {
-			h.Handle = ""
+			h = Holding{Block: blocks[i]}
 		}
 		s.Held[at] = h
 	}
@@ -287,9 +288,10 @@ func (t *trace) calls(l line, s *State, setting string) (engine string, clock in
 }
 
 // TestTraces has spin print every attempt to commit of a setting. The checker accepts each that was made, and from the states in which calls
-// begin no others: whatever state the commit leaves, whatever it answers, and whichever guard it drops.
+// begin no others: whatever state the commit leaves, whatever it answers, and whichever guard it drops. It accepts none of which one number is
+// another one.
 func TestTraces(t *testing.T) {
-	text := model(t)
+	text := model(t, "model.pml")
 	for i, setting := range traces {
 		if testing.Short() && i < len(traces)-1 {
 			continue
@@ -314,6 +316,19 @@ func TestTraces(t *testing.T) {
 				delete(less.Guards, guard)
 				if tr.states[a.was].Check(&less) == nil {
 					t.Fatalf("%s: %s: accepted without %s", setting, text, guard)
+				}
+			}
+			for i := range width {
+				for _, by := range []int64{-1, 1} {
+					l := numbers(a.after)
+					if l[i] += by; l[i] < 0 {
+						continue
+					}
+					other := strings.Trim(fmt.Sprint([]int64(l)), "[]")
+					is := l.state(tr.skew)
+					if same := reflect.DeepEqual(is, tr.states[a.after]); !same && tr.states[other] == nil && tr.states[a.was].Check(a.commit.between(tr.states[a.was], is)) == nil {
+						t.Fatalf("%s: %s: accepted with %s after it", setting, text, other)
+					}
 				}
 			}
 		}
