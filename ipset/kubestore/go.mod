@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261128193815-59045976edb6
+	github.com/ipalloc/ipalloc v0.0.0-20261128224124-166771ce9ab7
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/sqlstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261128193815-59045976edb6
+	github.com/ipalloc/ipalloc v0.0.0-20261128224124-166771ce9ab7
 	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
