@@ -29,7 +29,7 @@ const (
 // cooling children, with a version and a checksum. The snapshot takes at most one bit for
 // each child plus a few bytes; it takes only these few bytes if the set is empty or full.
 // Each run of children that began to cool at the same moment adds about twenty bytes. The
-// error is always nil. It holds the set's lock.
+// error is always nil. MarshalBinary holds the set's lock.
 func (s *Set) MarshalBinary() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

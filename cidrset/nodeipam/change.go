@@ -43,7 +43,7 @@ func (o Op) String() string {
 // which owns it. [Allocator.Apply] repeats it on another allocator.
 type Change struct {
 	Op     Op
-	Nodes  []Node       // OpAllocate to OpTerminate: as they are now; OpRelease: as they were; OpAddEntry: those now recorded with it
+	Nodes  []Node       // OpAllocate to OpTerminate: as they are now; OpRelease: as they were; OpAddEntry: nodes now recorded with the entry
 	Slot   int          // OpAddPool
 	Prefix netip.Prefix // the pool or reservation, as it was
 	Grown  netip.Prefix // OpGrowPool: the pool as it is now

@@ -16,8 +16,8 @@ type Stats struct {
 // PoolStats are the counts of one pool in children; 2^64-1 stands for that many or
 // more. Capacity = Used + Reserved + Free.
 type PoolStats struct {
-	Slot     int    // by slots: the slot
-	Entry    string // by labels: the entry
+	Slot     int    // the slot, without ByLabels
+	Entry    string // the entry, with ByLabels
 	Pool     netip.Prefix
 	Bits     int  // prefix length of a child
 	Draining bool // the pool drains, or its entry terminates

@@ -57,7 +57,7 @@ type Config struct {
 	// [math/rand/v2.Int64N]. It shortens each pause by up to half; without it pauses are
 	// exact.
 	Jitter func(n int64) int64
-	Clock  Clock // the system's
+	Clock  Clock // the time source; nil is the system clock
 
 	// Loaded runs after the nodes of the start have been loaded and before anything is
 	// allocated. In it, delete the entries that were added only for their existing nodes.
@@ -111,7 +111,7 @@ type Stats struct {
 	Full       int // without prefixes because the allocator is full
 	Unmatched  int // without prefixes because no entry matches
 	Unwritten  int // whose last write was refused, delayed or of unknown outcome
-	BadRecords int // with a record that the allocator objects to
+	BadRecords int // with a record for which Load or Observe reports an error
 
 	MissingFamily int // of the BadRecords, those that only lack a prefix of a family
 
