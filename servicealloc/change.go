@@ -16,7 +16,7 @@ const (
 	// OpRelease means that the addresses and ports were released.
 	OpRelease Op = "released"
 	// OpReplace means that the owner now holds exactly the addresses and ports in the
-	// change, which include its open transaction.
+	// change, including those of its open transaction.
 	OpReplace Op = "replaced"
 	// OpMove means that the owner gained the addresses and ports in the change, and that
 	// From.Owner lost those in From. Both generations are the ones after the move; either

@@ -42,10 +42,10 @@ type codec[T any] interface {
 
 // NewRange returns a range of the prefix p with nothing taken.
 //
-// All addresses are usable but network and broadcast for IPv4, and all but the base
-// address for IPv6; [FirstAddress], [LastAddress] and [Between] change that. A prefix
-// without a usable address (/31 and /32, /128) is a range that is always full; see
-// [PointToPoint].
+// In an IPv4 prefix all addresses are usable except network and broadcast, in an IPv6
+// prefix all except the base address; [FirstAddress], [LastAddress] and [Between] change
+// that. A prefix without a usable address (/31 and /32, /128) is a range that is always
+// full; see [PointToPoint].
 //
 // It fails with [ipalloc.ErrInvalid] if p is invalid, zoned, 4-in-6, has host bits set or
 // is an IPv6 prefix wider than /64. It also fails with ErrInvalid if an option
