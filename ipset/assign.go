@@ -40,18 +40,17 @@ func (e *Engine) Assign(ctx context.Context, o alloc.Owner, handle string, pools
 
 // AutoAssign assigns addresses to a host. It uses the pools of the highest
 // [Pool.Priority] that serve the host, and pools of lower priority only for the rest.
-// Among pools of one priority it tries these blocks in order. It takes the host's own
-// blocks, by address. It then claims a free block, searching from a position derived from
-// the host's name. It takes over another owner's block that has been empty for at least a
-// minute, and adopts a block without owner. Unless affinity is strict, it finally borrows
-// from any block with room. Limits forbid claiming, taking over and adopting, but not
-// borrowing.
+// Among pools of one priority it tries blocks in this order. First it assigns from the
+// host's own blocks, in address order. Second, it claims a free block, searching from a
+// position derived from the host's name. Third, it takes over another owner's block that
+// has been empty for at least a minute. Fourth, it adopts a block without owner. Unless
+// affinity is strict, it finally borrows from any block with room. Limits forbid
+// claiming, taking over and adopting, but not borrowing.
 //
 // A block keeps its size when its pool's block size changes, and is used like any other.
-// If a place has a block of another size that is in use, it gets no new block. Empty
-// blocks there, the host's own or those left empty for a minute, make room: the commit
-// that claims the place deletes them. A block that several pools serve is not used for
-// automatic assignment.
+// While it is in use, no block of the new size is claimed in its place. If it is empty,
+// and the host's own or empty for a minute, the commit that claims the place deletes it.
+// A block that several pools serve is not used for automatic assignment.
 //
 // One commit makes all changes. Without Partial, AutoAssign fails if it finds fewer
 // addresses than requested.

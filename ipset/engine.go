@@ -49,7 +49,7 @@ type Options struct {
 	// Labels returns the labels of an owner (a host or a virtual owner) for
 	// [alloc.Pool].Nodes, and false for an owner that does not exist. Without it all
 	// owners exist and have no labels. The engine calls it without holding a lock; it
-	// must not block for long. The caller must not modify the map after returning it.
+	// must not block for long. The returned map must not be modified afterwards.
 	Labels func(alloc.Owner) (labels map[string]string, ok bool)
 	// Retry sets how conflicts with other engines are retried.
 	Retry Retry

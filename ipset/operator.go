@@ -78,17 +78,16 @@ func (o Operator) OpenPool(ctx context.Context, name string) error {
 // has a cache of its own.
 func (o Operator) Importer() *Engine { return o.e.onto(o.e.spaces.db, false, true) }
 
-// SplitPool replaces a pool by 2^bits pools of equal size with the same settings. Their
-// names are its name and their number: a-0, a-1 and so on. Blocks stay where they are;
-// the call writes only the catalog. MergePools of the parts is the inverse. The same
-// addresses can be assigned and named before, in between and afterwards. The parts of a
-// Subnet have Ranges without the ends of the Subnet.
+// SplitPool replaces a pool by 2^bits pools of equal size with the same settings. Pool a
+// becomes a-0, a-1 and so on. Blocks stay where they are; the call writes only the
+// catalog. MergePools joins the parts again. Neither call changes which addresses can be
+// assigned, automatically or by name. The parts of a Subnet have Ranges in place of
+// Subnet, which exclude the same addresses.
 //
 // It fails with [ipalloc.ErrNotFound] if there is no such pool. It fails with
-// [ipalloc.ErrInvalid] for more than 8 bits or less than 1. It also does so if a part
-// would be smaller than a block, blocks of former sizes included. It fails with
-// [ipalloc.ErrExists] if a name is taken, or if a nested pool is as large as a part or
-// larger.
+// [ipalloc.ErrInvalid] if bits is not from 1 to 8, or if a part would be smaller than a
+// block, blocks of former sizes included. It fails with [ipalloc.ErrExists] if a name is
+// taken, or if a nested pool is as large as a part or larger.
 func (o Operator) SplitPool(ctx context.Context, name string, bits int) error {
 	return cause.Op("split pool", o.e.admin.SplitPool(ctx, name, bits))
 }

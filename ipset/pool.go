@@ -33,13 +33,13 @@ func (e *Engine) AddPool(ctx context.Context, p alloc.Pool) error {
 // UpdatePool replaces the pool of p's name by p. The new prefix may contain the present
 // prefix. If BlockBits changes, existing blocks keep their size and are used like all
 // others. New blocks have the new size, see [Engine.AutoAssign]. The pool changes to its
-// new size as blocks become empty. The engine maintains Draining: the next update removes
+// new size as blocks become empty. The engine maintains Draining: each update removes
 // sizes that no block has.
 //
-// If a pool of one block grows as one block, its new part stays unused until the old
-// block is empty. For example, a /28 that becomes a /27 serves 16 addresses. Leave
-// BlockBits at 0 instead: the pool then has two blocks and serves all 32 addresses at
-// once, and [alloc.From] assigns the lowest of the whole pool.
+// If a pool that is one block grows into one larger block, its new part stays unused
+// until the old block is empty. For example, a /28 that becomes a /27 serves 16
+// addresses. Leave BlockBits at 0 instead: the pool then has two blocks and serves all 32
+// addresses at once, and [alloc.From] assigns the lowest of the whole pool.
 //
 // If nothing differs, UpdatePool writes nothing.
 //

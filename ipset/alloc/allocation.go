@@ -33,8 +33,8 @@ type Allocation struct {
 	// assigned again from that time on.
 	Until   time.Time
 	Cooling bool
-	// MovedFrom is set in the answer of a call that moved the address from another host:
-	// it is the former host.
+	// MovedFrom is the former host, in the result of a call that moved the address from
+	// another host.
 	MovedFrom Owner
 	shared    string // coded Share and all holders, this one among them; "" for an address that allows no others
 }

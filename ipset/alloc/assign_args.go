@@ -74,12 +74,11 @@ type AssignArgs struct {
 	// disabled pool of leases therefore becomes empty. WithinRules excludes Share with
 	// named addresses.
 	WithinRules bool
-	// Request, if not empty, identifies this request. A repetition returns the addresses
-	// of the first answer that the handle still holds, and assigns the rest. With
-	// Contiguous or Aligned it fails with [ipalloc.ErrMismatch] if some of them have been
-	// released. With an address that has moved to another host it fails with
-	// [ipalloc.ErrMismatch], which names that host. The same key with other arguments fails
-	// with [ipalloc.ErrInvalid].
+	// Request, if not empty, identifies this request. If a call repeats it, the call
+	// returns the addresses that the first call assigned and the handle still holds, and
+	// assigns the rest. It fails with [ipalloc.ErrMismatch] if an address has moved to
+	// another host, which the error names, or, with Contiguous or Aligned, if some have been
+	// released. The same key with other arguments fails with [ipalloc.ErrInvalid].
 	Request string
 	// Also lists operations on your own records for the same commit, both or neither: for
 	// example the row of a machine with its address. Their keys begin with an upper-case
@@ -159,13 +158,13 @@ type Shortage struct {
 	// Limit is the limit reached, with ReasonLimitReached, and the number of blocks that
 	// the owner has or would have got. Max is 0 with NoAutoBlocks.
 	Limit BlockLimit
-	// InTheWay is a block that makes addresses unavailable to the call, with
-	// ReasonDrainingLeft.
+	// InTheWay, with ReasonDrainingLeft, is a block that makes addresses unavailable to
+	// the call.
 	InTheWay netip.Prefix
 }
 
-// Shortages returns why pools gave too few addresses, from the error of any call that assigns: what Assigned.Short has for
-// AutoAssign. It returns nil for an error that is about something else.
+// Shortages returns the reasons why pools gave too few addresses, from the error of any call that assigns. For AutoAssign they are
+// also in Assigned.Short. Shortages returns nil for an error with another cause.
 func Shortages(err error) []Shortage {
 	var s interface{ Shortages() []Shortage }
 	if !errors.As(err, &s) {

@@ -17,11 +17,11 @@ type Choice choose.Choice
 // last addresses of a Sticky handle. The zero Addr is no preference.
 func Prefer(a netip.Addr) Choice { return at(choose.Prefer, a) }
 
-// From selects the next free addresses at or after an address, for a server that assigns
-// in sequence. It takes the lowest addresses of that family that automatic assignment may
-// choose, from blocks of any owner, and none below a. Pools of one priority are searched
-// in address order. The last addresses of a Sticky handle come first. The zero Addr is no
-// choice.
+// From selects the next free addresses at or after a, for a server that assigns in
+// sequence. In the family of a, it takes the lowest addresses that automatic assignment
+// may choose and that are not below a, in blocks of any owner. Pools of one priority are
+// searched in address order. The addresses that a Sticky handle held last take
+// precedence. The zero Addr is no choice.
 //
 // Cost: three round trips, and one more for each 64 blocks with room that are skipped.
 func From(a netip.Addr) Choice { return at(choose.From, a) }

@@ -26,10 +26,10 @@ type Pool struct {
 	// 1,024 bytes. If it is empty, a call that changes the pool keeps the present note.
 	Note string `json:"note,omitempty"`
 	// BlockBits is the prefix length of a block. The default is 26 or 122, or the length
-	// of Prefix if that is longer. A block may hold up to 2^64 addresses. If it is 0, a
-	// call that changes the pool keeps the present size. If it changes, existing blocks
-	// keep their size and are used like all others. New blocks have the new size, in
-	// places without a block in use.
+	// of Prefix if that is longer. A block has at most 2^64 addresses. In a call that
+	// changes the pool, 0 keeps the present size. If the size changes, existing blocks
+	// keep theirs and are used like all others. New blocks have the new size, in places
+	// without a block in use.
 	BlockBits int `json:"blockBits,omitempty"`
 	// Nodes and Namespaces select the owners and namespaces that the pool serves; the zero selector matches all.
 	Nodes      selector.Selector `json:"nodes,omitempty"`
@@ -73,8 +73,9 @@ type Pool struct {
 	// in the order of their names.
 	Priority int `json:"priority,omitempty"`
 	// Ranges, if any, are the only addresses of the prefix that automatic assignment
-	// uses. If all of them are outside the prefix, as in a part of a split pool without
-	// any of the ranges, it uses none. AssignIP can assign all other addresses.
+	// uses. If all Ranges are outside the prefix, automatic assignment uses no address;
+	// the part of a split pool that contains none of the ranges is such a pool. AssignIP
+	// can assign all other addresses.
 	Ranges []netipx.IPRange `json:"ranges,omitempty"`
 	// MaxBlocksPerHost limits the number of blocks of this pool that one owner claims. If
 	// it is 0, only the limit of the [Config] applies.
@@ -140,7 +141,7 @@ type Config struct {
 // PoolChanges are changes of pools and reservations that one call makes together. Zero
 // fields change nothing.
 type PoolChanges struct {
-	// Set lists pools to add. It replaces an existing pool of the same name as
+	// Set lists pools to add. If a pool of that name exists, the call replaces it as
 	// Engine.UpdatePool does; an equal pool changes nothing.
 	Set []Pool
 	// Remove names pools to remove. The call removes these pools before it adds the pools

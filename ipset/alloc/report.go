@@ -27,7 +27,7 @@ func (r HostReport) AtLimit() bool {
 
 // BlockLimit is a block limit and the number of blocks that an owner has.
 type BlockLimit struct {
-	Pool        string // empty for that of the Config
+	Pool        string // empty for the limit of the Config
 	Blocks, Max int
 }
 
@@ -48,11 +48,12 @@ type Utilization struct {
 	Pool   string
 	Prefix netip.Prefix
 	Owner  Owner // of a block
-	// Capacity is the number of addresses that the pool or block serves. Used are held.
-	// Cooling are released and not yet free. Reserved are free, but excluded from
-	// automatic assignment: by a reservation, by the pool's ranges or for the host.
-	// Draining are free, but unavailable because of a block of another size than the
-	// pool's, see ReasonDrainingLeft. Available can be assigned now.
+	// Capacity is the number of addresses that the pool or block serves. Used counts held
+	// addresses. Cooling counts released addresses that are not yet free. Reserved counts
+	// free addresses that are excluded from automatic assignment: by a reservation, by
+	// the pool's ranges or for the host. Draining counts free addresses that a block of
+	// another size than the pool's makes unavailable, see ReasonDrainingLeft. Available
+	// counts the addresses that can be assigned now.
 	Capacity, Used, Cooling, Reserved, Draining, Available Count
 	Blocks                                                 []Utilization // of a pool, in address order
 	// Nested lists the prefixes of the pools directly inside this one, in address order.

@@ -77,8 +77,8 @@ func (p Problem) String() string {
 // InUse is an address in use, as stated by the caller of a check.
 type InUse struct {
 	Address netip.Addr
-	// Handle, if not empty, is the expected holder. Without it, every holder of the
-	// address is taken to use it.
+	// Handle, if not empty, is the expected holder. If it is empty, every holder counts
+	// as using the address.
 	Handle string
 }
 

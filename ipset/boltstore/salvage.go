@@ -23,15 +23,14 @@ type Salvaged struct {
 	Whole bool
 }
 
-// Salvage writes the readable records of a damaged file into a new file. The new file is a store, but records may be missing and
-// others may be older than they were, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Addresses of
-// lost records can be assigned again; only a list of the addresses in use, from another source, identifies them. Prefer a backup
-// if there is one.
+// Salvage writes the readable records of a damaged file into a new file. The new file is a store, but records may be missing or
+// stale, unless Salvaged.Whole is set. Before you use it, run Check of an engine on it. Addresses of lost records can be assigned
+// again; only a list of the addresses in use, from another source, identifies them. Prefer a backup if there is one.
 //
 // If only the newer meta page is damaged, Salvage saves the whole last transaction. Else it takes every record whose checksum is
 // right, from every page in use. In a copy made while a process wrote to the file, the list of free pages cannot be trusted.
-// Salvage then reads all pages and takes the newest version of each record. Salvage only reads the file from, which must not be
-// open in any process.
+// Salvage then reads all pages and takes the newest version of each record. It does not write to the damaged file, which must
+// not be open in any process.
 //
 // Errors: os.ErrExist if to exists; ErrForeign if from has nothing that this package wrote; ipalloc.ErrVersion if a newer program
 // wrote it.

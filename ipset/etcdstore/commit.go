@@ -20,10 +20,10 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Commit implements [store.Store]: one transaction, one round trip, also when it is in conflict. The revision is etcd's.
+// Commit implements [store.Store]: one transaction and one round trip, even on a conflict. The revision is etcd's.
 //
-// Every commit verifies the format record and the past of the cluster: a store that was removed, adopted, converted or set
-// back takes no more commits: [ipalloc.ErrReplaced].
+// Every commit verifies the format record and the past of the cluster. It fails with [ipalloc.ErrReplaced] if the store was
+// removed, adopted, converted or set back.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, failure(ctx, "commit", err)

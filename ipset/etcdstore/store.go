@@ -37,7 +37,7 @@ type Options struct {
 	// NoCreate refuses a prefix that holds no store. Without it, a mistyped prefix is an empty store.
 	NoCreate bool
 	// Adopt takes over a store that was made in another cluster: after `etcdutl snapshot restore`, or a mirror. The old cluster must not
-	// assign addresses any more. Every store opened before, on this cluster, ends with [ipalloc.ErrReplaced].
+	// assign addresses any more. Every Store that was opened on this cluster before fails with [ipalloc.ErrReplaced].
 	Adopt bool
 	// MaxOps and MaxBytes are the --max-txn-ops and --max-request-bytes of the servers, where these are not the
 	// default (128 and 1.5 MiB).

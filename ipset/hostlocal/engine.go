@@ -67,9 +67,9 @@ type Engine struct {
 
 // New returns an engine. It reads nothing.
 //
-// It fails with ErrInvalid, and Field, for an impossible network name, boot, store or
-// Attempts, and for Leases without Boot or with Keys. It fails as [Canonical] does for
-// the sets.
+// It fails with ErrInvalid if db is nil, if a field of c is invalid, or if Leases is set
+// without Boot or with Keys; Error.Field names the argument. For invalid sets it fails as
+// [Canonical] does.
 func New(db store.Store, c Config) (*Engine, error) {
 	err := checkName("Network", c.Network)
 	if err == nil && c.Scope != "" {

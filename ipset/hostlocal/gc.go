@@ -92,16 +92,17 @@ type Holding struct {
 	// For a key, Attachment has the container "key/" and the key.
 	Attachment Attachment
 	Addresses  []netip.Addr
-	// Scope is the scope of the engine that added it; empty for a key out of use. Import
-	// ignores it.
+	// Scope is the scope of the engine that added the attachment, empty for a key that is
+	// out of use. Import ignores it.
 	Scope string
-	// Added is when it last added an address. For a key, it is when the key was last
-	// used, or came out of use. For Import, the zero Time means now.
+	// Added is when the attachment last got an address. For a key, it is when the key was
+	// last used, or came out of use. For Import, the zero Time means now.
 	Added time.Time
 	// User is the attachment that uses a key, if any. Import ignores it: the key is then
 	// out of use.
 	User Attachment
-	// Sequence counts the attachments that have used a key. It is 0 if this is not a key.
+	// Sequence counts the attachments that have used a key. It is 0 if Attachment is not
+	// a key.
 	Sequence uint64
 }
 

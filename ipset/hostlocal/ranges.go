@@ -70,10 +70,9 @@ func (s RangeSet) Contains(a netip.Addr) bool { return s.RangeOf(a) >= 0 }
 
 // Canonical returns a copy of the sets with all fields of every range filled in.
 //
-// It fails with an error that wraps a [SetError]: ErrInvalid, with Field, for an
-// impossible range, or for a set without ranges or with both families. It is ErrExists
-// for two ranges that overlap, first within one set, then between two. Sets are checked
-// in order.
+// Its errors wrap a [SetError]. It fails with ErrInvalid if a range is invalid, or if a
+// set has no ranges or both families; Error.Field names the place. It fails with
+// ErrExists if two ranges overlap. It checks each set in order, then each pair of sets.
 func Canonical(sets []RangeSet) ([]RangeSet, error) {
 	out := make([]RangeSet, len(sets))
 	for i, s := range sets {

@@ -18,11 +18,12 @@ import (
 // It is idempotent, and the network may be used again. A concurrent Add either keeps
 // Remove from deleting its scope, or is retried afterwards.
 //
-// It fails with ErrInUse, and Holder and Addr, for the first attachment that holds
-// something. It fails with ErrConflict if other engines were faster each time, with
-// ErrCorrupt and with the store's errors. If it fails, some cursors may have been deleted
-// already; repeat the call. In [store.Together] it fails with ErrInvalid. Cost: linear in
-// the scopes and sets; two commits, more if one cannot hold them all.
+// It fails with ErrInUse if an attachment holds addresses; Holder names the first such
+// attachment, and Addr an address of it. It fails with ErrConflict if every attempt
+// conflicts with other engines, with ErrCorrupt and with the store's errors. If it fails,
+// some cursors may have been deleted already; repeat the call. In [store.Together] it
+// fails with ErrInvalid. Cost: linear in the scopes and sets; two commits, more if one
+// cannot hold them all.
 func (e *Engine) Remove(ctx context.Context) error {
 	var err error
 	if e.store.Limits().Deferred { // no Add would see the marks

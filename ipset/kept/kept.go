@@ -9,11 +9,11 @@
 // A kept address is a shared address with up to two holders. One is its keeper, whose
 // handle begins with "kept/"; the other is the handle that it is kept for, while that
 // handle holds it. Lists, exports, copies, checks and changes therefore show it like any
-// other address. It stays kept after its user's release, lease and host end, and no other
-// handle can get it. All other calls refuse handles and sharing keys that begin with
-// "kept/", and a release without a guard does not change a kept address.
-// [ipset.Engine.Assign] ignores kept addresses; the calls of a Keeper use them. Each call
-// is one commit of [store.Together].
+// other address. It stays kept when its user releases it, when the lease expires and when
+// the user's host is removed, and no other handle can get it. All other calls refuse
+// handles and sharing keys that begin with "kept/", and a release without a guard does
+// not change a kept address. [ipset.Engine.Assign] ignores kept addresses; the calls of a
+// Keeper use them. Each call is one commit of [store.Together].
 package kept
 
 import (
@@ -184,10 +184,10 @@ func (k *Keeper) due(ctx context.Context, e *ipset.Engine, handle string, a neti
 	return as, err
 }
 
-// Offer assigns a handle the addresses that are kept for it, also outside of every range.
-// If nothing is kept, it is [ipset.Engine.Offer]. The numbers of addresses, Pools, Choose
-// and WithinRules apply only to that call, not to kept addresses. Offer extends a lease
-// that expires before TTL, to TTL.
+// Offer assigns a handle the addresses that are kept for it, even outside of the pools'
+// Ranges. If none is kept, it calls [ipset.Engine.Offer] instead. Num4, Num6, Pools,
+// Choose and WithinRules apply only to that call, not to kept addresses. If the lease of
+// a kept address has less than TTL left, Offer extends it to TTL.
 func (k *Keeper) Offer(ctx context.Context, a alloc.AssignArgs) (got alloc.Assigned, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, a.Handle, netip.Addr{})
@@ -261,9 +261,9 @@ func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.A
 	return al, err
 }
 
-// RenewIP is [ipset.Engine.RenewIP] by handle. WithinRules does not apply to an address
-// that is kept for the handle. RenewIP fails with [ipalloc.ErrMismatch] for an address of
-// a handle if other addresses are kept for that handle: the client has to move.
+// RenewIP is [ipset.Engine.RenewIP] with the handle as guard. WithinRules does not apply
+// to an address that is kept for the handle. RenewIP fails with [ipalloc.ErrMismatch] if
+// only other addresses of the family are kept for the handle: the client has to move.
 func (k *Keeper) RenewIP(ctx context.Context, at netip.Addr, handle string, a alloc.RenewArgs) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, handle, at)

@@ -21,11 +21,11 @@ func writes(ops []store.Op) bool {
 	return slices.ContainsFunc(ops, func(op store.Op) bool { return op.Kind != store.Guard })
 }
 
-// Commit implements [store.Store]: one write of one object, shared by the calls that wait meanwhile. A commit in conflict,
-// and one without puts and deletes, costs one read.
+// Commit implements [store.Store]: one write of one object, which may carry several waiting commits. A commit that conflicts,
+// or that has no puts and deletes, costs one read.
 //
-// A request whose answer is lost is sent again, which settles its outcome: the API server carries it out at most once. The
-// outcome stays unknown if that does not succeed within 15 seconds, or if ctx ends meanwhile.
+// If the answer to a request is lost, Commit sends the request again to settle its outcome; the API server carries it out at
+// most once. The outcome stays unknown if that does not succeed within 15 seconds, or if ctx ends meanwhile.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, wrap("commit", err)

@@ -13,8 +13,8 @@ import (
 
 // Release returns a prefix to its pool in one commit. It fails with ErrNotHeld if the
 // owner does not hold exactly that prefix; Holder names the owner that does. It fails
-// with ErrInUse while a prefix is held from it; InTheWay and Holder name one. These
-// errors change nothing. also is as in Allocate.
+// with ErrInUse while prefixes are held from it; InTheWay and Holder name one. These
+// errors change nothing. The argument also has the same meaning as in Allocate.
 func (a *Allocator) Release(ctx context.Context, at netip.Prefix, owner string, also ...store.Op) error {
 	call := ipalloc.Error{Op: "release", Owner: owner, Prefix: at}
 	return a.do(ctx, call, checkHeld(owner, at), occ.Func[*txn](func(t *txn) error {

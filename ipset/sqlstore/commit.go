@@ -26,7 +26,7 @@ type unsent struct{ error }
 
 func (u *unsent) Unwrap() error { return u.error }
 
-// What waits goes into one transaction up to these bounds, so that a caller with little does not wait for many with much.
+// Waiting commits share one transaction up to these bounds, so that a small commit does not wait for many large ones.
 const (
 	batchBytes   = 8 << 20
 	batchCommits = 512
@@ -36,9 +36,10 @@ const (
 //
 // If ctx ends before the transaction begins, Commit returns the error of ctx and leaves no trace. If ctx ends while the
 // transaction is in flight, or the connection breaks before the answer to its COMMIT, the error matches
-// ipalloc.ErrUnknownOutcome. Deadlocks, serialisation failures and a locked database are repeated. [ipalloc.ErrLimit]: the commit
-// is too large, or the disk or a quota has no room for it. Nothing was changed, and commits succeed again when there is room.
-// [ipalloc.ErrReplaced]: the store was removed or replaced.
+// ipalloc.ErrUnknownOutcome. Commit retries after a deadlock, after a serialisation failure and while the database is locked.
+//
+// It fails with [ipalloc.ErrLimit] if the commit is too large, or if the disk or a quota has no room for it. Nothing was changed
+// then, and commits succeed again when there is room. It fails with [ipalloc.ErrReplaced] if the store was removed or replaced.
 func (s *Store) Commit(ctx context.Context, ops []store.Op) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, s.failure(ctx, "commit", err)

@@ -312,8 +312,8 @@ func (s *sorted) next(h handle, step int) (handle, bool) {
 	return h, h.node >= 0 && h.node < len(s.nodes)
 }
 
-// Tidying: after every tidyEvery writes a page is looked at, and packed if tidyRaw of its records are not and it has not been written for
-// tidyAge commits.
+// Tidying: after every tidyEvery writes, tidy examines one page. It packs the page if at least tidyRaw of its records are not packed and
+// the page has not been written for tidyAge commits.
 const (
 	tidyEvery = 32
 	tidyRaw   = 8

@@ -43,16 +43,16 @@ const togetherAttempts = 16
 // with that error: RemoveSpace, and an assignment that would claim a block where the former pools have blocks more than 64 times
 // smaller. A store that wraps tx hides the former pools, so changes of pools fail on it: wrap db.
 //
-// If db limits commits, leases and cooldowns that ended before f met their blocks are written to db at once, in commits of their own.
-// Time has ended them whether or not f succeeds, and they may be more than one commit takes. Then f is called again. A store that wraps
-// tx hides db: they count against the one commit then.
+// If db limits commits, the expiry of leases and cooldowns in blocks that f uses may be written to db first, in commits of its own,
+// because it may not fit into the one commit. It stays even if f fails. Together then calls f again. A store that wraps tx hides db, so
+// the expiry then counts against the one commit.
 //
 // Once f has returned, calls on tx fail with [ipalloc.ErrClosed].
 //
 // Errors: the error of f; [ipalloc.ErrInvalid] for no store; [ipalloc.ErrConflict] after the last attempt; [ipalloc.ErrLimit] for more
 // records than one commit takes; and other errors of db's Commit. After [ipalloc.ErrUnknownOutcome] the commit may have been made, or may
-// still be made: call Together again with idempotent calls, such as Assign of both packages and AddPool. To give up, do that first and
-// then take it back, because a release that finds nothing does not keep the commit from being made later.
+// still be made: call Together again with idempotent calls, such as Assign of both packages and AddPool. To give up, also call it again
+// first and then release the results: a release that finds nothing does not keep the commit from being made later.
 //
 // Cost: the reads of f, one read for each of its commits, and one commit, or a read if f writes nothing. Memory: the records written,
 // and the keys of those read.
@@ -98,10 +98,10 @@ func yield(ctx context.Context, n int) error {
 	}
 }
 
-// Published returns the store that others see if db is the store of a [Together]: the counterpart of db on the store that Together writes
-// to. Commits on db take effect only when Together ends (see Limits.Deferred). For any other db it returns nil, also if a wrapper of
-// another package stands between. Some procedures first publish a mark that keeps others from changing the records that they list next.
-// They cannot run on such a db.
+// Published returns the store that other writers see, if db is the store of a [Together] or a space or overlay on it; for a space it
+// returns the same space of that store. For any other db it returns nil, also if a wrapper of another package stands between. Commits on
+// db take effect only when Together ends (see Limits.Deferred). Some procedures first publish a mark that keeps others from changing the
+// records that the procedure lists next. Such a procedure cannot run on db.
 func Published(db Store) Store {
 	switch s := db.(type) {
 	case *joint:

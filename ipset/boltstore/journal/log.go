@@ -40,7 +40,7 @@ const (
 	maxName = 1000
 )
 
-// A snapshot takes the place of the log when that has this many batches, or is larger than both this and twice the last snapshot.
+// A snapshot replaces the log when the log has logBatches batches, or is larger than both logBytes and twice the last snapshot.
 const (
 	logBatches = 4096
 	logBytes   = 64 << 10

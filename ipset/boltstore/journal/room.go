@@ -15,8 +15,8 @@ import (
 // time, so that a step takes room only for the parts that these change. The steps have room set aside for them, and releases may
 // use it.
 
-// The room is kept in records of roomBytes, several of which fit into a page, because removing one then takes few pages itself. The
-// first minRoom of them are for the runs of pages that a step writes: four parts, the records beside them, and pages of bbolt's own.
+// The room is kept in records of roomBytes. Several of them fit into a page, so removing one needs few pages itself. The first minRoom
+// records cover the runs of pages that a step writes: four parts, the records beside them, and pages of bbolt's own.
 const (
 	roomBytes = 1000
 	minRoom   = 128

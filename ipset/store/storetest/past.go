@@ -19,9 +19,9 @@ type Past struct {
 	// Many opens the store for a process that shares its connections with many others. With Many the test opens 10,000 stores, or
 	// 100 with -short; without it, 100 with Open.
 	Many Open
-	// Same are events that lose no commit.
+	// Same lists events that lose no commit: every store must go on.
 	Same map[string]func(t *testing.T)
-	// Other are events that change the past of the database or remove it: every process must notice and stop.
+	// Other lists events that change the past of the database or remove it: every process must notice and stop.
 	Other map[string]func(t *testing.T)
 }
 
