@@ -112,7 +112,7 @@ func logged(ctx context.Context, db store.Store, now time.Time, change func(e *i
 		if err != nil {
 			return err
 		}
-		_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Log/" + now.UTC().Format("20060102T150405.000000000") + "/" + row}})
+		_, err = tx.Commit(ctx, []store.Op{{Kind: store.Put, Key: "Audit/" + now.UTC().Format("20060102T150405.000000000") + "/" + row}})
 		return err
 	})
 }
@@ -137,13 +137,13 @@ func Example_auditLog() {
 		return fmt.Sprint("released/", released[0], "/ann"), err
 	}))
 
-	rows, _, err := db.List(ctx, store.Range{From: "Log/", To: "Log0"}) // '0' follows '/'
+	rows, _, err := db.List(ctx, store.Range{From: "Audit/", To: "Audit0"}) // '0' follows '/'
 	must(err)
 	for _, row := range rows {
 		fmt.Println(row.Key)
 	}
 	// Output:
-	// Log/20260101T080000.000000000/assigned/100.64.0.0/ann
-	// Log/20260101T080100.000000000/assigned/100.64.0.1/bob
-	// Log/20260101T080200.000000000/released/100.64.0.0/ann
+	// Audit/20260101T080000.000000000/assigned/100.64.0.0/ann
+	// Audit/20260101T080100.000000000/assigned/100.64.0.1/bob
+	// Audit/20260101T080200.000000000/released/100.64.0.0/ann
 }

@@ -49,7 +49,7 @@ func apply(ctx context.Context, db store.Store, network netip.Prefix, sites []si
 				held, err := engine.IPsByHandle(ctx, m)
 				if err == nil && len(held) == 0 {
 					var got alloc.Assigned
-					got, err = engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.VirtualOwner(s.name), Handle: m, Num4: 1, Pools: []string{s.name}})
+					got, err = engine.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.VirtualOwner(s.name), Handle: m, Num4: 1, Pools: []string{s.name}, Existing: true})
 					if err == nil {
 						made = append(made, fmt.Sprint("+ ", m, " ", got.V4[0].Address))
 					}

@@ -46,11 +46,13 @@ type Limit struct {
 }
 
 // Attribute limits the addresses whose attributes have a value under a key, in the pools
-// whose Index lists the key. If a pool gets its Index later, [Limits.Set] indexes the
-// addresses that it then has.
+// whose Index lists the key. A shared address counts once, however many of its holders
+// have the attribute. If a pool gets its Index later, [Limits.Set] indexes the addresses
+// that it then has.
 func Attribute(key, value string, most int) Limit {
 	return Limit{key + "=" + value, most, func(ctx context.Context, _ store.Store, e *ipset.Engine) (int, error) {
 		held, err := e.IPsByAttribute(ctx, key, value)
+		held = slices.CompactFunc(held, func(a, b alloc.Allocation) bool { return a.Address == b.Address }) // in address order
 		return len(held), err
 	}, key, value}
 }
@@ -233,7 +235,9 @@ func (l *Limits) Set(ctx context.Context, limit Limit) error {
 // Ports assigns a shared address if no other holder uses its ports. The ports are the
 // keys of attributes that begin with "port/". If the handle already holds the address,
 // its attributes become those in the call, so a service changes its ports in place. Calls
-// for one address run one after the other, because each writes the address.
+// for one address run one after the other, because each writes the address. The pool's
+// Ranges do not apply, because the call names the address; keep addresses that nobody may
+// name in the reservations, or in a pool of their own.
 //
 // It fails as [ipset.Engine.AssignIP] does, and with [ipalloc.ErrOccupied] and the holder
 // if a port is taken.

@@ -132,6 +132,26 @@ func TestAtTheLimit(t *testing.T) {
 	}
 }
 
+// TestSharedAddressCountsOnce: a limit counts addresses, not holders.
+func TestSharedAddressCountsOnce(t *testing.T) {
+	db, e, o, _ := newEngine(t)
+	l, limit := limits.New(db, o), limits.Attribute("tenant", "t", 2)
+	shared := of("h", "a", "t", 0)
+	shared.Share = alloc.Share{Key: "web", Max: 3}
+	at := must(l.AutoAssign(bg, limit, shared)).V4[0].Address
+	for _, handle := range []string{"b", "c"} {
+		is(t, handle, l.Under(bg, limit, func(_ store.Store, e *ipset.Engine) error {
+			_, err := e.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: shared.Owner, Handle: handle, Attributes: shared.Attributes, Share: shared.Share})
+			return err
+		}), nil)
+	}
+	if held := must(e.IPsByAttribute(bg, "tenant", "t")); len(held) != 3 {
+		t.Fatalf("%v", held)
+	}
+	is(t, "a second address", second2(l.AutoAssign(bg, limit, of("h", "d", "t", 0))), nil)
+	is(t, "a third address", second2(l.AutoAssign(bg, limit, of("h", "e", "t", 0))), ipalloc.ErrLimit)
+}
+
 func second2[T any](_ T, err error) error { return err }
 
 // TestIndexSetLater: a pool without the index is refused, and Set counts what it has by then.

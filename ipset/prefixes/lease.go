@@ -24,8 +24,10 @@ import (
 var errDue = errors.New("prefixes: leases have ended, and are written first")
 
 // Sweep releases the expired leases, and returns them. Every call already treats them as
-// free; Sweep deletes their records, and Changes then reports them. It makes as many
-// commits as needed; after an error, repeat it to continue.
+// free; Sweep deletes their records, and Changes then reports them. A call that needs the
+// space of a lease records its expiry too: Changes reports that lease, and a later Sweep
+// does not return it. Sweep makes as many commits as needed; after an error, repeat it to
+// continue.
 func (a *Allocator) Sweep(ctx context.Context) (ended []Holding, err error) {
 	return a.releaseParts(ctx, ipalloc.Error{Op: "sweep"}, nil, (*txn).releaseEnded)
 }

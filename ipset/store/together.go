@@ -21,8 +21,8 @@ import (
 // it reads.
 const togetherAttempts = 16
 
-// Together calls f with a store for calls of ipset, prefixes, numbers and hostlocal, and for Commit calls of your own. It writes all
-// their commits to that store in one commit of db, or nothing if f returns an error. Create the engines in f, on that store. A prefix
+// Together calls f with a store for calls of ipset and its packages limits, kept, prefixes, numbers and hostlocal, and for Commit calls of
+// your own. It writes all their commits to that store in one commit of db, or nothing if f returns an error. Create the engines in f, on that store. A prefix
 // that becomes a pool of addresses:
 //
 //	err := store.Together(ctx, db, func(tx store.Store) error {
@@ -36,7 +36,9 @@ const togetherAttempts = 16
 //
 // The commit verifies every record that f read by its key or expected at a revision, even if f left it unchanged. If another writer has
 // changed such a record, Together calls f again on the present state, at most 16 times in all. So f must change nothing but tx. The
-// commit does not verify lists: another writer may have changed what List returned to f.
+// commit does not verify lists: another writer may have changed the records that List returned to f. IPsByHandle, IPsByAttribute,
+// Utilization, Owned and All are lists. So f does not assign because a list was empty: it calls Assign, or AutoAssign with Existing, which
+// verify that the handle holds nothing, or it reads a record of its own by its key.
 //
 // ChangePools with IfEmpty, and Remove of hostlocal, fail with [ipalloc.ErrInvalid], because they take several commits
 // that other writers must see. If f changes pools, other writers use the former pools until Together ends. Two more calls then fail

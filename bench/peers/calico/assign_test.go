@@ -357,8 +357,8 @@ func (w *world) assignIP(tr *model.Trace) {
 	})
 	theirs, ours := w.calicoClass(terr), w.ourClass(oerr)
 	switch {
-	case theirs != "" && oerr == nil && handle != "" && held.Handle == handle && al.Address == held.Address:
-		w.diverged(ownNamed, before)
+	case theirs != "" && handle != "" && held.Handle == handle && (oerr == nil && al.Address == held.Address || ours == "strict"):
+		w.diverged(ownNamed, before) // ours asks only whether the holding may move to the host
 	case theirs == "strict" && orphan && ours != "strict": // ours adopts it, and says what else stands in the way
 		w.diverged(adoptsOrphans, before)
 	case theirs == ours && oerr == nil:

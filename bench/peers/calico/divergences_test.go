@@ -41,7 +41,7 @@ const (
 // Divergences that have a test of their own.
 const (
 	textOrder       = "the order of a host's own blocks"
-	askedOrder      = "the order of the named pools"
+	askedOrder      = "the order of named pools that differ in Priority"
 	oneFamily       = "named pools of one family only"
 	smallBlocks     = "reserved ends in blocks too small for them"
 	looseEnds       = "reserved ends without strict affinity"
@@ -94,7 +94,7 @@ var divergences = []divergence{
 	{stopsAtFirst, "the blocks before it are released", "all other blocks are released", "the answer does not depend on the order of addresses", true},
 
 	{textOrder, "by text: 10.0.0.128 before 10.0.0.16", "by address", "addresses have an order", false},
-	{askedOrder, "they are tried as they are listed", "they are tried by priority, then by name", "the order is the operator's: Pool.Priority", false},
+	{askedOrder, "they are tried as they are listed", "they are tried by priority", "Pool.Priority is the operator's; among equals the order of the call holds", false},
 	{oneFamily, "the other family is assigned from any pool", "the other family has no pool: ErrNotFound", "a named list of pools is a restriction for both families", false},
 	{smallBlocks, "a block claimed in vain and an error; a panic for blocks of one address", "the pool is passed over", "a request must not fail while another pool can serve it", false},
 	{looseEnds, "allowed", "ErrInvalid", "other hosts would borrow addresses of a network that is not theirs", false},

@@ -94,6 +94,9 @@ var scenarios = map[string]func(*testing.T) (theirs, ours bool){
 	},
 	askedOrder: func(t *testing.T) (bool, bool) {
 		b := newBoth(t, alloc.Config{}, "10.1.0.0/28 28", "10.2.0.0/28 28")
+		pool := must(b.engine.Pools(bg))[0]
+		pool.Priority = 1
+		check(b.engine.UpdatePool(bg, pool))
 		v4, _, err := b.calico.AutoAssign(bg, ipam.AutoAssignArgs{Num4: 1, Hostname: "x", IntendedUse: v3.IPPoolAllowedUseWorkload,
 			IPv4Pools: []cnet.IPNet{cnet.MustParseNetwork("10.2.0.0/28"), cnet.MustParseNetwork("10.1.0.0/28")}})
 		got, oerr := b.engine.AutoAssign(bg, alloc.AssignArgs{Owner: alloc.HostOwner("x"), Num4: 1, Use: alloc.Workload, Pools: []string{"b", "a"}})
