@@ -242,7 +242,8 @@ func (k *Keeper) other(op string, as []netip.Addr, a netip.Addr, handle string) 
 // AssignIP assigns a client the requested address, or refuses it. It assigns a kept
 // address if it is kept for the handle, and any other address if the rules of its pool
 // allow it. It fails with [ipalloc.ErrMismatch] if another address is kept for the
-// handle.
+// handle, and as [ipset.Engine.AssignIP] with WithinRules does for an address that is
+// not: with [ipalloc.ErrReserved] outside the pool's Ranges, whoever it is kept for.
 func (k *Keeper) AssignIP(ctx context.Context, a alloc.AssignIPArgs) (al alloc.Allocation, err error) {
 	err = k.do(ctx, func(ctx context.Context, e *ipset.Engine) error {
 		as, err := k.due(ctx, e, a.Handle, a.Address)

@@ -47,7 +47,7 @@ var owner = alloc.VirtualOwner("numbers")
 // New makes a range of numbers, which the store keeps in a space of that name. The space
 // must contain nothing else. If the range exists, New writes nothing and keeps an
 // operator's settings of its pool. It fails with [ipalloc.ErrExists] if another range has
-// the name or if the space has another pool. It fails with [ipalloc.ErrInvalid] for a
+// the name, also after SetRange, or if the space has another pool. It fails with [ipalloc.ErrInvalid] for a
 // name that a space cannot have, and for a range that is empty or ends above [Max].
 func New(ctx context.Context, db store.Store, name string, r Range, o ipset.Options) (*Numbers, error) {
 	n := &Numbers{name: name, r: r}
