@@ -70,6 +70,17 @@ func (f *fixture) offer(o alloc.Owner, mac string) (netip.Addr, error) {
 	return got.V4[0].Address, nil
 }
 
+// TestStranger: a stranger's request for a kept address outside the ranges fails by these, as for every address there.
+func TestStranger(t *testing.T) {
+	f := newFixture(t, pool, alloc.Config{})
+	outside := netip.MustParseAddr("192.168.1.9")
+	f.is("keep", f.k.Keep(bg, outside, "printer"), nil)
+	f.is("a kept one", second(f.k.AssignIP(bg, alloc.AssignIPArgs{Address: outside, Owner: server, Handle: "thief"})), ipalloc.ErrReserved)
+	f.is("a free one", second(f.k.AssignIP(bg, alloc.AssignIPArgs{Address: outside.Next(), Owner: server, Handle: "thief"})), ipalloc.ErrReserved)
+	f.is("its own", second(f.k.AssignIP(bg, alloc.AssignIPArgs{Address: outside, Owner: server, Handle: "printer"})), nil)
+	f.check()
+}
+
 func (f *fixture) check() {
 	f.t.Helper()
 	if r, err := f.e.Operator().Check(bg, nil); err != nil || len(r.Problems) > 0 {
