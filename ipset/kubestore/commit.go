@@ -246,8 +246,10 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 		var answer *object
 		high, begin := s.high.Load(), time.Now()
 		err := s.assure(ctx)
-		if err == nil {
-			err = s.makeRoom(ctx, p.frame.seq) // assure may have found an older snapshot
+		for err == nil && !s.hasRoom(p.frame.seq) { // assure has found an older snapshot
+			if err = s.makeRoom(ctx, p.frame.seq); err == nil {
+				err = s.assure(ctx)
+			}
 		}
 		if err == nil {
 			answer, err = s.client.update(ctx, o)
@@ -312,6 +314,13 @@ func (s *Store) find(ctx context.Context, p *plan, maybe bool) (written bool, er
 		return false, nil // the object has changed in other ways
 	}
 	return false, unknown(errors.New("the log was written around before the answer came"))
+}
+
+// hasRoom reports whether the commits that commit object seq overwrites are in a snapshot.
+func (s *Store) hasRoom(seq uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return seq-uint64(s.slots) <= s.snapped
 }
 
 // makeRoom returns when the commits that commit object seq overwrites are in a snapshot.

@@ -63,12 +63,16 @@ func (s *Store) assure(ctx context.Context) error {
 
 // verify reads the newest commit object that the replica has. If another one is in its place, or an older one, the cluster
 // was set back. If the log went round, sync reads a snapshot, which is compared with the replica. If the cluster was set back
-// without the loss of a commit, it may lack the last snapshot: verify notes what the head says now.
+// without the loss of a commit, it may lack the last snapshot: verify notes what the head says now. The commit object is read last,
+// because a write follows, and each read is repeated for as long as the cluster is away.
 func (s *Store) verify(ctx context.Context) error {
+	begin := time.Now()
+	if _, err := s.readHead(ctx); err != nil { // it may name an older snapshot than before, which holds less
+		return err
+	}
 	s.mu.Lock()
 	seq, last := s.rep.seq, s.rep.last
 	s.mu.Unlock()
-	begin := time.Now()
 	o, err := s.read(ctx, slotName(s.name, seq, s.slots))
 	if err != nil {
 		return err
@@ -82,9 +86,6 @@ func (s *Store) verify(ctx context.Context) error {
 	}
 	if f.seq < seq || f.seq == seq && f.id != last {
 		return s.fail(replaced(o.Metadata.Name, "the cluster was set back: commit object %d is not the one that this process has seen", seq))
-	}
-	if _, err := s.readHead(ctx); err != nil { // it may name an older snapshot than before, which holds less
-		return err
 	}
 	if time.Since(begin) < s.client.quiet {
 		s.client.settle()

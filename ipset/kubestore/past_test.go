@@ -165,12 +165,16 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 
 // hold has the next request of a method to something else than the log wait, and then gives it a fault. held is sent to when it waits.
 func (f *faults) hold(method string, then fault) (held, pass chan struct{}) {
+	return f.holdIf(func(r *http.Request) bool { return r.Method == method && !strings.Contains(r.URL.Path, ".log.") }, then)
+}
+
+func (f *faults) holdIf(match func(*http.Request) bool, then fault) (held, pass chan struct{}) {
 	held, pass = make(chan struct{}), make(chan struct{})
 	met := false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = func(_ int, r *http.Request) fault {
-		if met || r.Method != method || strings.Contains(r.URL.Path, ".log.") {
+		if met || !match(r) {
 			return none
 		}
 		met = true
@@ -184,7 +188,8 @@ func (f *faults) hold(method string, then fault) (held, pass chan struct{}) {
 }
 
 // The cluster's etcd is set back while a process writes a snapshot, and the request that names or deletes parts is lost. It is not
-// sent again: the head would name parts that are lost, or one that it names would be deleted.
+// sent again: the head would name parts that are lost, or one that it names would be deleted. A third process verifies its past
+// meanwhile, and reads the head on both sides of the set-back: its next request would be a write.
 func TestSetBackUnderASnapshot(t *testing.T) {
 	server := servers.NewKube(t, servers.KubeOptions{})
 	if err := define(limited(t), server); err != nil {
@@ -207,8 +212,23 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 		p.want = work(t, p.Store, minSlots)
 		p.settleSnapshot()
 	}
+	var verifier process
+	config := configOf(server)
+	verifier.use(config)
+	var err error
+	if verifier.Store, err = Open(limited(t), config, "default", "verifier", Options{Slots: minSlots}); err != nil {
+		t.Fatal(err)
+	}
 	copied := filepath.Join(t.TempDir(), "copy")
 	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	if _, err := verifier.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)}); err != nil {
+		t.Fatal(err)
+	}
+	verifying, verify := verifier.holdIf(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/verifier") }, none)
+	passes = append(passes, verify)
+	verified := make(chan error)
+	go func() { verified <- verifier.verify(limited(t)) }()
+	<-verifying
 	for method, p := range all { // this is what will be lost
 		held, pass := p.faults.hold(method, unsent)
 		passes = append(passes, pass)
@@ -224,6 +244,9 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	})
 	for _, pass := range passes {
 		close(pass)
+	}
+	if err := <-verified; !errors.Is(err, ipalloc.ErrReplaced) {
+		t.Errorf("verified beside a set-back: %v", err)
 	}
 	for method, p := range all {
 		p.settleSnapshot()
