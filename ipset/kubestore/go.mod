@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261128224124-166771ce9ab7
+	github.com/ipalloc/ipalloc v0.0.0-20261128234334-9cbc0e51d37d
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )
