@@ -20,7 +20,7 @@ help: ## list the targets
 gotest := $(if $(CI_GOTEST),"$(CI_GOTEST)",go test)
 
 .PHONY: test
-test: ## test the root module and ipset/boltstore in short form, within three minutes; builds no other program
+test: ## test the root module and ipset/boltstore in short form, in some four minutes with an empty build cache; builds no other program
 	@IPALLOC_ETCD=$${IPALLOC_ETCD:-skip} .ci/each light $(gotest) -short -timeout 30m ./...
 	@echo "make test: passed"
 

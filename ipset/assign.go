@@ -12,7 +12,7 @@ import (
 // Assign returns the address that a handle holds, and first assigns one if it holds none.
 // That is an IPv4 address, or an IPv6 address if no IPv4 pool serves the owner. If pools
 // are named, Assign uses only these, also for the address that the handle holds, and
-// ignores their selectors. If the handle holds several addresses, it returns the first
+// ignores their selectors; [alloc.AssignArgs].Pools describes their order. If the handle holds several addresses, it returns the first
 // that it assigned, IPv4 before IPv6, else the lowest.
 //
 // If the handle holds the address for another host, the address moves to o in the commit

@@ -60,13 +60,14 @@ type Options struct {
 	Cache int
 	// RequestsAfter is the age at which answers to request keys are deleted, by
 	// [Operator.Sweep] and by every 32nd call of the engine with a request key. Such a
-	// call deletes up to 64, after its own commit and in a few more round trips. 0 means a
+	// call deletes up to 64, after its own commit and in a few more round trips; a call in
+	// [store.Together], and so one of packages kept and limits, deletes none. 0 means a
 	// day; a negative value keeps the answers. Use one value for all engines on a store.
 	// It must exceed the time during which callers repeat a request.
 	RequestsAfter time.Duration
 	// StickyAfter is the time after which the last addresses of sticky handles that hold
-	// nothing are deleted, by Sweep and by every 32nd call with Sticky. 0 means 30 days; a
-	// negative value keeps them.
+	// nothing are deleted, by Sweep and by every 32nd call with Sticky, in the same way. 0
+	// means 30 days; a negative value keeps them.
 	StickyAfter time.Duration
 }
 
@@ -106,7 +107,7 @@ type Options struct {
 //     the handle.
 //   - Repeat AutoAssign or AssignIP with its request key. The repetition returns the
 //     addresses of the first answer that are still held and assigns the rest.
-//     [Operator.Sweep] forgets the key after a day.
+//     The key lasts for Options.RequestsAfter, a day by default.
 //   - Otherwise release by handle, on the same engine.
 //
 // # Rules of a pool

@@ -246,7 +246,7 @@ func (s *Store) write(ctx context.Context, p *plan) (written bool, err error) {
 		var answer *object
 		high, begin := s.high.Load(), time.Now()
 		err := s.assure(ctx)
-		for err == nil && !s.hasRoom(p.frame.seq) { // assure has found an older snapshot
+		for err == nil && s.lacksRoom(p.frame.seq) { // assure has found an older snapshot
 			if err = s.makeRoom(ctx, p.frame.seq); err == nil {
 				err = s.assure(ctx)
 			}
@@ -316,18 +316,21 @@ func (s *Store) find(ctx context.Context, p *plan, maybe bool) (written bool, er
 	return false, unknown(errors.New("the log was written around before the answer came"))
 }
 
-// hasRoom reports whether the commits that commit object seq overwrites are in a snapshot.
-func (s *Store) hasRoom(seq uint64) bool {
+// hasRoom reports whether the commits that commit object seq overwrites are in a snapshot. The caller holds the lock.
+func (s *Store) hasRoom(seq uint64) bool { return seq-uint64(s.slots) <= s.snapped }
+
+// lacksRoom is the opposite of hasRoom. It takes the lock.
+func (s *Store) lacksRoom(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return seq-uint64(s.slots) <= s.snapped
+	return !s.hasRoom(seq)
 }
 
 // makeRoom returns when the commits that commit object seq overwrites are in a snapshot.
 func (s *Store) makeRoom(ctx context.Context, seq uint64) error {
 	for failed := error(nil); ; {
 		s.mu.Lock()
-		if room := seq-uint64(s.slots) <= s.snapped; room || failed != nil {
+		if room := s.hasRoom(seq); room || failed != nil {
 			s.mu.Unlock()
 			if room { // also if an older snapshot could not be removed
 				failed = nil

@@ -64,7 +64,7 @@ func (s *Store) assure(ctx context.Context) error {
 // verify reads the newest commit object that the replica has. If another one is in its place, or an older one, the cluster
 // was set back. If the log went round, sync reads a snapshot, which is compared with the replica. If the cluster was set back
 // without the loss of a commit, it may lack the last snapshot: verify notes what the head says now. The commit object is read last,
-// because a write follows, and each read is repeated for as long as the cluster is away.
+// because a write follows, and each read is repeated while the cluster does not answer.
 func (s *Store) verify(ctx context.Context) error {
 	begin := time.Now()
 	if _, err := s.readHead(ctx); err != nil { // it may name an older snapshot than before, which holds less

@@ -189,7 +189,7 @@ func (f *faults) holdIf(match func(*http.Request) bool, then fault) (held, pass 
 
 // The cluster's etcd is set back while a process writes a snapshot, and the request that names or deletes parts is lost. It is not
 // sent again: the head would name parts that are lost, or one that it names would be deleted. A third process verifies its past
-// meanwhile, and reads the head on both sides of the set-back: its next request would be a write.
+// across the set-back, and must notice: its next request would be a write.
 func TestSetBackUnderASnapshot(t *testing.T) {
 	server := servers.NewKube(t, servers.KubeOptions{})
 	if err := define(limited(t), server); err != nil {

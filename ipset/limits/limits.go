@@ -236,8 +236,8 @@ func (l *Limits) Set(ctx context.Context, limit Limit) error {
 // keys of attributes that begin with "port/". If the handle already holds the address,
 // its attributes become those in the call, so a service changes its ports in place. Calls
 // for one address run one after the other, because each writes the address. The pool's
-// Ranges do not apply, because the call names the address; keep addresses that nobody may
-// name in the reservations, or in a pool of their own.
+// Ranges and the reservations do not apply, because the call names the address. A
+// disabled pool refuses every address.
 //
 // It fails as [ipset.Engine.AssignIP] does, and with [ipalloc.ErrOccupied] and the holder
 // if a port is taken.
