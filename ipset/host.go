@@ -41,10 +41,10 @@ func (e *Engine) BlocksOf(ctx context.Context, o alloc.Owner) ([]netip.Prefix, e
 // from its blocks stay theirs. Limits of blocks do not apply.
 //
 // RenameHost makes one commit if everything fits, otherwise as many as needed. Repeat an
-// interrupted call to continue it; set Merge if the call is older than the request keys
-// that [Operator.Sweep] keeps. RenameHost changes nothing if the host has nothing. Stop
-// the host first: a block or an address that it gets during the call may stay with the
-// former name.
+// interrupted call to continue it; set Merge if the call is older than
+// [Options].RequestsAfter. RenameHost changes nothing if the host has nothing. Stop the
+// host first: a block or an address that it gets during the call may stay with the former
+// name.
 //
 // It fails with [ipalloc.ErrExists] if the new name has blocks or addresses, unless Merge
 // is set. It fails with [ipalloc.ErrLimit] if the record of a shared address would take
