@@ -1,6 +1,6 @@
 // Package promtest checks the alerts and dashboards of this repository with Prometheus's own packages. The rules must
-// load, and every expression must name existing metrics and labels. Alerts must fire when they should and not otherwise,
-// and each needs its paragraph in a README.
+// load, and every expression must name existing metrics and labels. Each alert needs its paragraph in a README. Its test
+// runs the unit tests of the alerts with promtool.
 //
 // It is in a module for tools because Prometheus has many dependencies. It reads only files, which a Kit names.
 package promtest
@@ -20,7 +20,7 @@ import (
 
 // Kit names the files that a program ships for Prometheus and Grafana.
 type Kit struct {
-	// Rules is a file of alerting rules, Tests one in the form of promtool's unit tests, which needs alert_rule_test alone.
+	// Rules is a file of alerting rules, Tests a file of promtool's unit tests for them.
 	Rules, Tests string
 	// Dashboard is a Grafana dashboard; Whole means that its panels show every metric of the table.
 	Dashboard string

@@ -1,8 +1,15 @@
 package promtest
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"go.yaml.in/yaml/v3"
 )
 
 // kits are what the programs of this repository ship.
@@ -24,14 +31,66 @@ func TestKits(t *testing.T) {
 	for name, k := range kits {
 		t.Run(name, func(t *testing.T) {
 			rules, errs := k.CheckRules()
-			errs = append(errs, k.CheckAlerts(t.Context(), rules)...)
+			errs = append(errs, k.checkBothWays(rules)...)
 			errs = append(errs, k.CheckDashboard()...)
 			for _, err := range errs {
-				if err != nil {
-					t.Error(err)
-				}
+				t.Error(err)
 			}
 			t.Logf("%d rules", len(rules))
+		})
+	}
+}
+
+// checkBothWays returns a fault for each alert that the unit tests never expect to fire, or never expect not to.
+func (k Kit) checkBothWays(rules []rulefmt.Rule) (errs []error) {
+	text, err := os.ReadFile(k.Tests)
+	if err != nil {
+		return []error{err}
+	}
+	var u struct {
+		Tests []struct {
+			Alerts []struct {
+				Name   string `yaml:"alertname"`
+				Expect []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		} `yaml:"tests"`
+	}
+	if err := yaml.Unmarshal(text, &u); err != nil {
+		return []error{err}
+	}
+	type way struct {
+		alert string
+		fires bool
+	}
+	seen := make(map[way]bool)
+	for _, t := range u.Tests {
+		for _, a := range t.Alerts {
+			seen[way{a.Name, len(a.Expect) > 0}] = true
+		}
+	}
+	for _, r := range rules {
+		if r.Alert != "" && !(seen[way{r.Alert, true}] && seen[way{r.Alert, false}]) {
+			errs = append(errs, fmt.Errorf("%s: no test in which it fires, or none in which it does not", r.Alert))
+		}
+	}
+	return errs
+}
+
+// The unit tests of the alerts pass. promtool compares what fires at each time, with labels and annotations.
+func TestAlerts(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("SKIPPED, there is no promtool here")
+	}
+	for name, k := range kits {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.Command(promtool, "test", "rules", k.Tests).CombinedOutput()
+			if err != nil {
+				t.Errorf("promtool test rules %s: %v\n%s", k.Tests, err, out)
+			}
+			if !regexp.MustCompile(`(?m)^ *SUCCESS$`).Match(out) {
+				t.Errorf("promtool test rules %s ran no test:\n%s", k.Tests, out)
+			}
 		})
 	}
 }
