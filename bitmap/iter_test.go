@@ -2,92 +2,12 @@ package bitmap_test
 
 import (
 	"fmt"
-	"iter"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 )
-
-// Ascending, complete, twice the same, at every size.
-func TestIterators(t *testing.T) {
-	for _, last := range lasts {
-		w := newTwin(t, last)
-		marks := slices.Compact(slices.Sorted(slices.Values(landmarks(last))))
-		for _, x := range marks {
-			w.set(x)
-		}
-		for range 2 {
-			if got := slices.Collect(w.b.All()); !slices.Equal(got, marks) {
-				t.Fatalf("last %d: All yields %v, want %v", last, got, marks)
-			}
-		}
-		w.same("landmarks set")
-		w.fill(0, last, true)
-		for _, x := range marks {
-			w.clear(x)
-		}
-		if got := slices.Collect(w.b.Zeros()); !slices.Equal(got, marks) {
-			t.Fatalf("last %d: Zeros yields %v, want %v", last, got, marks)
-		}
-		w.same("landmarks clear")
-	}
-}
-
-// An iterator over an untouched set of 2^64 is as lazy as the set.
-func TestIteratorsBreakEarly(t *testing.T) {
-	b := newSet(top)
-	take := func(seq iter.Seq[uint64], n int) (out []uint64) {
-		for x := range seq {
-			if out = append(out, x); len(out) == n {
-				break
-			}
-		}
-		return out
-	}
-	if got := take(b.Zeros(), 3); !slices.Equal(got, []uint64{0, 1, 2}) {
-		t.Errorf("Zeros of an untouched set starts %v", got)
-	}
-	b.SetRange(10, top)
-	if got := take(b.All(), 130); got[0] != 10 || got[129] != 139 {
-		t.Errorf("All starts %v", got)
-	}
-	if got := take(b.Zeros(), 99); len(got) != 10 {
-		t.Errorf("Zeros yields %v", got)
-	}
-	b.Clear(1 << 40)
-	n := 0
-	for lo, hi := range b.Runs() {
-		if n++; lo != 10 || hi != 1<<40-1 {
-			t.Errorf("the first run is [%d, %d]", lo, hi)
-		}
-		break
-	}
-	for lo, hi := range b.ZeroRuns() {
-		if n++; lo != 0 || hi != 9 {
-			t.Errorf("the first clear run is [%d, %d]", lo, hi)
-		}
-		break
-	}
-	if n != 2 {
-		t.Errorf("%d runs seen", n)
-	}
-	next, stop := iter.Pull(b.Zeros())
-	for want := range uint64(10) {
-		if x, ok := next(); !ok || x != want {
-			t.Errorf("pulled %d %v, want %d", x, ok, want)
-		}
-	}
-	if x, ok := next(); !ok || x != 1<<40 {
-		t.Errorf("pulled %d %v", x, ok)
-	}
-	if x, ok := next(); ok {
-		t.Errorf("pulled %d after the end", x)
-	}
-	stop()
-}
 
 // A watch follows an iteration over single ordinals of one state while the set
 // changes under it, and knows what it must yield: an ordinal of a word not yet
@@ -244,25 +164,6 @@ func TestRunsWhileChanging(t *testing.T) {
 		if err := b.Check(); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Two iterations at once, one in the other.
-func TestNestedIterators(t *testing.T) {
-	b := bitmap.New(10000)
-	for _, x := range []uint64{3, 64, 4096, 9999} {
-		b.Set(x)
-	}
-	var got []string
-	for x := range b.All() {
-		for lo, hi := range b.ZeroRuns() {
-			if lo == x+1 {
-				got = append(got, fmt.Sprint(x, "<", hi))
-			}
-		}
-	}
-	if want := "[3<63 64<4095 4096<9998]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
 	}
 }
 

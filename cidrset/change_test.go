@@ -14,59 +14,6 @@ import (
 	"github.com/ipalloc/ipalloc/cidrset"
 )
 
-// Each call that changes something is reported once, with what was asked, and a call
-// that changes nothing is not reported.
-func TestOnChange(t *testing.T) {
-	var told []string
-	var s *cidrset.Set
-	s = newSet(t, "10.0.0.0/28", 30, cidrset.OnChange(func(c cidrset.Change) {
-		told = append(told, fmt.Sprint(c.Op, c.Prefixes))
-		_ = s.Stats() // it may read the set
-		for range s.All() {
-		}
-	}))
-	batch := make([]netip.Prefix, 2)
-	for i, c := range []struct {
-		call func()
-		want string
-	}{
-		{func() { _, _ = s.AllocateNext() }, "allocate [10.0.0.0/30]"},
-		{func() { _ = s.AllocateN(batch) }, "allocate [10.0.0.4/30 10.0.0.8/30]"},
-		{func() { _ = s.AllocateN(batch) }, ""},
-		{func() { _ = s.AllocateN(nil) }, ""},
-		{func() { _, _ = s.AllocatePrefix(28) }, ""},
-		{func() { _, _ = s.AllocatePrefix(33) }, ""},
-		{func() { _, _ = s.Occupy(pfx("10.0.0.0/31")) }, ""},
-		{func() { _, _ = s.Occupy(pfx("10.0.0.9/32")) }, ""},
-		{func() { _, _ = s.Occupy(pfx("10.0.0.13/32")) }, "occupy [10.0.0.13/32]"},
-		{func() { _, _ = s.AllocateNext() }, ""},
-		{func() { _, _ = s.Release(pfx("10.0.0.13/32")) }, ""},
-		{func() { _, _ = s.Release(pfx("10.0.0.8/29")) }, "release [10.0.0.8/29]"},
-		{func() { _, _ = s.Release(pfx("10.0.0.8/29")) }, ""},
-		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.12/30")) }, ""},
-		{func() { _, _ = s.ReleaseN(nil) }, ""},
-		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.0/31")) }, ""},
-		{func() { _, _ = s.AllocatePrefix(29) }, "allocate [10.0.0.8/29]"},
-		{func() { _, _ = s.ReleaseN(prefixes("10.0.0.8/30 10.0.0.8/30")) }, "release [10.0.0.8/30 10.0.0.8/30]"},
-		{func() { _, _ = s.Occupy(pfx("0.0.0.0/0")) }, "occupy [0.0.0.0/0]"},
-		{func() { _, _ = s.Occupy(pfx("::/0")) }, ""},
-		{func() { _, _ = s.MarshalBinary() }, ""},
-	} {
-		told = nil
-		c.call()
-		var want []string
-		if c.want != "" {
-			want = []string{c.want}
-		}
-		if !slices.Equal(told, want) {
-			t.Fatalf("call %d tells %v, want %v", i, told, want)
-		}
-	}
-	for i := range batch {
-		batch[i] = netip.Prefix{} // the caller's list is not the receiver's
-	}
-}
-
 // The receiver's prefixes are its own, whatever the caller does with the slice.
 func TestOnChangeOwnsItsPrefixes(t *testing.T) {
 	var told []cidrset.Change
@@ -247,50 +194,6 @@ func TestEveryChangeIsToldOnce(t *testing.T) {
 	}
 }
 
-// A drain by many gives each child to one.
-func TestDrainConcurrently(t *testing.T) {
-	const workers, n = 8, 1 << 13
-	for _, k := range kinds {
-		s := newSet(t, "10.0.0.0/13", 26, k.options()...)
-		got := make([][]netip.Prefix, workers)
-		parallel(workers, func(w int) {
-			batch := make([]netip.Prefix, 1+w%4)
-			for {
-				var p netip.Prefix
-				var err error
-				switch w % 4 {
-				case 0, 1:
-					p, err = s.AllocateNext()
-				case 2:
-					p, err = s.AllocatePrefix(26)
-				default:
-					if err = s.AllocateN(batch); err == nil {
-						got[w] = append(got[w], batch[1:]...)
-					}
-					p = batch[0]
-				}
-				if err != nil {
-					return
-				}
-				got[w] = append(got[w], p)
-			}
-		})
-		seen := map[netip.Prefix]bool{}
-		for _, ps := range got {
-			for _, p := range ps {
-				if seen[p] || p.Bits() != 26 {
-					t.Fatalf("%s: %v twice", k.name, p)
-				}
-				seen[p] = true
-			}
-		}
-		if len(seen) != n {
-			t.Fatalf("%s: %d children, want %d", k.name, len(seen), n)
-		}
-		check(t, s)
-	}
-}
-
 // Many change one set; iterators and hooks read it meanwhile. Each change
 // has been told when its call returns, one receiver runs at a time, and the journal,
 // replayed in its order, gives the same set.
@@ -447,26 +350,3 @@ func TestPanicInTheReceiverLosesNoOtherChange(t *testing.T) {
 		t.Errorf("seen %v, want all but %v", seen, bad)
 	}
 }
-
-// The lock is free again after the caller's code panicked.
-func TestPanicInTheRandomSourceLeavesTheLock(t *testing.T) {
-	set, err := cidrset.New(netip.MustParsePrefix("10.0.0.0/16"), 24, cidrset.Random(panicSource{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was swallowed")
-			}
-		}()
-		_, _ = set.AllocateNext()
-	}()
-	if got := set.Stats().Used; got != 0 {
-		t.Errorf("%d children taken", got)
-	}
-}
-
-type panicSource struct{}
-
-func (panicSource) Uint64() uint64 { panic("source") }

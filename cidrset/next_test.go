@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset"
 	"github.com/ipalloc/ipalloc/internal/invariant"
 )
 
@@ -55,31 +54,6 @@ func TestAllocateNextGoesRound(t *testing.T) {
 	}
 }
 
-// In every pool of up to 2^6 children, from every cursor, with every one child
-// free, it is found.
-func TestAllocateNextFindsTheOneFree(t *testing.T) {
-	for order := range 7 {
-		child := func(i int) string {
-			return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i << (8 - order))}), 24+order).String()
-		}
-		n := 1 << order
-		for at := range n {
-			for free := range n {
-				s := newSet(t, "10.0.0.0/24", 24+order)
-				if err := s.AllocateN(make([]netip.Prefix, at)); err != nil { // moves the cursor
-					t.Fatal(err)
-				}
-				occupy(t, s, "10.0.0.0/24", uint64(n-at))
-				release(t, s, child(free), 1)
-				next(t, s, child(free))
-				if got := s.Cursor(); got != pfx(child((free+1)%n)) {
-					t.Fatalf("after %s the cursor is at %v", child(free), got)
-				}
-			}
-		}
-	}
-}
-
 // Full is found at once, whatever the size and the policy.
 func TestFullIsConstant(t *testing.T) {
 	for _, pool := range []struct {
@@ -111,43 +85,4 @@ func TestFullIsConstant(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A set that is rebuilt from what another one told answers on as that one, if it is given its cursor.
-func TestSetCursor(t *testing.T) {
-	var copied *cidrset.Set
-	s := newSet(t, "10.0.0.0/29", 32, cidrset.OnChange(func(c cidrset.Change) {
-		for _, p := range c.Prefixes {
-			if c.Op == cidrset.OpRelease {
-				_, _ = copied.Release(p)
-			} else {
-				_, _ = copied.Occupy(p)
-			}
-		}
-	}))
-	copied = newSet(t, "10.0.0.0/29", 32)
-	next(t, s, "10.0.0.0/32")
-	next(t, s, "10.0.0.1/32")
-	release(t, s, "10.0.0.0/32", 1)
-	if err := copied.SetCursor(s.Cursor()); err != nil {
-		t.Fatal(err)
-	}
-	next(t, copied, "10.0.0.2/32")
-	next(t, s, "10.0.0.2/32")
-	for text, want := range map[string]error{
-		"10.0.0.8/32": ipalloc.ErrOutOfRange, "10.0.0.0/29": ipalloc.ErrOutOfRange, "10.0.0.0/8": ipalloc.ErrOutOfRange,
-		"10.0.0.1/31": ipalloc.ErrInvalid, "::/128": ipalloc.ErrOutOfRange,
-	} {
-		if err := s.SetCursor(pfx(text)); !errors.Is(err, want) {
-			t.Errorf("SetCursor(%s) = %v, want %v", text, err, want)
-		}
-	}
-	if got := s.Cursor(); got != pfx("10.0.0.3/32") {
-		t.Errorf("the cursor went to %v", got)
-	}
-	if err := s.SetCursor(pfx("10.0.0.7/32")); err != nil {
-		t.Fatal(err)
-	}
-	next(t, s, "10.0.0.7/32")
-	next(t, s, "10.0.0.0/32")
 }

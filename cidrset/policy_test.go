@@ -2,37 +2,12 @@ package cidrset_test
 
 import (
 	"bytes"
-	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
 
-	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/cidrset"
 )
-
-// Lowest first looks at nothing but what is free.
-func TestLowestFirst(t *testing.T) {
-	s := newSet(t, "10.0.0.0/29", 32, cidrset.LowestFirst())
-	next(t, s, "10.0.0.0/32")
-	next(t, s, "10.0.0.1/32")
-	release(t, s, "10.0.0.0/32", 1)
-	next(t, s, "10.0.0.0/32")
-	occupy(t, s, "10.0.0.2/31", 2)
-	next(t, s, "10.0.0.4/32")
-	release(t, s, "10.0.0.3/32", 1)
-	batch := make([]netip.Prefix, 3)
-	if err := s.AllocateN(batch); err != nil || batch[0] != pfx("10.0.0.3/32") || batch[1] != pfx("10.0.0.5/32") || batch[2] != pfx("10.0.0.6/32") {
-		t.Fatal(batch, err)
-	}
-	if got := s.Cursor(); got != pfx("10.0.0.0/32") {
-		t.Fatalf("the cursor is at %v", got)
-	}
-	next(t, s, "10.0.0.7/32")
-	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
-		t.Fatal(err)
-	}
-}
 
 // Random picks are among what is free, each as likely as the other, all
 // distinct, and the same for the same source.
@@ -68,62 +43,6 @@ func TestRandom(t *testing.T) {
 	if got := s.Cursor(); got != pfx("10.0.0.0/32") {
 		t.Fatalf("the cursor is at %v", got)
 	}
-}
-
-// Draining at random gives each child once, also through batches.
-func TestRandomDrains(t *testing.T) {
-	for _, batch := range []int{1, 7, 64} {
-		s := newSet(t, "10.0.0.0/18", 28, cidrset.Random(rand.NewPCG(1, 1)))
-		seen := map[netip.Prefix]bool{}
-		ordered := true
-		var prev netip.Prefix
-		dst := make([]netip.Prefix, batch)
-		for {
-			if batch == 1 {
-				dst[0], _ = s.AllocateNext()
-				if !dst[0].IsValid() {
-					break
-				}
-			} else if err := s.AllocateN(dst); err != nil {
-				break
-			}
-			for _, p := range dst {
-				ordered = ordered && (!prev.IsValid() || prev.Addr().Less(p.Addr()))
-				prev = p
-				if seen[p] {
-					t.Fatalf("%v twice", p)
-				}
-				seen[p] = true
-			}
-		}
-		if len(seen) != 1024/batch*batch || ordered {
-			t.Fatalf("%d seen, ordered: %v", len(seen), ordered)
-		}
-		used(t, s, uint64(len(seen)))
-		check(t, s)
-	}
-	// Of 2^64 children, the draw is over all 64 bits, the first one as well.
-	s := newSet(t, "fd00::/64", 128, cidrset.Random(rand.NewPCG(9, 9)))
-	var first, later [8]byte
-	for i := range uint64(64) {
-		p, err := newSet(t, "fd00::/64", 128, cidrset.Random(rand.NewPCG(i, i))).AllocateNext()
-		q, err2 := s.AllocateNext()
-		if err != nil || err2 != nil {
-			t.Fatal(err, err2)
-		}
-		a, b := p.Addr().As16(), q.Addr().As16()
-		for i := range first {
-			first[i] |= a[8+i]
-			later[i] |= b[8+i]
-		}
-	}
-	if all := [8]byte{255, 255, 255, 255, 255, 255, 255, 255}; first != all || later != all {
-		t.Fatalf("the bits drawn are %x and %x", first, later)
-	}
-	used(t, s, 64)
-	occupy(t, s, "fd00::/64", 1<<64-64)
-	release(t, s, "fd00::77/128", 1)
-	next(t, s, "fd00::77/128")
 }
 
 // The same trace with the same source and clock gives the same answers and the
@@ -178,26 +97,4 @@ func randomPrefix(rng *rand.Rand, s *cidrset.Set) netip.Prefix {
 	}
 	a, _ := netip.AddrFromSlice(b)
 	return netip.PrefixFrom(a, s.ChildBits()-rng.IntN(rng.IntN(s.ChildBits()-s.Pool().Bits()+1)+1)).Masked()
-}
-
-// Policy and cooldown go together; a policy asks fresh children only.
-func TestPolicyWithCooldown(t *testing.T) {
-	opt, clock := cooldown(60)
-	s := newSet(t, "10.0.0.0/29", 32, opt, cidrset.Random(rand.NewPCG(1, 3)))
-	first, err := s.AllocateNext()
-	if err != nil {
-		t.Fatal(err)
-	}
-	release(t, s, first.String(), 1)
-	clock.second += 100
-	for range 7 { // it has cooled, but never-used ones come first
-		p, err := s.AllocateNext()
-		if err != nil || p == first {
-			t.Fatal(p, err)
-		}
-	}
-	next(t, s, first.String())
-	if _, err := s.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
-		t.Fatal(err)
-	}
 }

@@ -13,61 +13,6 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/model"
 )
 
-// Filling a range, giving one address back and asking for others. The three ranges are
-// those of the table that Kubernetes has; the IPv6 one there ends after 65,535
-// addresses, ours does not.
-func TestRangeContract(t *testing.T) {
-	for _, tt := range []struct {
-		prefix   string
-		free     uint64
-		released string
-		outside  []string
-		taken    string
-	}{
-		{"192.168.1.0/24", 254, "192.168.1.5", []string{"192.168.0.1", "192.168.1.0", "192.168.1.255", "192.168.2.2"}, "192.168.1.1"},
-		{"10.0.0.0/15", 131070, "10.0.0.5", []string{"10.0.0.0", "10.1.255.255", "10.15.255.255", "10.255.255.2"}, "10.0.0.1"},
-		{"2001:db8:1::/112", 65535, "2001:db8:1::5", []string{"2001:db8::1", "2001:db8:1::", "2001:db8:1::1:0", "2001:db8:2::2"}, "2001:db8:1::1"},
-	} {
-		r := newRangeT(t, tt.prefix)
-		found := map[netip.Addr]bool{}
-		for range tt.free {
-			a, _, err := r.AllocateNext()
-			if err != nil || found[a] || !pfx(tt.prefix).Contains(a) {
-				t.Fatalf("%s: %v, %v after %d", tt.prefix, a, err, len(found))
-			}
-			found[a] = true
-		}
-		if _, _, err := r.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
-			t.Fatal(err)
-		}
-		released := ip(tt.released)
-		for range 2 { // taken by the engine, then by name
-			if !r.Release(released) || r.Release(released) || has(r, released) {
-				t.Fatalf("%s: release of %v", tt.prefix, released)
-			}
-			if a, spilled, err := r.AllocateNext(); a != released || err != nil || spilled != (bandOf(r, a) == Static) {
-				t.Fatalf("%s: %v, %v, %v; only %v is free", tt.prefix, a, spilled, err, released)
-			}
-			r.Release(released)
-			for _, s := range tt.outside {
-				before := stateOf(t, r)
-				wantErr(t, r.Allocate(ip(s)), ipalloc.ErrOutOfRange)
-				_, _, err := r.DryRun(ip(s))
-				wantErr(t, err, ipalloc.ErrOutOfRange)
-				if has(r, ip(s)) || r.Release(ip(s)) || bandOf(r, ip(s)) != Closed || stateOf(t, r) != before {
-					t.Fatalf("%s: %s changed something", tt.prefix, s)
-				}
-			}
-			wantErr(t, r.Allocate(ip(tt.taken)), ipalloc.ErrOccupied)
-			wantErr(t, r.Allocate(released), nil)
-		}
-		if s := r.Stats(); s.Static.Free+s.Dynamic.Free != 0 || s.Static.Used+s.Dynamic.Used != tt.free {
-			t.Fatalf("%s: %+v", tt.prefix, s)
-		}
-		check(t, r)
-	}
-}
-
 // Addresses that no range may take, whatever it is.
 func TestRangeRefusesForms(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/8", "::/64", "fe80::/64", "fd00::/64"} {
@@ -81,40 +26,6 @@ func TestRangeRefusesForms(t *testing.T) {
 	}
 	wantErr(t, newRangeT(t, "10.0.0.0/8").Allocate(ip("fd00::1")), ipalloc.ErrOutOfRange)
 	wantErr(t, newRangeT(t, "::/64").Allocate(ip("10.0.0.1")), ipalloc.ErrOutOfRange)
-}
-
-// The dynamic band goes first; what is released in it redirects the engine there.
-func TestDynamicBandGoesFirst(t *testing.T) {
-	for _, opts := range [][]Option{nil, {LowestFirst()}, {Random(rand.NewPCG(3, 4))}} {
-		r := newRangeT(t, "10.0.0.0/27", opts...)
-		for i := range 14 {
-			if a, spilled, err := r.AllocateNext(); spilled || err != nil || bandOf(r, a) != Dynamic {
-				t.Fatalf("%d: %v, %v, %v", i, a, spilled, err)
-			}
-		}
-		a, spilled, err := r.AllocateNext() // number 14, counted from 0, is the first that spills
-		if !spilled || err != nil || bandOf(r, a) != Static {
-			t.Fatal(a, spilled, err)
-		}
-		r.Release(ip("10.0.0.20"))
-		if a, spilled, err := r.AllocateNext(); a != ip("10.0.0.20") || spilled || err != nil {
-			t.Fatal(a, spilled, err)
-		}
-		check(t, r)
-	}
-	r := newRangeT(t, "10.0.0.0/27", NeverSpill()) //.
-	for range 14 {
-		r.AllocateNext()
-	}
-	if _, _, err := r.AllocateNext(); !errors.Is(err, ipalloc.ErrFull) {
-		t.Fatal(err)
-	}
-	if _, _, err := r.DryRun(netip.Addr{}); !errors.Is(err, ipalloc.ErrFull) {
-		t.Fatal(err)
-	}
-	if err := r.Allocate(ip("10.0.0.16")); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Every state of a range of 14 addresses, every pick, every address.
@@ -172,44 +83,6 @@ func tryPicks(t *testing.T, r *Range, twin *model.ServiceSet[netip.Addr], state 
 			t.Fatalf("%b from %d: %v, %v, %v; want %v", state, k, a, spilled, err, want)
 		}
 		r.Release(a)
-	}
-}
-
-// Batches, against the twin, over the edge of the band and of the range.
-func TestAllocateN(t *testing.T) {
-	r := newRangeT(t, "10.0.0.0/24", LowestFirst())
-	dst := make([]netip.Addr, 254)
-	if _, err := r.AllocateN(make([]netip.Addr, 255)); !errors.Is(err, ipalloc.ErrFull) {
-		t.Fatal(err)
-	}
-	spilled, err := r.AllocateN(dst)
-	if err != nil || spilled != 16 {
-		t.Fatal(spilled, err)
-	}
-	for i, a := range dst {
-		want := ip("10.0.0.0").As4()
-		want[3] = byte(i + 17)
-		if i >= 238 {
-			want[3] = byte(i - 237)
-		}
-		if a != netip.AddrFrom4(want) {
-			t.Fatalf("%d: %v, want %v", i, a, netip.AddrFrom4(want))
-		}
-	}
-	before := slices.Clone(dst[:1])
-	if _, err := r.AllocateN(dst[:1]); !errors.Is(err, ipalloc.ErrFull) || dst[0] != before[0] {
-		t.Fatal(err, dst[0])
-	}
-	if n, err := r.AllocateN(nil); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
-	check(t, r)
-	n := newRangeT(t, "10.0.0.0/24", NeverSpill())
-	if _, err := n.AllocateN(dst[:239]); !errors.Is(err, ipalloc.ErrFull) || n.Stats().Dynamic.Used != 0 {
-		t.Fatal(err, n.Stats())
-	}
-	if spilled, err := n.AllocateN(dst[:238]); err != nil || spilled != 0 {
-		t.Fatal(spilled, err)
 	}
 }
 
@@ -299,40 +172,6 @@ func TestDeterministic(t *testing.T) {
 	}
 	if slices.Equal(run(), run(Random(rand.NewPCG(5, 6)))) {
 		t.Error("another source gives the same addresses")
-	}
-}
-
-// All may be stopped, and the range changed under it.
-func TestAllWhileChanging(t *testing.T) {
-	r := newRangeT(t, "10.0.0.0/22")
-	for range 500 {
-		r.AllocateNext()
-	}
-	n := 0
-	for a := range r.All() {
-		if n++; n == 10 {
-			break
-		}
-		_ = has(r, a)
-	}
-	seen := 0
-	for a := range r.All() {
-		seen++
-		if !r.Release(a) {
-			t.Fatal(a)
-		}
-		if _, _, err := r.AllocateNext(); err != nil {
-			t.Fatal(err)
-		}
-		if seen > 2000 {
-			break // allocated ahead of the loop again and again
-		}
-	}
-	if r.Stats().Static.Used+r.Stats().Dynamic.Used != 500 {
-		t.Error(r.Stats())
-	}
-	for range newRangeT(t, "10.0.0.0/32").All() {
-		t.Error("an address of nothing")
 	}
 }
 

@@ -235,6 +235,10 @@ func TestPortsAreShared(t *testing.T) {
 	if _, _, ok := each.OwnerOfPort(Port{SCTP, 30016}); ok {
 		t.Error("nobody has it")
 	}
+	must(each.Release("a", 0))
+	if g, _, ok := each.OwnerOfPort(Port{"", 30016}); !ok || g != "b" {
+		t.Error("without a protocol:", g, ok)
+	}
 }
 
 // The tables of Kubernetes' tests of several ServiceCIDRs: nothing, one, another beside

@@ -77,30 +77,6 @@ func worlds(t testing.TB) map[string]world {
 	}
 }
 
-// A restored allocator is the same, to the byte, and goes on as the first one does.
-func TestRestoreGoesOn(t *testing.T) {
-	for name, w := range worlds(t) {
-		data := stateOf(t, w.m)
-		again, err := w.restore([]byte(data))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		check(t, again)
-		if stateOf(t, again) != data {
-			t.Errorf("%s: another snapshot", name)
-		}
-		for range 40 {
-			if x, y := nextOf(w.m), nextOf(again); x != y {
-				t.Fatalf("%s: went on with %s, the restored one with %s", name, x, y)
-			}
-		}
-		check(t, again, w.m)
-		if stateOf(t, again) != stateOf(t, w.m) {
-			t.Errorf("%s: drifted apart", name)
-		}
-	}
-}
-
 // nextOf makes one allocation and says what came of it.
 func nextOf(m marshaler) string {
 	switch m := m.(type) {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,94 +148,6 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// A journal of every kind of change replays to the same state, cursors included, each
-// change once or twice; and again on the state that shows all of it.
-func TestApplyIsIdempotent(t *testing.T) {
-	for name, c := range map[string]struct {
-		fresh func(...Option) *Allocator
-		work  func(*Allocator)
-	}{
-		"slots": {
-			func(opts ...Option) *Allocator {
-				return mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/22")}}}, opts...)
-			},
-			func(a *Allocator) {
-				_ = a.AddPool(0, pfx("10.1.0.0/24"))
-				_ = a.DrainPool(pfx("10.0.0.0/22"), true)
-				_, _ = a.Allocate(Node{Name: "n5", UID: "u"})
-				_ = a.GrowPool(pfx("10.1.0.0/24"), pfx("10.1.0.0/23"))
-				_ = a.DrainPool(pfx("10.0.0.0/22"), false)
-				a.Release("n5")
-				_ = a.AddPool(0, pfx("10.2.0.0/24"))
-				_ = a.RemovePool(pfx("10.2.0.0/24"))
-			},
-		},
-		"labels": {
-			func(opts ...Option) *Allocator { return byLabelsForTest(t, opts...) },
-			func(a *Allocator) {
-				a.Load([]Node{{Name: "f", Prefixes: pfxs("10.9.0.0/26")}})
-				_ = a.AddEntry(Entry{Name: "z", IPv4: pfx("10.9.0.0/24"), HostBits: 6})
-				_, _ = a.DeleteEntry("z")
-				a.Release("f")
-				_ = a.AddEntry(Entry{Name: "z", IPv4: pfx("10.8.0.0/24"), HostBits: 7})
-				_, _ = a.DeleteEntry("x")
-			},
-		},
-	} {
-		var journal []Change
-		a := c.fresh(OnChange(func(c Change) { journal = append(journal, c) }))
-		for i := range 4 {
-			_, _ = a.Allocate(Node{Name: fmt.Sprint("n", i)})
-		}
-		a.Release("n1")
-		a.Terminate("n2")
-		_ = a.Reserve(pfx("10.0.3.0/24"))
-		_ = a.Reserve(pfx("10.0.4.0/24"))
-		_ = a.Unreserve(pfx("10.0.4.0/24"))
-		a.Observe(ParseNode("n3", "10.0.7.0/25"))
-		c.work(a)
-		want := snapshot(t, a)
-		b, err := Restore([]byte(want))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, to := range []struct {
-			what  string
-			a     *Allocator
-			times int
-		}{{"once", c.fresh(), 1}, {"each twice", c.fresh(), 2}, {"on the snapshot", b, 1}} {
-			for _, ch := range journal {
-				for range to.times {
-					if err := to.a.Apply(ch); err != nil {
-						t.Fatalf("%s, %s: %v: %v", name, to.what, ch.Op, err)
-					}
-				}
-			}
-			if snapshot(t, to.a) != want {
-				t.Errorf("%s, %s: the replay gives another state", name, to.what)
-			}
-		}
-	}
-}
-
-// A receiver of the allocator that applies changes gets the changes themselves.
-func TestApplyTellsItsReceiver(t *testing.T) {
-	var ops []string
-	b := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(c Change) { ops = append(ops, c.Op.String()) }))
-	a := mustNew(t, Config{Slots: []Slot{{24, pfxs("10.0.0.0/16")}}}, OnChange(func(c Change) {
-		if err := b.Apply(c); err != nil {
-			t.Error(err)
-		}
-	}))
-	_, _ = a.Allocate(Node{Name: "n"})
-	_, _ = a.Allocate(Node{Name: "n"})
-	a.Terminate("n")
-	a.Release("n")
-	if got := strings.Join(ops, " "); got != "allocate terminate release" {
-		t.Error(got)
-	}
-}
-
 // A journal of pools that come, grow, drain and go, and of nodes, may be replayed from
 // any point on the snapshot that was made at its end: no pool comes back, and they stay
 // in their order with their cursors.
@@ -281,34 +192,6 @@ func TestApplyOverASnapshotOfPools(t *testing.T) {
 			if err := b.Check(); err != nil || snapshot(t, b) != want {
 				t.Fatalf("seed %d: the replay from change %d gives another state (%v): %+v, want %+v", seed, from, err, b.Stats().Pools, a.Stats().Pools)
 			}
-		}
-	}
-}
-
-// A pool that grew and was removed does not come back, and serves no node.
-func TestRemovedPoolStaysRemoved(t *testing.T) {
-	var journal []Change
-	a := mustNew(t, Config{Slots: []Slot{{26, pfxs("192.168.0.0/26")}}}, OnChange(func(c Change) { journal = append(journal, c) }))
-	for _, err := range []error{a.AddPool(0, pfx("10.0.0.0/24")), a.GrowPool(pfx("10.0.0.0/24"), pfx("10.0.0.0/22")),
-		a.RemovePool(pfx("10.0.0.0/22")), a.AddPool(0, pfx("10.0.1.0/24"))} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := Restore([]byte(snapshot(t, a)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range journal {
-		if err := b.Apply(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 6 {
-		u, e1 := a.Allocate(Node{Name: fmt.Sprint(i)})
-		v, e2 := b.Allocate(Node{Name: fmt.Sprint(i)})
-		if !slices.Equal(u.Prefixes, v.Prefixes) || (e1 == nil) != (e2 == nil) {
-			t.Errorf("node %d: %v %v, replayed %v %v", i, u, e1, v, e2)
 		}
 	}
 }

@@ -63,32 +63,3 @@ func same(t *testing.T, got, want string) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
-
-// Explain changes nothing, and foretells what Allocate does.
-func TestExplainForetells(t *testing.T) {
-	a := allocator(t, v4, e4("x", "10.0.0.0/24", 8, "a"), e4("y", "10.1.0.0/24", 8), e4("z", "10.1.0.0/25", 5))
-	before := bytesOf(t, a)
-	for _, name := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
-		n := node{Name: name, Labels: labels("a=1")}
-		x := a.Explain(n)
-		if bytesOf(t, a) != before {
-			t.Fatal("Explain changed something")
-		}
-		as, _ := a.Allocate(n)
-		if as.Entry != x.Chosen {
-			t.Errorf("%s gets %q, foretold %q\n%v", name, as.Entry, x.Chosen, x)
-		}
-		before = bytesOf(t, a)
-	}
-}
-
-// A node that holds the last prefix of an entry would be served by it again.
-func TestExplainOfTheLastPrefix(t *testing.T) {
-	a := allocator(t, v4, e4("x", "10.1.0.0/24", 8), e4("y", "10.0.0.0/24", 8, "zone=a"))
-	n := node{Name: "n1", Labels: labels("zone=a")}
-	gets(t, a, n, "y [10.0.0.0/24]")
-	same(t, a.Explain(n).String(), `n1 {zone=a} holds [10.0.0.0/24] of y
-  1  y  chosen       the best match
-  2  x  behind       has no selector; y has one
-`)
-}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/cidrset/nodeipam"
 )
 
 // Load never fails as a whole: each record is held, and what is wrong with it is a
@@ -146,114 +145,5 @@ func TestLoadProblems(t *testing.T) {
 			t.Errorf("%s: held %s, want %s", name, got, c.held)
 		}
 		check(t, a)
-	}
-}
-
-// Whatever is held is out of circulation, as long as it is, until its last node goes.
-func TestForeignPrefixesBlockExactlyWhatTheyOverlap(t *testing.T) {
-	a := allocator(t, v4, e4("x", "10.0.0.0/22", 8, "a"))
-	a.Load([]node{
-		{Name: "f1", Prefixes: prefixes("10.0.0.0/27")},
-		{Name: "f2", Prefixes: prefixes("10.0.0.32/27")}, // a neighbour in the same child
-		{Name: "f3", Prefixes: prefixes("10.0.1.0/24")},
-		{Name: "f4", Prefixes: prefixes("10.0.1.0/24")}, // the same
-	})
-	n := func(i int) node { return node{Name: fmt.Sprint("n", i), Labels: labels("a=1")} }
-	gets(t, a, n(1), "x [10.0.2.0/24]")
-	gets(t, a, n(2), "x [10.0.3.0/24]")
-	for _, name := range []string{"f1", "f3"} {
-		a.Release(name)
-		fails(t, a, ipalloc.ErrFull, func() error { _, err := a.Allocate(n(3)); return err })
-	}
-	a.Release("f2")
-	gets(t, a, n(3), "x [10.0.0.0/24]")
-	a.Release("f4")
-	gets(t, a, n(4), "x [10.0.1.0/24]")
-}
-
-// Observe replaces what was held, keeps what an empty record says nothing about, and
-// keeps the entry when the record names none.
-func TestObserve(t *testing.T) {
-	a := allocator(t, v4, e4("x", "10.0.0.0/22", 8, "a"), e4("y", "10.0.0.0/22", 8, "a"))
-	gets(t, a, node{Name: "n1", Labels: labels("a=1")}, "x [10.0.0.0/24]")
-	for i, c := range []struct {
-		n       node
-		changed bool
-		want    string
-	}{
-		{node{Name: "n1"}, false, "x [10.0.0.0/24]"},
-		{node{Name: "n1", Prefixes: []netip.Prefix{{}}}, false, "x [10.0.0.0/24]"},
-		{node{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, false, "x [10.0.0.0/24]"},
-		{node{Name: "n1", Entry: "y", Prefixes: prefixes("10.0.0.0/24")}, true, "y [10.0.0.0/24]"},
-		{node{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, false, "y [10.0.0.0/24]"},
-		{node{Name: "n1", Entry: "y", Prefixes: prefixes("10.0.2.0/24")}, true, "y [10.0.2.0/24]"},
-	} {
-		changed, _ := a.Observe(c.n)
-		as, _ := a.Lookup("n1")
-		if got := fmt.Sprint(as.Entry, " ", as.Prefixes); changed != c.changed || got != c.want {
-			t.Errorf("%d: %v %s, want %v %s", i, changed, got, c.changed, c.want)
-		}
-	}
-	gets(t, a, node{Name: "n2", Labels: labels("a=1")}, "x [10.0.1.0/24]")
-	gets(t, a, node{Name: "n3", Labels: labels("a=1")}, "x [10.0.3.0/24]") // n1 is at 10.0.2.0/24
-	gets(t, a, node{Name: "n4", Labels: labels("a=1")}, "x [10.0.0.0/24]") // which n1 has left
-	if _, ok := a.Lookup("n9"); ok {
-		t.Error("n9 holds something")
-	}
-}
-
-// The last node of a terminating entry may leave it by moving, too.
-func TestTerminatingEntryGoesWithItsLastNode(t *testing.T) {
-	var changes []nodeipam.Change
-	a, err := nodeipam.New(nodeipam.Config{ByLabels: true}, nodeipam.OnChange(func(c nodeipam.Change) { changes = append(changes, c) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []entry{e4("x", "10.0.0.0/22", 8), e4("y", "10.1.0.0/22", 8), e4("z", "10.2.0.0/22", 8)} {
-		if err := a.AddEntry(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a.Load([]node{{Name: "n1", Entry: "x", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Entry: "y", Prefixes: prefixes("10.1.0.0/24")}})
-	for name, want := range map[string]bool{"x": false, "y": false, "z": true} {
-		if gone, err := a.DeleteEntry(name); gone != want || err != nil {
-			t.Errorf("delete %s: %v, %v", name, gone, err)
-		}
-	}
-	if gone, err := a.DeleteEntry("x"); gone || err != nil { // again
-		t.Error(gone, err)
-	}
-	before := len(changes)
-	a.Load([]node{{Name: "n1", Entry: "w", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Entry: "w", Prefixes: prefixes("10.1.0.0/24")}})
-	if c := changes[before:]; len(c) != 1 || !slices.Equal(c[0].Gone, []string{"x", "y"}) {
-		t.Errorf("changes %+v", c)
-	}
-	if s := a.Stats(); fmt.Sprint(s) != fmt.Sprint(nodeipam.Stats{Nodes: 2}) {
-		t.Errorf("%+v", s)
-	}
-	check(t, a)
-}
-
-// Nodes without an entry become the first entry's that they fit, as they would if
-// they were loaded after it.
-func TestEntryAddedLaterAdoptsItsNodes(t *testing.T) {
-	a := allocator(t, v4)
-	a.Load([]node{{Name: "n1", Prefixes: prefixes("10.0.0.0/24")}, {Name: "n2", Prefixes: prefixes("10.0.1.0/25")}})
-	if s := a.Stats(); s.Foreign != 2 {
-		t.Errorf("%+v", s)
-	}
-	if err := a.AddEntry(e4("x", "10.0.0.0/22", 8)); err != nil {
-		t.Fatal(err)
-	}
-	if s := a.Stats(); s.Entries != 1 || s.Nodes != 2 || s.Foreign != 1 {
-		t.Errorf("%+v", s)
-	}
-	b := allocator(t, v4, e4("x", "10.0.0.0/22", 8))
-	b.Load(slices.Collect(a.All()))
-	if bytesOf(t, a) != bytesOf(t, b) {
-		t.Error("rebuilt, it is another")
-	}
-	if gone, err := a.DeleteEntry("x"); gone || err != nil {
-		t.Error(gone, err)
 	}
 }

@@ -43,30 +43,6 @@ func busy(t testing.TB) *nodeipam.Allocator {
 	return a
 }
 
-// A snapshot carries everything, cursors included: the restored allocator is the
-// same and goes on the same way.
-func TestSnapshot(t *testing.T) {
-	a := busy(t)
-	data := []byte(bytesOf(t, a))
-	b, err := nodeipam.Restore(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, b)
-	if bytesOf(t, b) != string(data) {
-		t.Error("the restored one has another snapshot")
-	}
-	n := node{Name: "new", Labels: labels("a=1")}
-	as, err := a.Allocate(n)
-	as2, err2 := b.Allocate(n)
-	if fmt.Sprint(as, err) != fmt.Sprint(as2, err2) {
-		t.Errorf("%v %v, restored %v %v", as, err, as2, err2)
-	}
-	if _, err := nodeipam.Restore(data, nil); !is(err, ipalloc.ErrInvalid) {
-		t.Errorf("a nil option: %v", err)
-	}
-}
-
 // Restore keeps an entry that no node holds anything of.
 func TestSnapshotOfAnEntryWithoutNodes(t *testing.T) {
 	a := allocator(t, v4, e4("idle", "10.0.0.0/22", 8), e4("used", "10.1.0.0/22", 8, "a"))

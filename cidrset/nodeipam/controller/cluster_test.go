@@ -130,7 +130,18 @@ func (k *cluster) Get(name string) (nodeipam.Node, bool) {
 	return n, ok
 }
 
+// ofRun is a key of the context with which start calls Run.
+type ofRun struct{}
+
+// checkContext checks that a call has a context of Run, so that it ends with Run.
+func (k *cluster) checkContext(ctx context.Context) {
+	if ctx.Value(ofRun{}) != k {
+		k.t.Error("a call has another context than Run's")
+	}
+}
+
 func (k *cluster) Write(ctx context.Context, n nodeipam.Node, as nodeipam.Assignment) error {
+	k.checkContext(ctx)
 	k.mu.Lock()
 	if k.inFlight[n.Name] {
 		k.t.Errorf("two writes to %s at once", n.Name)
@@ -198,7 +209,8 @@ func (k *cluster) land(n nodeipam.Node, as nodeipam.Assignment) error {
 	return nil
 }
 
-func (k *cluster) Read(_ context.Context, name string) (nodeipam.Node, error) {
+func (k *cluster) Read(ctx context.Context, name string) (nodeipam.Node, error) {
+	k.checkContext(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.onRead != nil {
@@ -249,11 +261,17 @@ func (k *cluster) start(a *nodeipam.Allocator, more ...func(*Config)) (c *Contro
 	for _, f := range more {
 		f(&cfg)
 	}
+	if choose := cfg.Choose; choose != nil {
+		cfg.Choose = func(ctx context.Context, n nodeipam.Node) (nodeipam.Assignment, error) {
+			k.checkContext(ctx)
+			return choose(ctx, n)
+		}
+	}
 	c, err := New(cfg)
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(k.t.Context())
+	ctx, cancel := context.WithCancel(context.WithValue(k.t.Context(), ofRun{}, k))
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	return c, sync.OnceFunc(func() {
