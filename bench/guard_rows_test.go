@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipalloc/ipalloc/bitmap"
 	"github.com/ipalloc/ipalloc/cidrset"
@@ -62,6 +64,7 @@ var instructionRows = []counted{
 	{"nodeipam/nodes=100000", 9055, 1 << 11, func() side { return nodesPair(100000) }},
 	{"ipset/assign/release=handle", 38200, 1 << 9, inMemory(ipsetPair)},
 	{"ipset/autoassign/release=address", 29400, 1 << 9, inMemory(ipsetAutoPair)},
+	{"ipset/autoassign/request=key", 54270, 1 << 9, inMemory(ipsetRequestPair)},
 	{"prefixes/assign/release=owner", 36840, 1 << 9, inMemory(prefixesPair)},
 }
 
@@ -192,9 +195,9 @@ func nodesPair(nodes int) side {
 }
 
 // engine returns an engine on a store with one block, half of whose addresses are held.
-func engine(in store.Store) (*ipset.Engine, alloc.Owner) {
+func engine(in store.Store, options ipset.Options) (*ipset.Engine, alloc.Owner) {
 	ctx := context.Background()
-	e := must(ipset.New(in, ipset.Options{}))
+	e := must(ipset.New(in, options))
 	if err := e.AddPool(ctx, alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 24}); err != nil {
 		panic(err)
 	}
@@ -212,7 +215,7 @@ func inMemory(open func(store.Store) side) func() side {
 
 // ipsetPair is the pair of calls that the documents teach first.
 func ipsetPair(in store.Store) side {
-	e, o := engine(in)
+	e, o := engine(in, ipset.Options{})
 	ctx := context.Background()
 	return steps(func() {
 		must(e.Assign(ctx, o, "x"))
@@ -221,10 +224,23 @@ func ipsetPair(in store.Store) side {
 }
 
 func ipsetAutoPair(in store.Store) side {
-	e, o := engine(in)
+	e, o := engine(in, ipset.Options{})
 	ctx := context.Background()
 	return steps(func() {
 		a := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Handle: "x", Num4: 1})).V4[0]
+		must(e.ReleaseIPs(ctx, alloc.Release{Address: a.Address, Guard: alloc.Guard{Seq: a.Seq}}))
+	})
+}
+
+// ipsetRequestPair is ipsetAutoPair with a new request key each time, as the documents teach it to a caller behind a network. A key
+// lasts for 64 pairs, so as many answers expire as are written.
+func ipsetRequestPair(in store.Store) side {
+	now := time.Unix(1<<30, 0)
+	e, o := engine(in, ipset.Options{Now: func() time.Time { return now }, RequestsAfter: 64 * time.Second})
+	ctx := context.Background()
+	return steps(func() {
+		now = now.Add(time.Second)
+		a := must(e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Handle: "x", Num4: 1, Request: strconv.FormatInt(now.Unix(), 10)})).V4[0]
 		must(e.ReleaseIPs(ctx, alloc.Release{Address: a.Address, Guard: alloc.Guard{Seq: a.Seq}}))
 	})
 }

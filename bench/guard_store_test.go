@@ -41,6 +41,7 @@ func TestGuardTrips(t *testing.T) {
 	}{
 		{"ipset/assign/release=handle", [5]float64{0, 2, 2, 9, 15}, ipsetPair},
 		{"ipset/autoassign/release=address", [5]float64{0, 0, 2, 9, 10}, ipsetAutoPair},
+		{"ipset/autoassign/request=key", [5]float64{0, 0.04, 2.04, 13, 19}, ipsetRequestPair},
 		{"prefixes/assign/release=owner", [5]float64{0, 1, 2, 9, 19}, prefixesPair},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,9 +59,9 @@ func TestGuardTrips(t *testing.T) {
 				got[4] = testing.AllocsPerRun(256, func() { do(1) })
 			}
 			for i, what := range []string{"gets", "lists", "commits", "operations", "allocations"} {
-				t.Logf("%.2f %s, at most %.0f", got[i], what, c.most[i])
+				t.Logf("%.2f %s, at most %v", got[i], what, c.most[i])
 				if got[i] > c.most[i] {
-					t.Errorf("%.2f %s, want at most %.0f", got[i], what, c.most[i])
+					t.Errorf("%.2f %s, want at most %v", got[i], what, c.most[i])
 				}
 			}
 		})

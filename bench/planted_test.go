@@ -46,7 +46,9 @@ var regressions = []regression{
 	{"a second look-up in the store in Assign", "ipset/assign/release=handle", "ipset/assign.go",
 		"\ta, err := e.assign.Assign(ctx,", "\t_, _ = e.IPsByHandle(ctx, handle)\n\ta, err := e.assign.Assign(ctx,", "lists"},
 	{"an allocation in AutoAssign", "ipset/autoassign/release=address", "ipset/assign.go",
-		"\tgot, err := e.assign.AutoAssign(ctx, a)\n", "\tleak = make([]byte, 16)\n\tgot, err := e.assign.AutoAssign(ctx, a)\n", "allocations"},
+		"\tgot, err := e.assign.AutoAssign(ctx, &a)\n", "\tleak = make([]byte, 16)\n\tgot, err := e.assign.AutoAssign(ctx, &a)\n", "allocations"},
+	{"a second digest of a request", "ipset/autoassign/request=key", "ipset/internal/assign/assign.go",
+		"\tp.memo = record.Memo{", "\t_ = record.DigestOf(&p.AssignArgs, p.Named)\n\tp.memo = record.Memo{", ""},
 }
 
 // TestPlantedRegressions plants each regression in a build of its own and sees the guard fail.

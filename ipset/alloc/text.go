@@ -54,12 +54,12 @@ var useNames = [...]string{"workload", "tunnel", "loadbalancer"}
 
 // String returns the names of the uses, such as "workload,tunnel".
 func (u Use) String() string {
-	names, _ := u.names()
+	names, _ := u.names(make([]string, 0, len(useNames)+1))
 	return strings.Join(names, ",")
 }
 
-// names returns the names of the uses. ok is false if a use has no name.
-func (u Use) names() (names []string, ok bool) {
+// names appends the names of the uses. ok is false if a use has no name.
+func (u Use) names(names []string) (_ []string, ok bool) {
 	for i, name := range useNames {
 		if u&(1<<i) != 0 {
 			names = append(names, name)
@@ -74,11 +74,11 @@ func (u Use) names() (names []string, ok bool) {
 // MarshalJSON writes the names of the uses as a list. It fails with [ipalloc.ErrInvalid]
 // for an unknown use.
 func (u Use) MarshalJSON() ([]byte, error) {
-	names, ok := u.names()
+	names, ok := u.names([]string{})
 	if !ok {
 		return nil, cause.Wrap(ipalloc.Error{Op: "write", Field: "use", Text: u.String(), Err: ipalloc.ErrInvalid})
 	}
-	return json.Marshal(append([]string{}, names...))
+	return json.Marshal(names)
 }
 
 // UnmarshalJSON reads the form of MarshalJSON. It fails with [ipalloc.ErrInvalid] for

@@ -213,6 +213,8 @@ type AssignPlan struct {
 	// Room for what most calls pick.
 	onePick [1]pick
 	oneMove [1]txn.Place
+	oneID   [1]netip.Prefix
+	oneSeq  [1]uint64
 	few     [2]uint64
 }
 
@@ -292,7 +294,7 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 	if p.Request == "" {
 		return false, nil
 	}
-	p.memo = record.Memo{Key: record.KindRequest + p.Request, Digest: p.digest()}
+	p.memo = record.Memo{Key: record.KindRequest + p.Request, Digest: record.DigestOf(&p.AssignArgs, p.Named), Ids: p.oneID[:0], Seqs: p.oneSeq[:0]}
 	if p.cat, err = t.Catalog(); err != nil {
 		return false, err
 	}
@@ -311,16 +313,6 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 		return false, cause.Torn
 	}
 	return false, nil
-}
-
-// digest tells this request from others.
-func (p *AssignPlan) digest() string {
-	a, call := &p.args, any("auto")
-	if p.WithinRules {
-		call = "within rules"
-	}
-	return record.DigestOf(call, a.Owner, a.Num4, a.Num6, a.Handle, a.Attributes, a.Share, int64(a.TTL), a.Use, a.Namespace,
-		slices.Sorted(slices.Values(a.Pools)), a.Selectors, a.Blocks, a.Partial, a.Sticky, a.Choose, a.Named)
 }
 
 // reset forgets what an earlier attempt has found.

@@ -209,6 +209,9 @@ func IsAgedKey(s string) bool {
 	return strings.HasPrefix(s, KindAged) && len(s) > AgedTimeEnd && IsMemoKey(s[AgedTimeEnd:]) && s[1] == s[AgedTimeEnd+1]
 }
 
+// AgedAt returns the time in such a key.
+func AgedAt(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s[2:AgedTimeEnd]))) }
+
 // IsMemoKey reports whether a key is the key of a memo.
 func IsMemoKey(key string) bool {
 	return len(key) > 2 && (key[:2] == KindRequest || key[:2] == KindSticky)

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	"github.com/ipalloc/ipalloc/internal/wire"
+	"github.com/ipalloc/ipalloc/ipset/alloc"
 )
 
 // A caller that repeats a request after an unknown outcome needs the first answer, and a sticky handle needs its last addresses.
@@ -55,10 +58,11 @@ func (m *Memo) code(c *wire.Coder) {
 	}
 }
 
-func (m *Memo) Encode() string {
-	c := wire.Write(nil)
+// Append appends the record.
+func (m *Memo) Append(dst []byte) []byte {
+	c := wire.Write(dst)
 	m.code(c)
-	return string(c.B)
+	return c.B
 }
 
 // DecodeMemo reads the record of a key, if there is one.
@@ -75,18 +79,41 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 	return m, nil
 }
 
-// DigestOf returns a digest of the text of each argument, which tells requests with different arguments apart. The strings of
-// lists and maps are quoted, because what joins them may be part of one.
-func DigestOf(args ...any) string {
-	h := sha256.New()
-	for _, a := range args {
-		format := "%v"
-		switch a.(type) {
-		case []string, map[string]string:
-			format = "%q"
-		}
-		s := fmt.Sprintf(format, a)
-		fmt.Fprintf(h, "%d:%s", len(s), s)
+// DigestOf returns a digest of the arguments of a request and the addresses that it names, which tells requests with different arguments
+// apart. It is a digest of how package fmt prints each argument. The strings of lists and maps are quoted, because what joins them may be
+// part of one.
+func DigestOf(a *alloc.AssignArgs, named []netip.Addr) string {
+	call := "auto"
+	if a.WithinRules {
+		call = "within rules"
 	}
-	return string(h.Sum(nil)[:16])
+	share, namespace, pools, blocks, at := "{0 }", "map[]", "[]", "{0 0 0}", "[]" // of most calls
+	if a.Share != (alloc.Share{}) {
+		share = fmt.Sprint(a.Share)
+	}
+	if len(a.Namespace) > 0 {
+		namespace = fmt.Sprintf("%q", a.Namespace)
+	}
+	if len(a.Pools) > 0 {
+		pools = fmt.Sprintf("%q", slices.Sorted(slices.Values(a.Pools)))
+	}
+	if a.Blocks != (alloc.BlockArgs{}) {
+		blocks = fmt.Sprint(a.Blocks)
+	}
+	if len(named) > 0 {
+		at = fmt.Sprint(named)
+	}
+	texts := [...]string{
+		call, a.Owner.String(), strconv.Itoa(a.Num4), strconv.Itoa(a.Num6), a.Handle, a.Attributes.String(), share,
+		strconv.FormatInt(int64(a.TTL), 10), a.Use.String(), namespace, pools, strconv.FormatBool(a.Selectors), blocks,
+		strconv.FormatBool(a.Partial), strconv.FormatBool(a.Sticky), a.Choose.String(), at,
+	}
+	var room [512]byte
+	b := room[:0]
+	for _, s := range texts[:] {
+		b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
+		b = append(b, s...)
+	}
+	sum := sha256.Sum256(b)
+	return string(sum[:16])
 }

@@ -94,7 +94,7 @@ func (p *agedPlan) Plan(t *txn.Txn) error {
 		return occ.ErrFirst
 	}
 	p.forgotten = 0
-	var keys []string
+	keys := make([]string, 0, len(p.entries))
 	for _, r := range p.entries {
 		if record.IsAgedKey(r.Key) { // Check reports others
 			keys = append(keys, r.Key[record.AgedTimeEnd:])
@@ -113,7 +113,7 @@ func (p *agedPlan) Plan(t *txn.Txn) error {
 		if err != nil {
 			return err
 		}
-		if record.AgedKey(m.At, key) != r.Key {
+		if m.At != record.AgedAt(r.Key) {
 			continue // gone, or written again since: it has another entry
 		}
 		holds, err := sticks(t, key)

@@ -22,7 +22,8 @@ func (t *Txn) Remember(m *record.Memo, given ...[]alloc.Allocation) {
 	}
 	was := m.At
 	m.At = t.Now
-	t.Put(m.Key, m.Encode())
+	t.memo = m.Append(t.memo[:0])
+	t.Put(m.Key, string(t.memo))
 	if was == t.Now {
 		return
 	}

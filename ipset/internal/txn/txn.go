@@ -53,6 +53,7 @@ type Txn struct {
 	fetch Fetch
 	ids   []netip.Prefix
 	held  []Place
+	memo  []byte
 }
 
 // Start makes the transaction of an engine on its store, and what carries out its plans.
