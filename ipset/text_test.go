@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go4.org/netipx"
 
@@ -71,6 +73,11 @@ func TestJSONLosesNothing(t *testing.T) {
 			}
 		}
 		roundTrip(t, al)
+		// A share is a code of any bytes, but prints as text; texts of the caller print as they are.
+		al.Handle, al.Host, al.Attributes = "", alloc.Owner{}, alloc.Attributes{}
+		if text := fmt.Sprint(al); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+			t.Errorf("prints as %q", text)
+		}
 		if found, err := w.Lookup(bg, a.Address); err != nil || len(found.Handle) == 0 {
 			t.Error(err)
 		} else if roundTrip(t, found); i%10 == 0 {

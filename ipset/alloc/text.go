@@ -203,6 +203,16 @@ type allocationForm struct {
 	Share      string       `json:"share,omitempty"`
 }
 
+// String returns the names and values of all fields, as %+v prints a struct. The holders of
+// a shared address are one quoted string, which [Allocation.Holders] decodes.
+func (a Allocation) String() string {
+	type fields Allocation
+	if a.shared != "" {
+		a.shared = strconv.Quote(a.shared)
+	}
+	return fmt.Sprintf("%+v", fields(a))
+}
+
 // MarshalJSON writes the whole allocation. Share and holders are one base64 string, which
 // [Allocation.Holders] decodes.
 func (a Allocation) MarshalJSON() ([]byte, error) {
