@@ -26,10 +26,14 @@ func Example() {
 		n, err := vlans.Assign(ctx, tenant)
 		fmt.Println(tenant, n, err)
 	}
+	fmt.Println(vlans.Owned(ctx, "tenant-b"))
+	fmt.Println(vlans.Owner(ctx, 101))
 	// Output:
 	// tenant-a 100 <nil>
 	// tenant-b 101 <nil>
 	// tenant-a 100 <nil>
+	// [101] <nil>
+	// tenant-b <nil>
 }
 
 // MAC addresses, as numbers of 48 bits.

@@ -299,6 +299,15 @@ func (n *Numbers) Owner(ctx context.Context, x uint64) (string, error) {
 	return al.Handle, n.fail("look up", "", err)
 }
 
+// Owned returns the numbers that an owner holds, ascending. Cost: two round trips.
+func (n *Numbers) Owned(ctx context.Context, of string) (held []uint64, err error) {
+	als, err := n.e.IPsByHandle(ctx, of)
+	for _, al := range als {
+		held = append(held, number(al.Address))
+	}
+	return held, n.fail("owned", of, err)
+}
+
 // All yields the held numbers, ascending, with their owners.
 func (n *Numbers) All(ctx context.Context) iter.Seq2[Holding, error] {
 	return func(yield func(Holding, error) bool) {

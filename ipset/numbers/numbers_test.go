@@ -56,6 +56,9 @@ func TestNumbers(t *testing.T) {
 		if o, err := n.Owner(ctx, r.Last); o != "t11" || err != nil {
 			t.Error(o, err)
 		}
+		if got, err := n.Owned(ctx, "t10"); err != nil || len(got) > 0 {
+			t.Errorf("%v: t10 holds %v, %v, and gave it away", r, got, err)
+		}
 		var all []uint64
 		for h, err := range n.All(ctx) {
 			if err != nil {
@@ -72,6 +75,12 @@ func TestNumbers(t *testing.T) {
 		if _, err := n.Assign(ctx, fmt.Sprint(i)); !errors.Is(err, want) {
 			t.Error(i, err)
 		}
+	}
+	if err := n.Occupy(ctx, "0", 7); err != nil {
+		t.Error(err)
+	}
+	if got, err := n.Owned(ctx, "0"); err != nil || !slices.Equal(got, []uint64{1, 7}) {
+		t.Error(got, err)
 	}
 }
 
@@ -126,6 +135,7 @@ func TestErrors(t *testing.T) {
 		{n.Transfer(ctx, 1, "a", ""), ipalloc.ErrInvalid, `numbers: transfer "1" for "a" in "x": To: it is empty`},
 		{n.Transfer(ctx, 7, "a", "b"), ipalloc.ErrNotHeld, `numbers: transfer "7" for "a" in "x": not held`},
 		{second(n.Release(ctx, "")), ipalloc.ErrInvalid, `numbers: release "x": owner: it is empty`},
+		{second(n.Owned(ctx, "")), ipalloc.ErrInvalid, `numbers: owned "x": owner: it is empty`},
 		{second(n.Owner(ctx, 7)), ipalloc.ErrNotHeld, `numbers: look up "7" in "x": not held`},
 		{second(New(ctx, db, "x", Range{2, 1}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new "x": Range: First is above Last`},
 		{second(New(ctx, db, "", Range{1, 2}, ipset.Options{})), ipalloc.ErrInvalid, `numbers: new`},
