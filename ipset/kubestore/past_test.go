@@ -261,6 +261,71 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	}
 }
 
+// A cluster lost the last snapshot, so a commit waits for room in the log. While it waits the cluster's etcd is set back further, and loses
+// commits. The slot that the commit is for has the same resource version before and after. The process verifies its past once more before
+// it writes: the commit fails and is not made.
+func TestSetBackUnderACommitThatWaitsForRoom(t *testing.T) {
+	server := servers.NewKube(t, servers.KubeOptions{})
+	if err := define(limited(t), server); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(limited(t), configOf(server), "default", "p", Options{Slots: minSlots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(key string) error {
+		_, err := p.Commit(limited(t), []store.Op{put(key, "", store.AnyRevision)})
+		return err
+	}
+	want := work(t, p, minSlots/2)
+	p.settleSnapshot()
+	slow := &compaction{done: make(chan struct{})} // writes no snapshot until the test says so
+	p.mu.Lock()
+	if p.snapped != p.rep.seq {
+		t.Errorf("the snapshot has commit object %d, the last is %d", p.snapped, p.rep.seq)
+	}
+	p.compacting = slow
+	p.mu.Unlock()
+	if err := commit("kept"); err != nil {
+		t.Fatal(err)
+	}
+	want["kept"] = ""
+	copied := filepath.Join(t.TempDir(), "copy")
+	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
+	for range minSlots - 1 { // the log is full then
+		if err := commit("lost"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written := func() {
+		p.mu.Lock()
+		p.snapped = p.rep.seq
+		p.mu.Unlock()
+	}
+	written() // the snapshot that the cluster lost
+	p.client.answered(time.Now(), p.client.last.Load(), false)
+	committed := make(chan error)
+	go func() { committed <- commit("late") }()
+	select {
+	case slow.done <- struct{}{}: // the commit receives it when it waits, and still finds no room
+	case err := <-committed:
+		t.Fatalf("committed in a full log: %v", err)
+	}
+	setBack(t, server, func(data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(copied)))
+	})
+	written()
+	close(slow.done)
+	if err := <-committed; !errors.Is(err, ipalloc.ErrReplaced) || errors.Is(err, ipalloc.ErrUnknownOutcome) {
+		t.Errorf("committed beside a set-back: %v", err)
+	}
+	if s, err := Open(limited(t), configOf(server), "default", "p", Options{}); err != nil {
+		t.Error(err)
+	} else if got := contents(t, s); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // The cluster's etcd is set back to a moment after the last commit: it loses a part of a snapshot that the head is about to name, or
 // a finished snapshot with its name in the head. No process ends, and no record is lost when the log goes round.
 func TestSetBackLosesASnapshotAlone(t *testing.T) {
