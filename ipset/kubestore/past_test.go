@@ -20,7 +20,7 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// setBack stops an API server with its etcd, changes the data, and starts both.
+// setBack stops an API server with its etcd, changes the data, and starts both. The stores of other tests go back too.
 func setBack(t *testing.T, server *servers.Kube, change func(data string) error) {
 	t.Helper()
 	server.Kill()
@@ -51,10 +51,7 @@ func again(f func() error) error {
 // slots. A process that knows the lost ones gets ipalloc.ErrReplaced from whatever it does first, assigns nothing twice, and puts
 // nothing in the place of what the other did.
 func TestSetBackUnderAnotherWriter(t *testing.T) {
-	server := servers.NewKube(t, servers.KubeOptions{})
-	if err := define(limited(t), server); err != nil {
-		t.Fatal(err)
-	}
+	server := sharedServer(t)
 	engineOn := func(name string) (*Store, *ipset.Engine) {
 		s, err := Open(limited(t), configOf(server), "default", name, Options{Slots: 8})
 		if err != nil {
@@ -101,11 +98,11 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 		s *Store
 		e *ipset.Engine
 	}
-	stale := make(map[string]process)
+	base, stale := newName(), make(map[string]process)
 	lost := make(map[string]netip.Addr)
 	for _, commits := range []int{1, 20} {
 		for name := range firsts {
-			name := fmt.Sprint(name, "-", commits)
+			name := fmt.Sprint(base, "-", name, "-", commits)
 			s, e := engineOn(name)
 			a, err := assign(e, "one")
 			if err != nil {
@@ -117,7 +114,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy")
 	setBack(t, server, func(data string) error { return os.CopyFS(copied, os.DirFS(data)) })
 	for name, p := range stale { // this is what will be lost
-		for i := 0; i < p.s.slots/2 && strings.HasPrefix(name, "snapshot"); i++ {
+		for i := 0; i < p.s.slots/2 && strings.HasPrefix(name, base+"-snapshot"); i++ {
 			if err := again(func() error {
 				_, err := p.s.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)})
 				return err
@@ -135,7 +132,7 @@ func TestSetBackUnderAnotherWriter(t *testing.T) {
 	})
 	for _, commits := range []int{1, 20} {
 		for first, do := range firsts {
-			name := fmt.Sprint(first, "-", commits)
+			name := fmt.Sprint(base, "-", first, "-", commits)
 			_, e := engineOn(name)
 			held := map[netip.Addr]string{lost[name]: "one"}
 			for i := range commits {
@@ -191,10 +188,7 @@ func (f *faults) holdIf(match func(*http.Request) bool, then fault) (held, pass 
 // sent again: the head would name parts that are lost, or one that it names would be deleted. A third process verifies its past
 // across the set-back, and must notice: its next request would be a write.
 func TestSetBackUnderASnapshot(t *testing.T) {
-	server := servers.NewKube(t, servers.KubeOptions{})
-	if err := define(limited(t), server); err != nil {
-		t.Fatal(err)
-	}
+	server := sharedServer(t)
 	type process struct {
 		*Store
 		faults
@@ -202,11 +196,11 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	}
 	var passes []chan struct{}
 	all := map[string]*process{http.MethodPut: {}, http.MethodDelete: {}} // by the method of the request
-	for method, p := range all {
+	for _, p := range all {
 		config := configOf(server)
 		p.use(config)
 		var err error
-		if p.Store, err = Open(limited(t), config, "default", strings.ToLower(method), Options{Slots: minSlots}); err != nil {
+		if p.Store, err = Open(limited(t), config, "default", newName(), Options{Slots: minSlots}); err != nil {
 			t.Fatal(err)
 		}
 		p.want = work(t, p.Store, minSlots)
@@ -216,7 +210,7 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	config := configOf(server)
 	verifier.use(config)
 	var err error
-	if verifier.Store, err = Open(limited(t), config, "default", "verifier", Options{Slots: minSlots}); err != nil {
+	if verifier.Store, err = Open(limited(t), config, "default", newName(), Options{Slots: minSlots}); err != nil {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy")
@@ -224,7 +218,7 @@ func TestSetBackUnderASnapshot(t *testing.T) {
 	if _, err := verifier.Commit(limited(t), []store.Op{put("lost", "", store.AnyRevision)}); err != nil {
 		t.Fatal(err)
 	}
-	verifying, verify := verifier.holdIf(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/verifier") }, none)
+	verifying, verify := verifier.holdIf(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+verifier.name) }, none)
 	passes = append(passes, verify)
 	verified := make(chan error)
 	go func() { verified <- verifier.verify(limited(t)) }()
@@ -329,15 +323,12 @@ func TestSetBackUnderACommitThatWaitsForRoom(t *testing.T) {
 // The cluster's etcd is set back to a moment after the last commit: it loses a part of a snapshot that the head is about to name, or
 // a finished snapshot with its name in the head. No process ends, and no record is lost when the log goes round.
 func TestSetBackLosesASnapshotAlone(t *testing.T) {
-	server := servers.NewKube(t, servers.KubeOptions{})
-	if err := define(limited(t), server); err != nil {
-		t.Fatal(err)
-	}
+	server := sharedServer(t)
 	copied := filepath.Join(t.TempDir(), "copy")
 	var f faults
 	config := configOf(server)
 	f.use(config)
-	p, err := Open(limited(t), config, "default", "p", Options{Slots: minSlots})
+	p, err := Open(limited(t), config, "default", newName(), Options{Slots: minSlots})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +354,7 @@ func TestSetBackLosesASnapshotAlone(t *testing.T) {
 		if _, err := p.Get(limited(t), nil, "chain"); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}
-		if s, err := Open(limited(t), configOf(server), "default", "p", Options{}); err != nil {
+		if s, err := Open(limited(t), configOf(server), "default", p.name, Options{}); err != nil {
 			t.Errorf("%s: %v", when, err)
 		} else if got := contents(t, s); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", when, got, want)
