@@ -54,7 +54,7 @@ func TestEveryCallFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := map[string]bool{}
+	snapshot, known := typedStore(t), map[string]bool{}
 	for _, c := range allCommands((&app{}).root()) {
 		name := strings.TrimPrefix(c.CommandPath(), "ipamctl ")
 		line, there := typedRows[name]
@@ -65,9 +65,9 @@ func TestEveryCallFails(t *testing.T) {
 			t.Errorf("%s has no row", name)
 		default:
 			line = strings.ReplaceAll(name+" "+line, "DIR", dir)
-			failAll(t, dir, line, false)
+			t.Run("fails "+name, func(t *testing.T) { failAll(t, snapshot, dir, line, false) })
 			if c.Flags().Lookup("dry-run") == nil {
-				failAll(t, dir, line, true)
+				t.Run("signal during "+name, func(t *testing.T) { failAll(t, snapshot, dir, line, true) })
 			}
 		}
 	}
@@ -78,25 +78,32 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// failAll runs a command as often as it makes calls, each time with another one that fails, or that hangs until a signal ends it.
-func failAll(t *testing.T, dir, line string, signal bool) {
-	for k := 1; ; k++ {
-		memory := store.NewMemory()
-		for _, db := range []store.Store{memory, must[store.Store](t)(store.Space(memory, "blue"))} {
-			e := newEngine(t, db)
-			cluster(t)(e)
-			must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.1.0.248/30")))
-			for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25", "shut": "10.7.0.0/25"} {
-				if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), Closed: name == "shut"}); err != nil {
-					t.Fatal(err)
-				}
+// typedStore returns a snapshot of a store in which every line of typedRows finds what it names.
+func typedStore(t *testing.T) []byte {
+	t.Helper()
+	memory := store.NewMemory()
+	for _, db := range []store.Store{memory, must[store.Store](t)(store.Space(memory, "blue"))} {
+		e := newEngine(t, db)
+		cluster(t)(e)
+		must[[]alloc.Allocation](t)(e.Operator().SetReservations(t.Context(), reserving("10.1.0.248/30")))
+		for name, prefix := range map[string]string{"left": "10.5.0.0/25", "right": "10.5.0.128/25", "shut": "10.7.0.0/25"} {
+			if err := e.AddPool(t.Context(), alloc.Pool{Name: name, Prefix: netip.MustParsePrefix(prefix), Closed: name == "shut"}); err != nil {
+				t.Fatal(err)
 			}
 		}
-		fillOthers(t, memory)
-		empty := newEngine(t, must[store.Store](t)(store.Space(memory, "empty")))
-		if err := errors.Join(empty.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.5.0.0/24")}), empty.RemovePool(t.Context(), "p")); err != nil {
-			t.Fatal(err)
-		}
+	}
+	fillOthers(t, memory)
+	empty := newEngine(t, must[store.Store](t)(store.Space(memory, "empty")))
+	if err := errors.Join(empty.AddPool(t.Context(), alloc.Pool{Name: "p", Prefix: netip.MustParsePrefix("10.5.0.0/24")}), empty.RemovePool(t.Context(), "p")); err != nil {
+		t.Fatal(err)
+	}
+	return must[[]byte](t)(memory.MarshalBinary())
+}
+
+// failAll runs a command on a store as often as it makes calls, each time with another one that fails, or that hangs until a signal ends it.
+func failAll(t *testing.T, snapshot []byte, dir, line string, signal bool) {
+	for k := 1; ; k++ {
+		memory := must[*store.Memory](t)(store.RestoreMemory(snapshot))
 		db := faults.NewFaulty(memory)
 		failed := false
 		stopping, stop := context.WithCancel(t.Context())
