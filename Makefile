@@ -44,28 +44,43 @@ test-all: test-full test-heavy ## run all tests, those of heavy modules in short
 # times as long. So it is with the long ones that are named. TestFair and TestFairness compare the turns that writers get; what they
 # run, the other tests of their stores run too.
 one_goroutine = ^(Fuzz.*|TestFair|TestFairness|Test.*(Exhaustively|AgainstTwin|AgainstModel|NotAllocate|Cost|AtEveryRequest)|$(alone))$$|$\
-	^Test(Engine|Space|Prefixes)(SQLite|Postgres)?$$/AtEvery
+	^Test(Engine|Prefixes)(SQLite|Postgres)?$$/AtEvery|^Test(Store|SQLite|Postgres)$$/^Model$$|^TestStore$$/^[0-9]+$$/^Model$$
 alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|ReservedRoomIsNotWalkedThrough|EndedWhateverTheLimits|$\
-	FlippedKeys|RestartReadsLittle|Documents)
+	FlippedKeys|RestartReadsLittle|Documents|LongList|LongListOfDamage|InterruptedImport|MapInChromium)
+
+# Tests that repeat what others do in the same goroutines: the contract in a space of a store (race runs it in one of the memory), a
+# failure of a later request than the first, a command whose calls fail (race runs those that only read, with a signal during each
+# call), the same commands on a third store.
+repeated = ^TestInSpace(SQLite|Postgres)?$$|^TestEveryRequestFails$$/./^later|^TestEveryCallFails$$/^fails|^TestChanges$$/^sqlite$$
 
 # Packages in which neither code nor tests start a goroutine. A line that could start one fails the target.
 no_goroutine = bitmap internal/addrmap internal/test/protocol internal/test/world ipset/internal/block examples/cluster
 starts = (^|[[:space:]])go (func|[[:alnum:]_.]+)\(|\.Go\(|AfterFunc\(|RunParallel|synctest
 
+# The package whose tests run the CNI plugin as a process of its own. Of them race runs those in which a process has several
+# goroutines, and the detector is in these processes too.
+process = cmd/cni-ipam/internal/plugin
+within = ^Test(Busy|ParallelAdds|SharedNetwork|OrderOfAttachment|EveryCallOfTheStoreFails)$$
+
+apart = /ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine) $(process)))$$
+
 .PHONY: race
-race: ## run the tests under the race detector, in short form, but for those of one goroutine by their names, and packages without any
+race: ## run the tests under the race detector, in short form, but for those to which it adds nothing: of one goroutine, of other processes, repeated
 	@! git grep -nE '$(starts)' -- $(no_goroutine:%='%/*.go') || { echo 'race: it has to run these packages'; exit 1; }
-	@.ci/each $(or $(MODULES),work) bash -c 'exec $(gotest) -race -vet=off -short -timeout 60m -skip "$$0" \
-		$$(go list ./... | grep -vE "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$")' '$(one_goroutine)'
+	@.ci/each $(or $(MODULES),work) bash -c 'status=0; \
+		$(gotest) -race -vet=off -short -timeout 60m -skip "$$0" $$(go list ./... | grep -vE "$(apart)") || status=1; \
+		process=$$(go list ./... | grep -E "/$(process)$$" || true); \
+		[ -z "$$process" ] || $(gotest) -race -vet=off -short -timeout 60m -run "$$1" $$process || status=1; \
+		exit $$status' '$(one_goroutine)|$(repeated)' '$(within)'
 
 .PHONY: test-unraced
 test-unraced: ## run what test-heavy runs and race does not: modules outside of go.work, and the tests that race leaves out
 	@.ci/each root $(gotest) ./internal/test/servers
 	@.ci/each heavy bash -c 'case $$PWD in */internal/*) again=-count=1 ;; esac; \
 		[ "$${GOWORK:-}" != off ] || exec $(gotest) -short -timeout 60m $$again ./...; \
-		whole=$$(go list ./... | grep -E "/ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine)))$$" || true); \
+		whole=$$(go list ./... | grep -E "$(apart)" || true); \
 		[ -z "$$whole" ] || $(gotest) -short -timeout 60m $$whole || exit 1; \
-		exec $(gotest) -short -timeout 60m -run "$$0" ./...' '$(one_goroutine)'
+		exec $(gotest) -short -timeout 60m -run "$$0" $$(go list ./... | grep -vE "$(apart)")' '$(one_goroutine)|$(repeated)'
 
 .PHONY: invariants
 invariants: ## run the tests of the root module in short form with every internal assertion compiled in

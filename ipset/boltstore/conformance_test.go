@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 }
 
 // A space of it keeps the same contract, and serves an engine.
-func TestSpace(t *testing.T) {
+func TestInSpace(t *testing.T) {
 	in := storetest.InSpace(func(t *testing.T) store.Store { return open(t, boltstore.Options{NoSync: true}) })
 	storetest.TestStore(t, in)
 	enginetest.Test(t, in)

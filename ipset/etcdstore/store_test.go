@@ -14,7 +14,7 @@ func newStore(t *testing.T) store.Store { return open(t) }
 func TestStore(t *testing.T) { storetest.TestStore(t, newStore) }
 
 // A space of it keeps the same contract, and serves an engine.
-func TestSpace(t *testing.T) {
+func TestInSpace(t *testing.T) {
 	storetest.TestStore(t, storetest.InSpace(newStore))
 	enginetest.Test(t, storetest.InSpace(newStore))
 }

@@ -24,7 +24,7 @@ func TestStore(t *testing.T) {
 }
 
 // A space of it keeps the same contract.
-func TestSpace(t *testing.T) {
+func TestInSpace(t *testing.T) {
 	storetest.TestStore(t, storetest.InSpace(func(t *testing.T) store.Store { return openAt(t, newName(), Options{}) }))
 }
 

@@ -77,7 +77,7 @@ func TestPostgres(t *testing.T) {
 	storetest.TestStore(t, func(t *testing.T) store.Store { return openIn(t, postgresDB(t), Options{}) })
 }
 
-func TestSpacePostgres(t *testing.T) {
+func TestInSpacePostgres(t *testing.T) {
 	storetest.TestStore(t, storetest.InSpace(func(t *testing.T) store.Store { return openIn(t, postgresDB(t), Options{}) }))
 }
 

@@ -49,7 +49,7 @@ func TestSQLite(t *testing.T) {
 }
 
 // A space of it keeps the same contract, and serves an engine.
-func TestSpaceSQLite(t *testing.T) {
+func TestInSpaceSQLite(t *testing.T) {
 	in := storetest.InSpace(func(t *testing.T) store.Store {
 		db := connect(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_pragma=synchronous(OFF)")
 		return openIn(t, db, Options{NoSync: true})

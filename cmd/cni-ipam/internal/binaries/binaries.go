@@ -37,9 +37,10 @@ var ErrUnavailable = errors.New("binaries: not to be had here")
 // takes twice as long to start.
 var flags = []string{"-trimpath", "-ldflags=-s -w"}
 
-// ourFlags are flags, with the default directory of networks below dir: no test touches that of the machine.
+// ourFlags are flags, with the default directory of networks below dir: no test touches that of the machine. Under the race
+// detector the plugin has it too, and reports a race by its exit status.
 func ourFlags(dir string) []string {
-	return []string{flags[0], flags[1] + " -X github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/plugin.defaultDataDir=" + filepath.Join(dir, "networks")}
+	return append([]string{flags[0], flags[1] + " -X github.com/ipalloc/ipalloc/cmd/cni-ipam/internal/plugin.defaultDataDir=" + filepath.Join(dir, "networks")}, detector...)
 }
 
 func build(dir string, env, flags []string, args ...string) error {
@@ -59,7 +60,7 @@ func Ours(dir, name string, forms ...string) (string, error) {
 	for _, f := range forms {
 		how[1] += " -X github.com/ipalloc/ipalloc/ipset/hostlocal.forms=" + f
 	}
-	return path, build("", nil, how, "-o", path, "github.com/ipalloc/ipalloc/cmd/cni-ipam")
+	return path, build("", detectorEnv, how, "-o", path, "github.com/ipalloc/ipalloc/cmd/cni-ipam")
 }
 
 // Shared builds this plugin and, beside it, the command for networks that nodes share.
@@ -68,7 +69,7 @@ func Shared(dir, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path, build("", nil, ourFlags(dir), "-o", filepath.Join(dir, "cni-ipam-etcd"), "github.com/ipalloc/ipalloc/cmd/cni-ipam/cni-ipam-etcd")
+	return path, build("", detectorEnv, ourFlags(dir), "-o", filepath.Join(dir, "cni-ipam-etcd"), "github.com/ipalloc/ipalloc/cmd/cni-ipam/cni-ipam-etcd")
 }
 
 // Other returns the path of a program of the CNI project. It is built once and kept in the user's cache directory.
