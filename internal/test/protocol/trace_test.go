@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,11 @@ func (l *line) uint() uint64 { return uint64(l.next()) }
 
 const key = "q"
 
-var blocks, addresses = []string{"b0", "b1"}, []string{"0", "1"} // an address in each block
+var (
+	blocks, addresses = []string{"b0", "b1"}, []string{"0", "1"}                // an address in each block
+	records           = []string{"b0", "b1", FirstKey("1"), FirstKey("2"), key} // in the order of the model
+	printedLine       = regexp.MustCompile("^(begin|commit|late) E ")
+)
 
 func name(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -120,13 +125,12 @@ func (t *trace) add(text string) (string, *State) {
 	return text, s
 }
 
+// numbers returns the numbers of a text, without its words.
 func numbers(text string) (l line) {
 	for _, f := range strings.Fields(text) {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			panic(text)
+		if n, err := strconv.ParseInt(f, 10, 64); err == nil {
+			l = append(l, n)
 		}
-		l = append(l, n)
 	}
 	return l
 }
@@ -142,14 +146,14 @@ func cut(text string) (rest, state string) {
 // read reads a line that spin printed.
 func (t *trace) read(text string) {
 	parts := strings.Split(text, "|")
-	rest, was := cut(parts[0][1:])
+	rest, was := cut(parts[0])
 	l := numbers(rest)
 	_, s := t.add(was)
-	if text[0] == 'I' {
+	if strings.HasPrefix(text, "begin ") {
 		t.begins[text] = l
 		return
 	}
-	late := text[0] == 'L'
+	late := strings.HasPrefix(text, "late ")
 	c := Commit{Engine: name(l.next()), Clock: 1, Guards: make(map[string]bool)}
 	k := Call{Op: Op(l.next()), Handle: name(l.next())}
 	if !late {
@@ -162,16 +166,10 @@ func (t *trace) read(text string) {
 		c.Clock = l.next()
 	}
 	mask := l.next()
-	for i, b := range blocks {
+	for i, record := range records {
 		if mask>>i&1 != 0 {
-			c.Guards[b] = true
+			c.Guards[record] = true
 		}
-	}
-	if l.bool() {
-		c.Guards[FirstKey(k.Handle)] = true
-	}
-	if l.bool() {
-		c.Guards[key] = true
 	}
 	at, seq := l.next(), l.uint()
 	if late && k.Op == ReleaseIP {
@@ -199,7 +197,7 @@ func (t *trace) read(text string) {
 	}
 	rest, a.after = cut(parts[2])
 	t.add(a.after)
-	a.made = rest == "1"
+	a.made = rest == "result 1"
 	if late {
 		a.fresh = false
 	}
@@ -249,9 +247,9 @@ func printed(t *testing.T, model, setting string) *trace {
 	}
 	seen := make(map[string]bool)
 	for text := range strings.Lines(out) {
-		if (text[0] == 'M' || text[0] == 'I' || text[0] == 'L') && text[1] == ' ' && !seen[text] {
+		if text = strings.TrimSpace(text); printedLine.MatchString(text) && !seen[text] {
 			seen[text] = true
-			tr.read(strings.TrimSpace(text))
+			tr.read(text)
 		}
 	}
 	return tr
@@ -300,7 +298,7 @@ func TestTraces(t *testing.T) {
 		made := make(map[string]bool)
 		for text, a := range tr.attempts {
 			c := a.commit.between(tr.states[a.was], tr.states[a.after])
-			if a.made == a.stale && !strings.HasSuffix(strings.Split(text, "|")[2], " 3 "+a.after) || !a.made && a.was != a.after {
+			if a.made == a.stale && !strings.HasSuffix(strings.Split(text, "|")[2], " result 3 "+a.after) || !a.made && a.was != a.after {
 				t.Fatalf("%s: made %v, stale %v", text, a.made, a.stale)
 			}
 			if err := tr.states[a.was].Check(c); err != nil && a.made {
@@ -332,10 +330,13 @@ func TestTraces(t *testing.T) {
 				}
 			}
 		}
-		all := map[string]bool{"b0": true, "b1": true, "h1": true, "h2": true, key: true}
+		all := make(map[string]bool)
+		for _, record := range records {
+			all[record] = true
+		}
 		asked := 0
 		for text, l := range tr.begins {
-			_, was := cut(text[1:])
+			_, was := cut(text)
 			s := tr.states[was]
 			engine, clock, calls := tr.calls(l, s, setting)
 			for _, k := range calls {
