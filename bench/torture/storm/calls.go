@@ -1,10 +1,12 @@
 package storm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +34,8 @@ const (
 	releaseIPs
 	sweep
 	removeHost
+	renameHost
+	transfer
 	lookUp
 	changePools
 	changeSpare
@@ -42,6 +46,7 @@ const (
 	releaseNumber
 	takePrefix
 	releasePrefix
+	transferNumber
 	kinds
 )
 
@@ -67,9 +72,12 @@ type call struct {
 	err        error
 	outcome    outcome
 
-	handle, host, key string
+	handle, host, key string        // of what the call gives, or ends
+	from              string        // the handle or the host that Transfer and RenameHost take from
 	at                alloc.Release // what ReleaseIPs and RenewIP name
 	ttl               time.Duration
+	stays             []held // what nobody but the call moves to its host
+	thing             string // what Transfer names; "" is all that the handle holds
 	got               []held
 }
 
@@ -107,6 +115,8 @@ func (c *call) releases(h held) bool {
 		return h.handle == c.handle && (c.host == "" || h.host == "" || c.host == h.host) && thingOf(c.kind) == kindOf(h.thing) || c.kind == togetherRelease && h.handle == c.handle
 	case releaseIPs:
 		return h.thing == c.at.Address.String() && h.handle == c.at.Handle && h.seq == c.at.Seq
+	case transfer, transferNumber:
+		return h.handle == c.from && thingOf(c.kind) == kindOf(h.thing) && (c.thing == "" || h.thing == c.thing)
 	case removeHost:
 		return kindOf(h.thing) == addresses && (h.host == "" || h.host == c.host)
 	}
@@ -116,7 +126,7 @@ func (c *call) releases(h held) bool {
 // assigns reports whether the call may give its handle something.
 func (c *call) assigns() bool {
 	switch c.kind {
-	case assign, autoAssign, existing, request, assignIP, offer, together, number, takePrefix:
+	case assign, autoAssign, existing, request, assignIP, offer, transfer, together, number, transferNumber, takePrefix:
 		return true
 	}
 	return false
@@ -124,7 +134,7 @@ func (c *call) assigns() bool {
 
 func thingOf(k kind) room {
 	switch k {
-	case releaseNumber:
+	case releaseNumber, transferNumber:
 		return ranges
 	case releasePrefix:
 		return trees
@@ -144,6 +154,9 @@ func kindOf(thing string) room {
 
 const hosts = 2
 
+// hostOf returns the host that calls for a handle name, if no handle moves.
+func hostOf(handle string) string { return fmt.Sprint("n", (len(handle)+int(handle[1]))%hosts) }
+
 // choose draws the next call of a client.
 func (w *world) choose(c *client) *call {
 	k := &call{kind: w.plan.kinds[w.r.IntN(len(w.plan.kinds))], room: addresses}
@@ -151,7 +164,7 @@ func (w *world) choose(c *client) *call {
 		k.handle = c.name
 		w.r.IntN(hosts) // the seeds that the page names count this draw
 	}
-	if k.host = fmt.Sprint("n", (len(k.handle)+int(k.handle[1]))%hosts); w.plan.moves && w.r.IntN(3) == 0 {
+	if k.host = hostOf(k.handle); w.plan.moves && w.r.IntN(3) == 0 {
 		k.host = fmt.Sprint("n", w.r.IntN(hosts))
 	}
 	if last := c.last; last != nil && last.outcome == unknown && !last.dead && last.room == addresses && last.handle != "" && w.r.IntN(4) > 0 {
@@ -160,8 +173,8 @@ func (w *world) choose(c *client) *call {
 			k.host = last.host
 		}
 	}
-	known := w.ledger.known(k.handle)
-	if (k.kind == releaseIPs || k.kind == renewIP) && len(known) == 0 {
+	known := w.ledger.known(k.handle, thingOf(k.kind))
+	if (k.kind == releaseIPs || k.kind == renewIP || k.kind == transfer || k.kind == transferNumber) && len(known) == 0 {
 		k.kind = assign
 	}
 	switch k.kind {
@@ -171,6 +184,8 @@ func (w *world) choose(c *client) *call {
 		h := known[w.r.IntN(len(known))]
 		k.at = alloc.Release{Address: netip.MustParseAddr(h.thing), Guard: alloc.Guard{Handle: h.handle, Seq: h.seq}}
 		w.naming(k)
+	case transfer, transferNumber:
+		w.transferring(k, known[w.r.IntN(len(known))])
 	case changePools, changeSpare, reserve:
 		w.changing(k)
 	case together, togetherRelease:
@@ -257,6 +272,42 @@ func (w *world) naming(k *call) {
 	}
 }
 
+// transferring prepares a call that gives a thing of a handle to another one, or all addresses of the handle.
+func (w *world) transferring(k *call, h held) {
+	k.from, k.host, k.thing = h.handle, h.host, h.thing
+	if w.r.IntN(4) == 0 {
+		k.from = fmt.Sprint("h", w.r.IntN(3)) // may not hold it
+	}
+	for n := w.r.IntN(3); k.handle == k.from || hostOf(k.handle) != h.host && h.host != ""; n++ { // a handle of the same host
+		if k.handle = fmt.Sprint("h", n%3); n >= 3 {
+			k.handle += "b"
+		}
+	}
+	if k.kind == transferNumber {
+		k.room = ranges
+		k.text = fmt.Sprintf("number: Transfer %s of %s to %s", k.thing, k.from, k.handle)
+		k.do = func(ctx context.Context, c *call) error {
+			x, _ := strconv.ParseUint(c.thing[1:], 10, 64)
+			err := c.of.n.Transfer(ctx, x, c.from, c.handle)
+			if err == nil {
+				c.got = append(c.got, held{thing: c.thing, handle: c.handle})
+			}
+			return err
+		}
+		return
+	}
+	a := alloc.TransferArgs{From: k.from, To: k.handle, Address: netip.MustParseAddr(h.thing)}
+	if w.r.IntN(2) == 0 {
+		a.Address, k.thing = netip.Addr{}, ""
+	}
+	k.text = fmt.Sprintf("Transfer %s of %s to %s", cmp.Or(k.thing, "all"), k.from, k.handle)
+	k.do = func(ctx context.Context, c *call) error {
+		got, err := c.of.e.Transfer(ctx, a)
+		c.told(got...)
+		return err
+	}
+}
+
 // whole prepares a call about a handle, a host or the store.
 func (w *world) whole(k *call) {
 	switch k.kind {
@@ -284,6 +335,16 @@ func (w *world) whole(k *call) {
 		k.text, k.handle = "RemoveHost "+k.host, ""
 		k.do = func(ctx context.Context, c *call) error {
 			_, _, err := c.of.e.RemoveHost(ctx, alloc.HostOwner(c.host))
+			return err
+		}
+	case renameHost:
+		k.handle, k.from = "", fmt.Sprint("n", w.r.IntN(hosts))
+		k.host = map[string]string{"n0": "n1", "n1": "n0"}[k.from]
+		a := alloc.RenameArgs{From: alloc.HostOwner(k.from), To: alloc.HostOwner(k.host), Merge: w.r.IntN(4) > 0}
+		k.text = fmt.Sprintf("RenameHost %s to %s, merge %v", k.from, k.host, a.Merge)
+		k.do = func(ctx context.Context, c *call) error {
+			got, _, err := c.of.e.Operator().RenameHost(ctx, a)
+			c.told(got...)
 			return err
 		}
 	case lookUp:

@@ -9,23 +9,39 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// witness replays the commits of the engine without a space in the model's state, and has each checked before.
-type witness struct {
+// Witness replays the commits of the engine without a space in the model's state, and has each checked before.
+type Witness struct {
 	state *protocol.State
-	given map[protocol.Answer]given // every holding so far
-	used  map[protocol.Answer]bool  // sequence numbers that a commit used for a holding that it ended too, by block
+	given map[protocol.Answer]string // every holding so far, with its handle
+	keyed map[keyed]bool             // what was given under request keys
+	used  map[protocol.Answer]bool   // sequence numbers that a commit used for a holding that it ended too, by block
 }
 
-type given struct{ handle, key string }
+type keyed struct{ key, at string }
 
-func newWitness() *witness {
-	return &witness{protocol.NewState(int64(skew)), make(map[protocol.Answer]given), make(map[protocol.Answer]bool)}
+// NewWitness returns the witness of an empty store.
+func NewWitness() *Witness {
+	return &Witness{protocol.NewState(int64(skew)), make(map[protocol.Answer]string), make(map[keyed]bool), make(map[protocol.Answer]bool)}
 }
 
 const requestKey = "mq" // begins the key of what was given under a request key
 
+// Assigns returns the calls of the model that a call which gives a handle an address at a host may be, with its request key if it has one.
+func Assigns(handle, host, key string) []protocol.Call {
+	return []protocol.Call{{Op: protocol.Assign, Handle: handle, Host: host}, {Op: protocol.AutoAssign, Handle: handle, Host: host, Key: requestKey + key}}
+}
+
+// Replay checks a commit for the calls that it may carry out, and makes it in the state.
+func (x *Witness) Replay(ops []store.Op, calls []protocol.Call) error {
+	c := x.commit(ops)
+	c.Calls = calls
+	err := x.state.Check(c)
+	x.apply(c)
+	return err
+}
+
 // commit reads the operations of a commit.
-func (x *witness) commit(ops []store.Op) *protocol.Commit {
+func (x *Witness) commit(ops []store.Op) *protocol.Commit {
 	c := &protocol.Commit{Guards: make(map[string]bool), Blocks: make(map[string]protocol.Block), Held: make(map[string]protocol.Holding),
 		First: make(map[string]string), Keys: make(map[string]protocol.Answer)}
 	for _, op := range ops {
@@ -65,16 +81,17 @@ func (x *witness) commit(ops []store.Op) *protocol.Commit {
 	return c
 }
 
-// gave reports whether a holding was given, under a request key if there is one. A commit may give it to a caller and end it for another.
-func (x *witness) gave(h held, key string, bits uint8) bool {
+// gave reports whether a holding was given. Under a request key the address must have been given before; the handle may have got it again by
+// another call. A commit may give a holding to a caller and end it for another.
+func (x *Witness) gave(h held, key string, bits uint8) bool {
 	if is, ok := x.given[protocol.Answer{At: h.thing, Seq: h.seq}]; ok {
-		return is.handle == h.handle && (key == "" || is.key == requestKey+key)
+		return is == h.handle && (key == "" || x.keyed[keyed{requestKey + key, h.thing}])
 	}
 	return x.used[protocol.Answer{At: blockKey(netip.MustParseAddr(h.thing), bits), Seq: h.seq}]
 }
 
 // apply makes a commit in the state.
-func (x *witness) apply(c *protocol.Commit) {
+func (x *Witness) apply(c *protocol.Commit) {
 	for name, b := range c.Blocks {
 		for seq := b.Top; seq > x.state.Blocks[name].Top && seq+8 > b.Top; seq-- { // more than a storm has clients; a claim may begin far above 0
 			x.used[protocol.Answer{At: name, Seq: seq}] = true
@@ -83,11 +100,11 @@ func (x *witness) apply(c *protocol.Commit) {
 	x.state.Apply(c)
 	for at, h := range c.Held {
 		if is := (protocol.Answer{At: at, Seq: h.Seq}); h.Seq != 0 {
-			x.given[is] = given{h.Handle, x.given[is].key}
+			x.given[is] = h.Handle
 		}
 	}
 	for key, is := range c.Keys {
-		x.given[is] = given{x.given[is].handle, key}
+		x.keyed[keyed{key, is.At}] = true
 	}
 }
 
@@ -159,7 +176,7 @@ func answerOf(value string) (a protocol.Answer) {
 
 // modelled returns a call as the model has it.
 func (c *call) modelled(planted string) (k protocol.Call) {
-	k.Handle, k.Host = c.handle, c.host
+	k.Handle, k.Host, k.From, k.Named.At = c.handle, c.host, c.from, c.thing
 	switch c.kind {
 	case assign, existing, offer, together:
 		k.Op = protocol.Assign
@@ -181,6 +198,10 @@ func (c *call) modelled(planted string) (k protocol.Call) {
 		k.Op = protocol.ReleaseByHandle
 	case removeHost:
 		k.Op = protocol.RemoveHost
+	case renameHost:
+		k.Op = protocol.RenameHost
+	case transfer:
+		k.Op = protocol.Transfer
 	}
 	return k
 }

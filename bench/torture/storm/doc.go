@@ -8,8 +8,8 @@
 //	cd bench/torture && IPALLOC_SEED=17 GOWORK=off go test ./storm -run TestStorm -v
 //
 // Each process has more than one client. They call Assign, AutoAssign (with a lease, with Existing, with a request key), AssignIP, Offer,
-// RenewIP, ReleaseByHandle, ReleaseIPs, Sweep, RemoveHost and IPsByHandle. They also change pools and reservations, and use Together,
-// numbers and prefixes. The clocks of the processes differ.
+// RenewIP, ReleaseByHandle, ReleaseIPs, Sweep, RemoveHost, RenameHost, Transfer and IPsByHandle. They also change pools and reservations,
+// and use Together, numbers (also their Transfer) and prefixes. The clocks of the processes differ.
 //
 // A ledger beside the engines records the answers to the callers. It decides:
 //
@@ -18,6 +18,7 @@
 //	Assign agrees         all its answers for a handle name one address while that is held
 //	lists                 IPsByHandle has what is held all the time
 //	all or none           Together leaves no part of what it does
+//	renamed               RenameHost moves each address of the host that no other call moves or ends
 //	nothing is left       at rest a handle holds what its callers know, unless a call for it has an unknown outcome
 //	no record stays       after the release of everything and a Sweep the store has the records of its beginning
 //	indexes               Operator.Check finds no problem
@@ -33,14 +34,16 @@
 //
 // The first of the 1,000 seeds that notices:
 //
-//	a block is written at any revision                           2
-//	the cache is kept after a conflict                           3
-//	a deleted block leaves no mark of its sequence numbers       9
-//	the record of a first holding is written at any revision    10
-//	an answer of what is held does not verify its blocks        68
-//	a release ignores the sequence number                      163
-//	no fence after an unknown outcome                          345
+//	a block is written at any revision                           0
+//	the record of a first holding is written at any revision     0
+//	a deleted block leaves no mark of its sequence numbers       1
+//	the cache is kept after a conflict                           2
+//	no fence after an unknown outcome                           90
+//	RenameHost leaves half of the addresses of a block         190
+//	Transfer takes the address of a third handle               255
+//	a release ignores the sequence number                      513
+//	Transfer ends the lease                                    556
 //
-// None of them notices that a fence of unknown outcome counts, that leases end by a clock that is ahead, or that an assignment
-// does not verify the pools. The model in internal/test/protocol finds the first two.
+// None of them notices that a fence of unknown outcome counts, that leases end by a clock that is ahead, that an answer of what is held does
+// not verify its blocks, or that an assignment does not verify the pools. The model in internal/test/protocol finds the first three.
 package storm

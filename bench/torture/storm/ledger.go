@@ -43,10 +43,10 @@ func newLedger(w *world) ledger {
 		hosts: make(map[string]string), moved: make(map[string]bool)}
 }
 
-// known returns the firm addresses of a handle, in order.
-func (l *ledger) known(handle string) (list []held) {
+// known returns the firm addresses or numbers of a handle, in order.
+func (l *ledger) known(handle string, of room) (list []held) {
 	for _, thing := range slices.Sorted(maps.Keys(l.holdings)) {
-		if h := l.holdings[thing]; h.handle == handle && kindOf(thing) == addresses {
+		if h := l.holdings[thing]; h.handle == handle && kindOf(thing) == of {
 			list = append(list, h.held)
 		}
 	}
@@ -59,15 +59,22 @@ func (l *ledger) begins(c *call) {
 		l.calls = append(l.calls, c)
 		l.open[c] = true
 	}
-	if c.kind == releaseByHandle || c.kind == releaseIPs || c.kind == removeHost || c.kind == togetherRelease || c.kind == releaseNumber || c.kind == releasePrefix {
+	switch c.kind {
+	case releaseByHandle, releaseIPs, removeHost, transfer, togetherRelease, releaseNumber, transferNumber, releasePrefix:
 		maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool {
-			return c.releases(h.held) && (c.host == "" || !l.moved[h.handle])
+			return c.releases(h.held) && (c.host == "" || c.from != "" || !l.moved[h.handle])
 		})
 		for _, h := range l.holdings {
 			h.firm = h.firm && !l.releases(c, h.held)
 		}
+	case renameHost:
+		for _, h := range l.holdings {
+			if h.firm && h.host == c.from && !l.moved[h.handle] {
+				c.stays = append(c.stays, h.held)
+			}
+		}
 	}
-	if c.assigns() && c.room == addresses {
+	if c.assigns() && (c.room == addresses || c.kind == together) {
 		was, again := l.hosts[c.handle]
 		l.moved[c.handle] = l.moved[c.handle] || again && was != c.host
 		l.hosts[c.handle] = c.host
@@ -79,6 +86,21 @@ func (l *ledger) begins(c *call) {
 		for _, h := range l.holdings {
 			if until := l.w.now.Add(c.ttl); h.handle == c.handle && !h.until.IsZero() && until.Before(h.until) {
 				h.until = until
+			}
+		}
+	}
+	l.spread()
+}
+
+// spread notes the handles whose addresses may be at several hosts because of calls that may take effect.
+func (l *ledger) spread() {
+	for again := true; again; {
+		again = false
+		for e := range l.open {
+			for handle, host := range l.hosts {
+				moves := e.kind == renameHost && host == e.from || e.kind == transfer && handle == e.handle && l.moved[e.from]
+				again = again || moves && !l.moved[handle]
+				l.moved[handle] = l.moved[handle] || moves
 			}
 		}
 	}
@@ -99,7 +121,11 @@ func (l *ledger) ended(c *call) {
 	if c.assigns() && c.outcome == unknown {
 		l.doubt[c.handle] = true
 	}
-	if c.outcome != done {
+	switch {
+	case c.outcome != done:
+		return
+	case c.kind == renameHost:
+		l.renamed(c)
 		return
 	}
 	for _, h := range c.got {
@@ -115,18 +141,51 @@ func (l *ledger) ended(c *call) {
 	}
 }
 
+// renamed verifies that a renaming moved what no other call can have moved or ended, and notes the new sequence numbers.
+func (l *ledger) renamed(c *call) {
+	if l.w.set && c.begin <= l.back {
+		return
+	}
+	for _, s := range c.stays {
+		is := l.holdings[s.thing]
+		other := func(e *call) bool {
+			during := e != c && (l.open[e] || e.end > c.begin)
+			return during && (e.kind == renameHost || e.assigns() && e.handle == s.handle && e.host != c.from || l.releases(e, s))
+		}
+		gone := is == nil || !is.firm || is.held != s || slices.ContainsFunc(l.calls, other)
+		if !gone && !slices.ContainsFunc(c.got, func(h held) bool { return h.thing == s.thing }) {
+			l.w.wrong("%s left %s of %s", c.text, s.thing, s.handle)
+		}
+	}
+	for _, h := range c.got {
+		if !l.w.db.witness.gave(h, "", uint8(l.w.plan.pool.BlockBits)) || h.host != c.host {
+			l.w.wrong("%s was answered with %s of %s at %s as %d", c.text, h.thing, h.handle, h.host, h.seq)
+		}
+		if is := l.holdings[h.thing]; is != nil && is.handle == h.handle && is.seq < h.seq {
+			is.host, is.seq = h.host, h.seq
+		}
+	}
+}
+
 // settle notes which calls can no longer take effect.
 func (l *ledger) settle(c *call) {
-	if l.open[c] && c.outcome != unknown {
+	again := func(e *call) bool { return l.w.set && l.underWay(e) }
+	if l.open[c] && c.outcome != unknown && !again(c) {
 		delete(l.open, c)
 	}
 	for e := range l.open {
 		alive := e.end != 0 && e.of == c.of && e.room == c.room && c.outcome == done && c.begin >= e.end
-		if alive {
+		if alive && !again(e) {
 			e.end, e.by = l.w.step, c
 			delete(l.open, e)
 		}
 	}
+}
+
+// underWay reports whether a second copy of a commit of the call may still arrive.
+func (l *ledger) underWay(e *call) bool {
+	_, late := l.w.net.packets()
+	return slices.ContainsFunc(late, func(p *packet) bool { return slices.Contains(p.again, e) })
 }
 
 // gone closes the calls of which no commit is under way any more: those of ended processes and of a Together.
@@ -214,10 +273,11 @@ func (l *ledger) setBack() {
 	}
 	l.back = l.w.step
 	for _, e := range l.calls {
-		if e.end >= l.backup && e.outcome == unknown {
+		if e.end >= l.backup && (e.outcome == unknown || l.underWay(e)) {
 			l.open[e] = true
 		}
 	}
+	l.spread()
 }
 
 // direct returns the database without the network.
@@ -342,9 +402,14 @@ func (w *world) rest(first map[string]string) {
 	}
 }
 
-// releasedInDoubt reports whether a release of a holding has failed or is of unknown outcome.
+// releasedInDoubt reports whether a release of a holding has failed or is of unknown outcome. A holding that moved had another sequence number.
 func (w *world) releasedInDoubt(h held) bool {
-	return slices.ContainsFunc(w.ledger.calls, func(e *call) bool { return e.outcome != done && w.ledger.releases(e, h) })
+	return slices.ContainsFunc(w.ledger.calls, func(e *call) bool {
+		if w.ledger.moved[h.handle] {
+			h.seq = e.at.Seq
+		}
+		return e.outcome != done && w.ledger.releases(e, h)
+	})
 }
 
 // releaseAll verifies the indexes, ends every holding, and has a sweep.

@@ -21,7 +21,7 @@ type server struct {
 	commits []commit // the one of revision n is at n-1
 	next    uint64   // id
 	backup  int      // how many commits it has; -1 is no backup
-	witness *witness
+	witness *Witness
 	made    func(of *conn, c *protocol.Commit) // called before a commit of a process counts in the witness
 	planted string                             // a fault, "" for none
 }
@@ -37,7 +37,7 @@ type point struct {
 	id  uint64
 }
 
-func newServer() *server { return &server{mem: store.NewMemory(), backup: -1, witness: newWitness()} }
+func newServer() *server { return &server{mem: store.NewMemory(), backup: -1, witness: NewWitness()} }
 
 func (s *server) now() point {
 	if n := len(s.commits); n > 0 {
@@ -93,7 +93,7 @@ func (s *server) plant(ops []store.Op) []store.Op {
 // setBack makes the database what it was at the backup. Revisions go on from there, as those of other commits.
 func (s *server) setBack() {
 	kept := s.commits[:s.backup]
-	s.mem, s.commits, s.witness = store.NewMemory(), nil, newWitness()
+	s.mem, s.commits, s.witness = store.NewMemory(), nil, NewWitness()
 	for _, c := range kept {
 		if _, err := s.mem.Commit(context.Background(), c.ops); err != nil {
 			panic(err)
@@ -124,7 +124,8 @@ type packet struct {
 	keys   []string
 	rng    store.Range
 	ops    []store.Op
-	past   point // what the process had seen
+	past   point   // what the process had seen
+	again  []*call // that may have sent the packet, if it is a second copy
 
 	made bool // by the database
 	left bool // its caller has an answer, or is down

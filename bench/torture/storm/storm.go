@@ -140,7 +140,7 @@ func (w *world) draw() {
 	p := plan{lose: w.r.IntN(4) > 0, late: w.r.IntN(4) > 0, twice: some(), cancel: some(), crash: some(), jump: some(), backup: w.r.IntN(4) == 0, moves: w.r.IntN(3) == 0}
 	p.kinds = []kind{assign, releaseByHandle, assign, releaseByHandle}
 	for k := range kinds {
-		if some() {
+		if some() && (k != renameHost || some()) { // after which less is known of hosts
 			p.kinds = append(p.kinds, k)
 		}
 	}
@@ -287,6 +287,11 @@ func (w *world) forward(p *packet) {
 	case !p.made:
 		if did = w.db.arrive(p); p.kind == put && fault(w.plan.twice) {
 			again := &packet{of: p.of, client: p.client, kind: put, text: p.text, ops: p.ops, past: p.past, left: true, done: make(chan struct{})}
+			for _, c := range w.ledger.calls {
+				if w.ledger.open[c] && c.of.conn == p.of {
+					again.again = append(again.again, c)
+				}
+			}
 			w.net.wire = append(w.net.wire, again)
 			did += ", to arrive twice"
 		}

@@ -36,7 +36,7 @@ type Answer struct {
 // Op is the kind of a call.
 type Op int
 
-// The calls, with the numbers that they have in the model. RemoveHost is not in it.
+// The calls, with the numbers that they have in the model. Those after Renew are not in it.
 const (
 	Assign Op = iota + 1
 	ReleaseByHandle
@@ -44,13 +44,16 @@ const (
 	AutoAssign
 	Renew
 	RemoveHost
+	RenameHost
+	Transfer
 )
 
 // Call is a call that a commit may carry out.
 type Call struct {
 	Op           Op
 	Handle, Host string
-	Named        Answer // of ReleaseIP and Renew
+	From         string // the handle that Transfer takes from, or the host of RenameHost
+	Named        Answer // of ReleaseIP and Renew; of Transfer the address, if it names one
 	Key          string // the request key of AutoAssign
 	// Listed is where the handle held an address when the call read that, Got the answer, and Until the end of the lease that it gives. They
 	// count if the commit has an engine.
@@ -81,7 +84,7 @@ func (c *Commit) may(can func(*Call) bool) bool {
 }
 
 func (k *Call) assigns(handle string) bool {
-	return (k.Op == Assign || k.Op == AutoAssign) && k.Handle == handle
+	return (k.Op == Assign || k.Op == AutoAssign || k.Op == Transfer) && k.Handle == handle
 }
 
 // ends reports whether a call may end a holding. An assignment for another host moves it.
@@ -93,8 +96,37 @@ func (k *Call) ends(at string, h Holding) bool {
 		return k.Handle == h.Handle && k.Named == Answer{at, h.Seq}
 	case RemoveHost:
 		return k.Host == h.Host
+	case RenameHost:
+		return k.From == h.Host
+	case Transfer:
+		return k.From == h.Handle && (k.Named.At == "" || k.Named.At == at)
 	}
 	return k.assigns(h.Handle) && k.Host != h.Host
+}
+
+// ends reports whether the calls may end a holding of an address, so that it becomes another one. Transfer and RenameHost free no address, but
+// a call in the same commit may.
+func (c *Commit) ends(at string, was, is Holding) bool {
+	return c.may(func(k *Call) bool {
+		moved := was
+		switch k.Op {
+		case Transfer:
+			moved.Handle = k.Handle
+		case RenameHost:
+			moved.Host = k.Host
+		default:
+			return k.ends(at, was)
+		}
+		goes := moved.Handle == is.Handle && moved.Host == is.Host && (was.Until == is.Until || c.renews(at, was))
+		return k.ends(at, was) && (goes || c.may(func(o *Call) bool { return o != k && o.ends(at, moved) }))
+	})
+}
+
+// renews reports whether the calls may change the end of a lease.
+func (c *Commit) renews(at string, h Holding) bool {
+	return c.may(func(k *Call) bool {
+		return k.Op == Renew && k.Named == Answer{at, h.Seq} || k.Op != Transfer && k.assigns(h.Handle) && c.Engine == ""
+	})
 }
 
 func (h Holding) is(o Holding) bool { return h.Handle == o.Handle && h.Seq == o.Seq }
@@ -119,20 +151,18 @@ func (s *State) Check(c *Commit) error {
 		switch {
 		case !c.Guards[block]:
 			return fmt.Errorf("%s changes, and its block is not expected at a revision", at)
-		case was.is(is) && was.Until != is.Until && (c.Engine != "" && s.over(was, c.Clock) || !c.may(func(k *Call) bool {
-			return k.Op == Renew && k.Named == Answer{at, was.Seq} || k.assigns(was.Handle) && c.Engine == ""
-		})):
+		case was.is(is) && was.Until != is.Until && (c.Engine != "" && s.over(was, c.Clock) || !c.renews(at, was)):
 			return fmt.Errorf("the lease of %s changes, and no call renews it", at)
 		case was.is(is):
 			continue
-		case was.Seq != 0 && !s.over(was, c.Clock) && !c.may(func(k *Call) bool { return k.ends(at, was) }):
+		case was.Seq != 0 && !s.over(was, c.Clock) && !c.ends(at, was, is):
 			return fmt.Errorf("%s of %s as %d ends, and no call releases it", at, was.Handle, was.Seq)
 		case is.Seq == 0:
 			if since[block] = c.Clock; s.over(was, c.Clock) {
 				since[block] = was.Until
 			}
 			continue
-		case !c.may(func(k *Call) bool { return k.assigns(is.Handle) }):
+		case !c.may(func(k *Call) bool { return k.assigns(is.Handle) || k.Op == RenameHost && was.Handle == is.Handle }):
 			return fmt.Errorf("%s is assigned to %s, and no call asks for it", at, is.Handle)
 		case c.Engine != "" && is.Until != c.Calls[0].Until:
 			return fmt.Errorf("%s is leased until %d", at, is.Until)
@@ -145,8 +175,14 @@ func (s *State) Check(c *Commit) error {
 		was, there := s.Blocks[name]
 		calls := 0
 		for i := range c.Calls {
-			if k := &c.Calls[i]; k.assigns(k.Handle) {
+			k := &c.Calls[i]
+			if k.assigns(k.Handle) {
 				calls++
+			}
+			for at, h := range s.Held { // one that moves, and ends in the same commit
+				if h.Block == name && (k.Op == Transfer || k.Op == RenameHost) && k.ends(at, h) {
+					calls++
+				}
 			}
 		}
 		switch {
