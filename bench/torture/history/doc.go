@@ -6,4 +6,7 @@
 // calls of Assign for a handle return the address that it holds, and a release for another host releases nothing. [CheckPool] looks
 // at a whole small pool, and so also covers the answer that the pool is full. A call of unknown outcome and its repetition with the same
 // request key are one operation, from the first call to the last answer.
+//
+// The tests also record the commits of the engines. The checker of the transitions in internal/test/protocol replays them in the order of
+// their revisions. It knows which calls were under way during a commit.
 package history

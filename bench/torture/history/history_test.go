@@ -49,20 +49,28 @@ var stores = map[string]func(t *testing.T) store.Store{
 	},
 }
 
-// TestLinearizable records histories of several engines on one store, with room and without, and has them explained.
+// recorded returns what engines on a store were told, after verifying what they hold, and their commits.
+func recorded(t *testing.T, s store.Store, name string, seed uint64) ([]Step, *recorder) {
+	begin, pool := time.Now(), netip.MustParsePrefix("10.0.0.0/26")
+	r := &recorder{Store: s, clock: func() int64 { return int64(time.Since(begin)) }}
+	es := engines(t, r, 4, pool)
+	steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Shared: 3, Name: name, Seed: seed, Clock: r.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Verify(t.Context(), es[0], Held(steps)); err != nil {
+		t.Fatalf("%s, seed %d: %v", name, seed, err)
+	}
+	return steps, r
+}
+
+// TestLinearizable records histories of several engines on one store, with room and without, and has them explained. The checker of the model's
+// transitions replays their commits.
 func TestLinearizable(t *testing.T) {
 	for seed := range seeds.Each(t, 2, 10) {
 		for name, open := range stores {
-			pool := netip.MustParsePrefix("10.0.0.0/26")
-			es := engines(t, open(t), 4, pool)
-			steps, err := Run(t.Context(), Config{Engines: es, Pool: pool, Writers: 8, Rounds: 60, Shared: 3, Name: name, Seed: seed})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := Check(steps, limit); err != nil {
-				t.Fatalf("%s, seed %d: %v", name, seed, err)
-			}
-			if err := Verify(t.Context(), es[0], Held(steps)); err != nil {
+			steps, r := recorded(t, open(t), name, seed)
+			if err := errors.Join(Check(steps, limit), r.replay(steps)); err != nil {
 				t.Fatalf("%s, seed %d: %v", name, seed, err)
 			}
 			kinds := count(steps)
