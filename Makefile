@@ -7,8 +7,6 @@ BENCH ?= .
 COUNT ?= 1
 LAYOUT ?= 1
 PROVE ?= 10m
-N ?= 100
-SEED ?= 0
 
 tools := internal/tools/bin
 
@@ -93,10 +91,6 @@ invariants-full: ## the same in full
 .PHONY: prove
 prove: ## run the proofs of PROOF.md once, then those with seeds for PROVE (default 10m)
 	@.ci/prove '$(PROVE)'
-
-.PHONY: mutants
-mutants: ## change N places (default 100) of the packages PKG (default all), and name the changes that none of the tests of TESTS (default all) notices; SEED repeats a run
-	@cd internal/tools && GOWORK=off go run ./mutate -n '$(N)' -pkg '$(PKG)' -tests '$(TESTS)' -seed '$(SEED)'
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME (default 10s)
