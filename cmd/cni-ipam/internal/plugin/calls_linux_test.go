@@ -68,31 +68,32 @@ func TestEveryCallOfTheSystemFails(t *testing.T) {
 	for i, r := range localRows {
 		t.Run(r.from+" "+r.line, func(t *testing.T) {
 			t.Parallel()
-			want, left, _ := r.failingFile(t, 0, answer{}, "")
+			past := r.past(t)
+			want, left, _ := past.failingFile(t, 0, answer{}, "")
 			if want.code != 0 {
 				t.Fatal(want)
 			}
 			k, more := 1+i%stride, true
 			for ; more; k += stride {
-				_, _, more = r.failingFile(t, k, want, left)
+				_, _, more = past.failingFile(t, k, want, left)
 			}
 			t.Logf("%d calls", k)
 		})
 	}
 }
 
-// failingFile runs a command whose k-th system call about a file fails, and repeats it if the command does. more reports whether there was one.
-func (r callRow) failingFile(t *testing.T, k int, want answer, wantLeft string) (got answer, left string, more bool) {
+// past makes the past of a row, of which each failure gets a copy.
+func (r callRow) past(t *testing.T) *life {
 	n := newNode(t, ours(t))
 	if err := os.Mkdir(filepath.Join(n.dir, "net"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	past, c := r, conf("net", one24+`,"statusFull":true`)
+	before := r
 	switch r.from {
 	case "installed", "exported":
-		past.from = "ours"
+		before.from = "ours"
 	}
-	l := newLife(n, past, c, asProgram(n))
+	l := newLife(n, before, conf("net", one24+`,"statusFull":true`), asProgram(n))
 	if err := os.Mkdir(filepath.Join(l.aside, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -103,10 +104,21 @@ func (r callRow) failingFile(t *testing.T, k int, want answer, wantLeft string) 
 	case "exported":
 		l.done(l.command("uninstall DIR/bin"))
 	}
+	return l
+}
+
+// failingFile runs the command of a past whose k-th system call about a file fails, and repeats it if the command does. more
+// reports whether there was one.
+func (past *life) failingFile(t *testing.T, k int, want answer, wantLeft string) (got answer, left string, more bool) {
+	n, aside := newNode(t, past.bin), t.TempDir()
+	if err := errors.Join(os.CopyFS(n.dir, os.DirFS(past.dir)), os.CopyFS(aside, os.DirFS(past.aside))); err != nil {
+		t.Fatal(err)
+	}
+	l := &life{n, past.callRow, aside, past.conf, asProgram(n)}
 	if k > 0 {
 		n.trace = fmt.Sprint("fail=", k)
 	}
-	got = l.command(r.line)
+	got = l.command(l.line)
 	n.trace = ""
 	log, name, more := strings.Cut(got.stderr, failedLine)
 	got.stderr = log
@@ -118,7 +130,7 @@ func (r callRow) failingFile(t *testing.T, k int, want answer, wantLeft string) 
 	}
 	l.same(got, want, left, wantLeft)
 	if got.code != 0 {
-		if a := l.again(); a.code != 0 && !strings.HasSuffix(r.line, "net a") || l.leftInFiles() != wantLeft {
+		if a := l.again(); a.code != 0 && !strings.HasSuffix(l.line, "net a") || l.leftInFiles() != wantLeft {
 			t.Errorf("then again: %+v, leaves %s, want %s", a, l.leftInFiles(), wantLeft)
 		}
 	}
