@@ -3,11 +3,9 @@ package ipset
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
@@ -251,87 +249,4 @@ func TestAlsoOfRequests(t *testing.T) {
 			t.Errorf("%s: repeated after a release: %v, row %+v", name, err, w.row("vm"))
 		}
 	}
-}
-
-// Existing that finds the handle's addresses writes nothing, and neither does AssignIP for the holder or a call without result.
-func TestAlsoNeedsAnAssignment(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/30", 30)
-	w := newWorld(t, alloc.Config{}, p)
-	a := with("vm", insert("1", "x"))
-	a.Existing = true
-	first := w.assign(a).V4[0]
-	rev := w.revision()
-	if again := w.assign(a).V4[0]; again != first {
-		t.Errorf("%+v", again)
-	}
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: first.Address, Owner: alloc.HostOwner("h"), Handle: "vm", Also: []store.Op{insert("1", "x")}}); err != nil {
-		t.Error(err)
-	}
-	w.assign(want("h", 4, "rest"))
-	rev++
-	a = with("more", insert("2", "x"))
-	if a.Partial = true; len(w.assign(a).V4) != 0 {
-		t.Error("more than four addresses")
-	}
-	if w.revision() != rev || w.row("2").Rev != 0 {
-		t.Errorf("%d commits more, row %+v", w.revision()-rev, w.row("2"))
-	}
-}
-
-// Release is one commit for all addresses, or none: also across blocks, with a guard that does not hold, and for what is free.
-func TestReleaseAllOrNone(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/24", 30)
-	w := newWorld(t, alloc.Config{}, p, poolOf("six", "fd00::/120", 126))
-	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 6, Num6: 2, Handle: "vm", Also: []store.Op{insert("vm", "x")}}
-	got := w.assign(a)
-	other := w.assign(want("h", 1, "other")).V4[0].Address
-	state, _ := w.store.MarshalBinary()
-	_, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: other, Guard: alloc.Guard{Handle: "vm"}}}, Also: []store.Op{remove("vm")}})
-	if e := (*ipalloc.Error)(nil); !errors.Is(err, ipalloc.ErrMismatch) || !errors.As(err, &e) || e.Holder != "other" || e.Addr != other {
-		t.Errorf("another's: %v", err)
-	}
-	if after, _ := w.store.MarshalBinary(); string(after) != string(state) {
-		t.Error("a refusal changed the store")
-	}
-	rev := w.revision()
-	released, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Addresses: []alloc.Release{{Address: got.V4[0].Address}, {Address: other}, {Address: ip("10.0.0.200")}, {Address: ip("192.0.2.1")}}, Also: []store.Op{remove("vm")}})
-	if err != nil || len(released) != 9 || w.revision() != rev+1 || w.row("vm").Rev != 0 || !slices.Contains(released, other) {
-		t.Errorf("%v, %v, %d commits, row %+v", released, err, w.revision()-rev, w.row("vm"))
-	}
-	if released, err := w.Release(bg, alloc.ReleaseArgs{Handle: "vm", Also: []store.Op{insert("gone", "x")}}); err != nil || len(released) != 0 || w.row("gone").Rev == 0 {
-		t.Errorf("nothing to release: %v, %v", released, err)
-	}
-	for what, a := range map[string]alloc.ReleaseArgs{
-		"handle":  {Handle: "a\x00b"},
-		"address": {Addresses: []alloc.Release{{}}},
-	} {
-		if _, err := w.Release(bg, a); !errors.Is(err, ipalloc.ErrInvalid) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	w.assign(want("h", 60, "many"))
-	if _, err := w.engine(limited(w.store, 64)).Release(bg, alloc.ReleaseArgs{Handle: "many"}); !errors.Is(err, ipalloc.ErrLimit) {
-		t.Errorf("more than a commit holds: %v", err)
-	}
-}
-
-// The fence of a lost commit does not touch the rows of its caller.
-func TestAlsoIsNoFence(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-	if _, err := w.store.Commit(bg, []store.Op{insert("vm", "x")}); err != nil {
-		t.Fatal(err)
-	}
-	rev := w.row("vm").Rev
-	l := newLate(w.store, true)
-	e := w.engine(l)
-	if _, err := e.AutoAssign(bg, with("vm", update("vm", "y", rev))); !errors.Is(err, ipalloc.ErrUnknownOutcome) {
-		t.Fatal(err)
-	}
-	if als, err := e.IPsByHandle(bg, "vm"); err != nil || len(als) != 0 {
-		t.Fatal(als, err)
-	}
-	if l.land() || w.row("vm").Rev != rev {
-		t.Errorf("the lost commit was made, or the row rewritten: %+v", w.row("vm"))
-	}
-	w.clock.add(time.Minute)
 }

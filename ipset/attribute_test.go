@@ -14,7 +14,6 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/internal/test/seeds"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -52,57 +51,6 @@ func findsHandles(t *testing.T, e *Engine, key, value string, want ...string) {
 	}
 }
 
-// An attribute that the pool lists is found from the assignment on, until it is changed, released, or declined; what another pool
-// holds, what it does not list, and a value that only begins alike are not.
-func TestIPsByAttribute(t *testing.T) {
-	ctx := t.Context()
-	e, err := New(store.NewMemory(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []alloc.Pool{
-		{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant", "user"}},
-		{Name: "b", Prefix: netip.MustParsePrefix("10.0.1.0/24")},
-	} {
-		if err := e.AddPool(ctx, p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	take := func(a, handle string, pairs ...string) {
-		t.Helper()
-		_, err := e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr(a), Owner: alloc.HostOwner("h"), Handle: handle, Attributes: attributes(t, pairs...), Share: alloc.Share{Max: 3}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	take("10.0.0.1", "1", "user", "anna", "pod", "x")
-	take("10.0.0.2", "2", "user", "anna", "tenant", "")
-	take("10.0.0.3", "3", "user", "ann")
-	take("10.0.0.3", "4", "user", "anna") // the second holder
-	take("10.0.1.1", "5", "user", "anna")
-	findsHandles(t, e, "user", "anna", "1", "2", "4")
-	findsHandles(t, e, "user", "ann", "3")
-	findsHandles(t, e, "tenant", "", "2")
-	findsHandles(t, e, "pod", "x")
-	ben := attributes(t, "user", "ben")
-	if err := e.Update(ctx, alloc.UpdateArgs{Address: netip.MustParseAddr("10.0.0.1"), Active: &ben}); err != nil {
-		t.Fatal(err)
-	}
-	findsHandles(t, e, "user", "ben", "1")
-	findsHandles(t, e, "user", "anna", "2", "4")
-	if _, err := e.Decline(ctx, alloc.DeclineArgs{Address: netip.MustParseAddr("10.0.0.1"), For: time.Hour, Reason: "in use"}); err != nil {
-		t.Fatal(err)
-	}
-	findsHandles(t, e, "user", "ben")
-	if _, err := e.ReleaseByHandle(ctx, "4"); err != nil {
-		t.Fatal(err)
-	}
-	findsHandles(t, e, "user", "anna", "2")
-	if _, err := e.IPsByAttribute(ctx, "", "x"); !errors.Is(err, ipalloc.ErrInvalid) {
-		t.Errorf("no key: %v", err)
-	}
-}
-
 // Pools refuse keys that cannot be indexed, and values that cannot are left out.
 func TestIndexRefuses(t *testing.T) {
 	ctx := t.Context()
@@ -132,79 +80,6 @@ func TestIndexRefuses(t *testing.T) {
 	findsHandles(t, e, "d", "y", "1")
 }
 
-// Reindex makes addresses that were there before found, or no longer, and has nothing to do the second time.
-func TestReindex(t *testing.T) {
-	ctx := t.Context()
-	e, err := New(faults.NewLimited(store.NewMemory(), store.Limits{Ops: 24}), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24")}
-	if err := e.AddPool(ctx, pool); err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for i := range 70 {
-		handle := fmt.Sprintf("%02d", i)
-		all = append(all, handle)
-		_, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: handle, Attributes: attributes(t, "user", "anna", "tenant", "t")})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	inner := alloc.Pool{Name: "inner", Prefix: netip.MustParsePrefix("10.0.0.192/26")} // its address is not the business of pool a
-	err = e.AddPool(ctx, inner)
-	if err == nil {
-		_, err = e.AssignIP(ctx, alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.200"), Owner: alloc.HostOwner("h"), Handle: "inner", Attributes: attributes(t, "user", "anna")})
-	}
-	if inner.Index = []string{"user"}; err == nil {
-		err = e.UpdatePool(ctx, inner)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	findsHandles(t, e, "user", "anna")
-	for _, c := range []struct {
-		index        []string
-		user, tenant []string
-	}{{[]string{"user"}, all, nil}, {[]string{"tenant", "user"}, all, all}, {[]string{"tenant"}, nil, all}, {nil, nil, nil}} {
-		pool.Index = c.index
-		if err := e.UpdatePool(ctx, pool); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := e.Operator().Reindex(ctx, "a"); n != len(all) || err != nil {
-			t.Errorf("%v: %d addresses, %v", c.index, n, err)
-		}
-		findsHandles(t, e, "user", "anna", c.user...)
-		findsHandles(t, e, "tenant", "t", c.tenant...)
-		if n, err := e.Operator().Reindex(ctx, "a"); n != 0 || err != nil {
-			t.Errorf("%v again: %d addresses, %v", c.index, n, err)
-		}
-	}
-	if _, err := e.Operator().Reindex(ctx, "none"); !errors.Is(err, ipalloc.ErrNotFound) {
-		t.Errorf("no such pool: %v", err)
-	}
-}
-
-// Reindex fills its commits, as if each address were found by all the keys that a pool may list.
-func TestReindexFillsCommits(t *testing.T) {
-	for limit, want := range map[int]int{12: 2, 22: 1, 32: 1} {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-		for i := range 8 {
-			w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: fmt.Sprint(i), Attributes: attributes(t, "user", "anna")})
-		}
-		pool := poolOf("a", "10.0.0.0/24", 26)
-		pool.Index = []string{"user"}
-		if err := w.UpdatePool(bg, pool); err != nil {
-			t.Fatal(err)
-		}
-		f := limited(w.store, limit)
-		if n, err := w.engine(f).Operator().Reindex(bg, "a"); n != 8 || err != nil || f.Counts().Commits != want {
-			t.Errorf("%d records: %d addresses in %d commits, want %d: %v", limit, n, f.Counts().Commits, want, err)
-		}
-	}
-}
-
 // A call ends leases beside its own changes, as many as the keys of their pool leave room for. More than those are ended before it.
 func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
 	at := attributes(t, strings.Split("a 1 b 1 c 1 d 1 e 1 f 1 g 1 h 1", " ")...)
@@ -224,26 +99,6 @@ func TestIndexedLeasesEndBesideAnAssignment(t *testing.T) {
 			}
 		}
 	}
-}
-
-// The addresses of a block that is imported are found by the attributes that its new pool lists, not by those of its former pool.
-func TestImportIndexes(t *testing.T) {
-	from := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"tenant"}})
-	for _, handle := range []string{"1", "2"} {
-		a := want("h", 1, handle)
-		a.Attributes = attributes(t, "user", "anna", "tenant", "t")
-		from.assign(a)
-	}
-	b, err := from.Operator().BlockOf(bg, from.assign(want("h", 1, "3")).V4[0].Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := newWorld(t, alloc.Config{}, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), Index: []string{"user"}})
-	if err := to.Operator().ImportBlock(bg, b); err != nil {
-		t.Fatal(err)
-	}
-	findsHandles(t, to.Engine, "user", "anna", "1", "2")
-	findsHandles(t, to.Engine, "tenant", "t")
 }
 
 // Whatever is done, in commits as small as a store allows, the index finds what a list of all addresses has.
@@ -311,38 +166,6 @@ func TestIndexFollowsEveryCall(t *testing.T) {
 				slices.Sort(want)
 				findsHandles(t, e, key, value, want...)
 			}
-		}
-	}
-}
-
-func TestAttributesOfOneAddressOnly(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-	pod1, _ := alloc.NewAttributes(map[string]string{"pod": "1"})
-	pod2, _ := alloc.NewAttributes(map[string]string{"pod": "2"})
-	a := want("h", 3, "vm")
-	a.Attributes = pod1
-	got := w.assign(a).V4
-	set := alloc.UpdateArgs{Address: got[1].Address, Guard: alloc.Guard{Handle: "vm"}, Alternate: &pod2, IfActive: &pod1}
-	if err := w.Update(bg, set); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Update(bg, alloc.UpdateArgs{Address: got[1].Address, Swap: true, IfAlternate: &pod2}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Update(bg, alloc.UpdateArgs{Address: got[1].Address, Swap: true, IfActive: &pod1}); !errors.Is(err, cause.Owner) {
-		t.Errorf("swap with the wrong expectation: %v", err)
-	}
-	if err := w.Update(bg, alloc.UpdateArgs{Address: ip("10.0.0.255")}); !errors.Is(err, ipalloc.ErrNotHeld) {
-		t.Errorf("free address: %v", err)
-	}
-	for i, al := range got {
-		now, err := w.Lookup(bg, al.Address)
-		wantActive := pod1
-		if i == 1 {
-			wantActive = pod2
-		}
-		if err != nil || now.Attributes != wantActive || now.Seq != al.Seq {
-			t.Errorf("address %d: %+v, %v", i, now, err)
 		}
 	}
 }

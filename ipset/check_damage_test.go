@@ -1,8 +1,6 @@
 package ipset
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
@@ -242,82 +239,6 @@ func TestStrayInOverlappingBlocks(t *testing.T) {
 	}
 	if want := []string{"overlapping 10.0.0.32/28 invalid IP", "stray address 10.0.0.0/26 10.0.0.5", "stray address 10.0.0.32/28 10.0.0.33"}; !slices.Equal(got, want) || rep.Blocks != 2 || rep.Allocations != 0 {
 		t.Errorf("%q, want %q; %d blocks, %d allocations", got, want, rep.Blocks, rep.Allocations)
-	}
-}
-
-// TestProblemsAreOrdered: a report lists its problems by kind, then by block and address, in whatever order they were found.
-func TestProblemsAreOrdered(t *testing.T) {
-	w := busy(t)
-	w.leaves()
-	var keys []string
-	for _, kind := range []string{record.KindAddress, record.KindHandle, record.KindOwner, record.KindPage} {
-		recs := w.list(store.Range{From: kind, To: record.EndOf(kind)})
-		keys = append(keys, recs[0].Key, recs[len(recs)-1].Key)
-	}
-	w.remove(keys...)
-	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: ip("10.0.0.250")}, {Address: ip("10.0.0.7")}}))
-	if err != nil || len(rep.Problems) < 12 {
-		t.Fatal(rep, err)
-	}
-	if !slices.IsSortedFunc(rep.Problems, func(p, q audit.Problem) int {
-		return cmp.Or(cmp.Compare(p.Kind, q.Kind), p.Prefix.Addr().Compare(q.Prefix.Addr()), p.Addr.Compare(q.Addr))
-	}) {
-		t.Errorf("%v", rep.Problems)
-	}
-}
-
-// TestReportCounts: a report counts blocks and held addresses, and what never stayed as it was for long enough to be judged.
-func TestReportCounts(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
-	w.leaves(audit.MissingIndex)
-	w.assign(want("h", 17, "p"))
-	w.assign(want("i", 1, "q"))
-	w.releaseHandle("q")
-	w.remove(w.list(record.HandleRange("p"))[0].Key)
-	if rep, err := w.Operator().Check(bg, nil); err != nil || rep.Blocks != 3 || rep.Allocations != 17 || rep.Unsettled != 0 || len(rep.Problems) != 1 {
-		t.Errorf("%+v, %v", rep, err)
-	}
-	f := faults.NewFaulty(w.store)
-	f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-		if c.Kind == faults.Get { // every block changes between any two reads
-			for _, r := range w.list(store.Range{From: record.KindBlock, To: record.EndOf(record.KindBlock)}) {
-				w.restore([]store.Record{r}, r.Key)
-			}
-		}
-		return faults.Outcome{}
-	})
-	if rep, err := w.engine(f).Operator().Check(bg, nil); err != nil || rep.Unsettled != 1 || len(rep.Problems) != 0 {
-		t.Errorf("%+v, %v", rep, err)
-	}
-}
-
-// TestPlaceOfABlockThatLeaves: a block in no pool is a problem if it is still there when its place is read again, else it counts as
-// unsettled.
-func TestPlaceOfABlockThatLeaves(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
-	lost := mustBlock(t, "11.0.0.0/28", block.Options{})
-	key := record.BlockKey(record.KindBlock, lost.Prefix())
-	w.restore([]store.Record{{Key: key, Value: codedBlock(lost)}}, key)
-	for _, leaves := range []bool{false, true} {
-		f, kinds := faults.NewFaulty(w.store), 0
-		f.Script(func(_ context.Context, c faults.Call) faults.Outcome {
-			if leaves && c.Kind == faults.Get && slices.Contains(c.Keys, key) {
-				w.remove(key)
-			}
-			return faults.Outcome{}
-		})
-		rep, err := w.engine(f).Operator().Check(bg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range rep.Problems {
-			if p.Kind == audit.NoPool && p.Prefix == lost.Prefix() {
-				kinds++
-			}
-		}
-		if gone := rep.Unsettled == 1; gone != leaves || (kinds == 1) == leaves {
-			t.Errorf("leaves %v: %+v", leaves, rep)
-		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -145,55 +144,6 @@ func TestCheckOnAFailingStore(t *testing.T) {
 	}
 }
 
-// TestStepOfAnUnusedAddress: the step that releases an address which nobody uses says so, and names and releases all of its holders.
-func TestStepOfAnUnusedAddress(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
-	for _, h := range []string{"p", "q", "r"} {
-		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{}))
-	if err != nil || len(rep.Problems) != 3 || len(rep.Repair) != 1 || rep.Repair[0].Text != fmt.Sprintf("release %s of handle p, q, r", vip) || len(rep.Repair[0].Releases) != 3 {
-		t.Errorf("%+v, %v", rep, err)
-	}
-}
-
-// TestUsesOfLeases: an address with a lease, one that is offered, one whose lease has ended without a call that met it, and a cooling
-// one are not unused. Of those in use the last two are not held.
-func TestUsesOfLeases(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/24", 26)
-	p.Cooldown = 3 * time.Hour
-	w := newWorld(t, alloc.Config{}, p)
-	plain := w.assign(want("h", 1, "plain")).V4[0].Address
-	leased, ended := want("h", 1, "leased"), want("h", 1, "ended")
-	leased.TTL, ended.TTL = 2*time.Hour, time.Hour
-	w.assign(leased)
-	end := w.assign(ended).V4[0].Address
-	cool := w.assign(want("h", 1, "cooling")).V4[0].Address
-	w.releaseHandle("cooling")
-	w.clock.add(90 * time.Minute)
-	for _, tt := range []struct {
-		uses []audit.InUse
-		want []string
-	}{
-		{nil, []string{"unused " + plain.String()}},
-		{[]audit.InUse{{Address: end, Handle: "ended"}, {Address: cool, Handle: "cooling"}, {Address: plain, Handle: ""}}, []string{"not held " + end.String(), "not held " + cool.String()}},
-	} {
-		rep, err := w.Operator().Check(bg, slices.Values(tt.uses))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, p := range rep.Problems {
-			got = append(got, fmt.Sprint(p.Kind, " ", p.Addr))
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%v: %q, want %q", tt.uses, got, tt.want)
-		}
-	}
-}
-
 // TestUsesOfLostRecords: an address whose record is lost has an unknown holder, so no use contradicts it and none is missed.
 func TestUsesOfLostRecords(t *testing.T) {
 	for _, uses := range [][]audit.InUse{{}, nil} {
@@ -217,56 +167,6 @@ func TestUsesOfLostRecords(t *testing.T) {
 		}
 		if _, err := w.Lookup(bg, al.Address); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// TestUsesOfAStrayRecord: an address in use is not held if only its own record says so, and its block does not.
-func TestUsesOfAStrayRecord(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-	w.leaves(audit.StrayAddress)
-	w.assign(want("h", 1, "p"))
-	w.assign(want("h", 1, "q"))
-	uses, before := w.used(), w.list(store.Range{})
-	w.releaseHandle("p")
-	w.restore(before, record.AddressKey(uses[0].Address))
-	rep, err := w.Operator().Check(bg, slices.Values(uses))
-	if err != nil || len(rep.Problems) != 2 || rep.Problems[0].Kind != audit.NotHeld || rep.Problems[1].Kind != audit.StrayAddress {
-		t.Errorf("%v, %v", rep.Problems, err)
-	}
-}
-
-// TestRepairLeavesWhatIsUsedSince: an address that was unused when it was checked stays if anything happened to it before the repair.
-func TestRepairLeavesWhatIsUsedSince(t *testing.T) {
-	other := alloc.HostOwner("i")
-	for name, use := range map[string]func(*world, alloc.Allocation) error{
-		"nothing": nil,
-		"attributes": func(w *world, al alloc.Allocation) error {
-			return w.Update(bg, alloc.UpdateArgs{Address: al.Address, Host: &other})
-		},
-		"again": func(w *world, al alloc.Allocation) error {
-			w.releaseHandle("p")
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Handle: "p"})
-			return err
-		},
-	} {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-		al := w.assign(want("h", 1, "p")).V4[0]
-		rep, err := w.Operator().Check(bg, func(func(audit.InUse) bool) {})
-		if err != nil || len(rep.Repair) != 1 {
-			t.Fatal(rep, err)
-		}
-		if use != nil {
-			if err := use(w, al); err != nil {
-				t.Fatal(name, err)
-			}
-		}
-		done, err := w.engine(w.store).Operator().Repair(bg, rep.Repair)
-		if err != nil || done != map[bool]int{true: 1}[use == nil] {
-			t.Errorf("%s: %d steps, %v", name, done, err)
-		}
-		if _, err := w.Lookup(bg, al.Address); (err == nil) != (use != nil) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

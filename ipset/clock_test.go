@@ -3,7 +3,6 @@ package ipset
 import (
 	"errors"
 	"math"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -151,42 +150,5 @@ func TestSkew(t *testing.T) {
 	w.check()
 	if _, err := New(w.store, Options{Skew: -1}); !errors.Is(err, ipalloc.ErrInvalid) {
 		t.Error(err)
-	}
-}
-
-// TestListsShowThePresent: Blocks and Allocations show leases and cooldowns as they are now.
-func TestListsShowThePresent(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/28", 28)
-	p.Cooldown = time.Minute
-	w := newWorld(t, alloc.Config{}, p)
-	a := want("h", 2, "p")
-	a.TTL = time.Hour
-	w.assign(a)
-	count := func() (held, cooling int) {
-		for al, err := range w.Allocations(bg, netip.Prefix{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if al.Cooling {
-				cooling++
-			} else {
-				held++
-			}
-		}
-		for b, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
-			if err != nil || int(b.Used()) != held || int(b.Cooling()) != cooling {
-				t.Errorf("%d held, %d cooling, %v; want %d, %d", b.Used(), b.Cooling(), err, held, cooling)
-			}
-		}
-		return held, cooling
-	}
-	for _, tt := range []struct {
-		after         time.Duration
-		held, cooling int
-	}{{0, 2, 0}, {time.Hour, 0, 2}, {time.Minute, 0, 0}} {
-		w.clock.add(tt.after)
-		if held, cooling := count(); held != tt.held || cooling != tt.cooling {
-			t.Errorf("%v later: %d held, %d cooling, want %d, %d", tt.after, held, cooling, tt.held, tt.cooling)
-		}
 	}
 }

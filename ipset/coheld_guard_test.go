@@ -16,48 +16,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-// Each holder has a lease of its own. The address cools, or is free, when the last has ended.
-func TestHoldersHaveLeases(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/28", 29)
-	p.Cooldown = time.Minute
-	w := newWorld(t, alloc.Config{}, p)
-	share := alloc.Share{Max: 4, Key: "web"}
-	for h, ttl := range map[string]time.Duration{"p": 10 * time.Second, "q": 20 * time.Second, "r": 30 * time.Second} {
-		if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: vip, Owner: alloc.HostOwner(hostsOf[h]), Handle: h, TTL: ttl, Share: share}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	step := func(d time.Duration, want ...string) {
-		t.Helper()
-		w.clock.add(d)
-		got := w.holders() // as it reads, before a call has written it
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Fatalf("held by %v, want %v", got, want)
-		}
-		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
-			t.Fatal(err)
-		}
-		got = w.holders()
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Fatalf("held by %v after a sweep, want %v", got, want)
-		}
-		w.check()
-	}
-	step(10*time.Second, "q", "r")
-	if als, err := w.Renew(bg, "q", alloc.RenewArgs{TTL: 30 * time.Second}); err != nil || len(als) != 1 || als[0].Handle != "q" {
-		t.Fatal(als, err)
-	}
-	step(20*time.Second, "q")
-	step(10 * time.Second)
-	al, err := w.Lookup(bg, vip)
-	if !errors.Is(err, ipalloc.ErrCooling) || al.Handle != "q" || !al.Until.Equal(t0.Add(40*time.Second+time.Minute)) {
-		t.Errorf("%+v, %v: want it to cool from the end of the last lease", al, err)
-	}
-	if err := join(w.Engine, "p", share); !errors.Is(err, ipalloc.ErrCooling) {
-		t.Errorf("joined a cooling address: %v", err)
-	}
-}
-
 // A virtual machine that migrates: its address is held on both hosts meanwhile, each with its attributes, whatever the affinity.
 func TestAddressOnTwoHosts(t *testing.T) {
 	for _, strict := range []bool{false, true} {

@@ -8,14 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/audit"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
-	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
 // vip is the address that the holders of these tests share.
@@ -263,27 +259,6 @@ func TestHolderCostsOneCommit(t *testing.T) {
 	}
 }
 
-// The holders that one host has of many addresses leave in as many commits as the limit of the store makes of them.
-func TestHoldersOfOneHostLeaveInParts(t *testing.T) {
-	for ops := 16; ops < 64; ops += 3 {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
-		for i := range 32 {
-			at := vip
-			for range i % 8 {
-				at = at.Next()
-			}
-			c := alloc.Claim{Handle: fmt.Sprint("p", i), Share: alloc.Share{Max: 4, Key: "web"}}
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("a"), Handle: c.Handle, Share: c.Share}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		left, err := w.engine(limited(w.store, ops)).ReleaseByHost(bg, alloc.HostOwner("a"))
-		if held := w.used(); err != nil || len(left) != 8 || len(held) > 0 {
-			t.Errorf("%d operations a commit: %v, %v, %v are held", ops, left, err, held)
-		}
-	}
-}
-
 // Whatever call of the store fails, before or after it has happened: the same call again ends in what it should, nothing is lost
 // and nothing is there twice.
 func TestHoldersWithFaults(t *testing.T) {
@@ -335,84 +310,6 @@ func TestHoldersWithFaults(t *testing.T) {
 	}
 }
 
-// Uses are compared with each holder, and an unused one is released alone, by Repair and by a Collector.
-func TestUnusedHolders(t *testing.T) {
-	for _, collect := range []bool{false, true} {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
-		for _, h := range []string{"p", "q", "r"} {
-			if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if collect {
-			live := func(al alloc.Allocation) alloc.Liveness {
-				return map[bool]alloc.Liveness{true: alloc.Gone, false: alloc.Alive}[al.Handle == "q"]
-			}
-			if als, err := w.Operator().NewCollector(0).Collect(bg, live); err != nil || len(als) != 1 || als[0].Handle != "q" {
-				t.Errorf("collected %+v, %v", als, err)
-			}
-		} else {
-			rep, err := w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: vip, Handle: "p"}, {Address: vip, Handle: "r"}}))
-			if err != nil || len(rep.Problems) != 1 || rep.Problems[0].Kind != audit.Unused {
-				t.Fatalf("%+v, %v", rep, err)
-			}
-			if _, err := w.Operator().Repair(bg, rep.Repair); err != nil {
-				t.Fatal(err)
-			}
-			rep, _ = w.Operator().Check(bg, slices.Values([]audit.InUse{{Address: vip, Handle: "p"}, {Address: vip, Handle: "r"}, {Address: vip, Handle: "r"}, {Address: vip, Handle: "s"}}))
-			var got []string
-			for _, p := range rep.Problems {
-				got = append(got, p.String())
-			}
-			slices.Sort(got)
-			if want := []string{"other handle 10.0.0.5: held by p, used by s", "used twice 10.0.0.5: r"}; !slices.Equal(got, want) {
-				t.Errorf("%q, want %q", got, want)
-			}
-		}
-		if got := w.holders(); !slices.Equal(got, []string{"p", "r"}) {
-			t.Errorf("held by %v", got)
-		}
-	}
-}
-
-// What a commit did is told of each holder.
-func TestChangesOfHolders(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
-	_, rev, err := w.store.List(bg, store.Range{From: record.CatalogKey, To: record.CatalogKey + "\x00"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range []string{"p", "q", "r"} {
-		if err := join(w.Engine, h, alloc.Share{Max: 3}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, h := range []string{"p", "r"} {
-		w.releaseHandle(h)
-	}
-	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: vip}); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for c, err := range w.Changes(bg, rev) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, ch := range c.Changes {
-			if ch.Address.IsValid() {
-				got = append(got, fmt.Sprint(ch.Kind, " ", ch.Was.Handle, ch.Is.Handle))
-			}
-		}
-		if len(got) == 6 {
-			break
-		}
-	}
-	want := []string{"assigned p", "assigned q", "assigned r", "released p", "released r", "released q"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 // The addresses of one holder of many are netip values like all others: a shared one is one address.
 func TestSharedAddressCountsOnce(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 29))
@@ -433,94 +330,5 @@ func TestSharedAddressCountsOnce(t *testing.T) {
 	}
 	if rep, _ := w.Operator().Check(bg, nil); n != 1 || rep.Allocations != 1 {
 		t.Errorf("%d allocations, Check counts %d", n, rep.Allocations)
-	}
-}
-
-// A sharing key finds the holders of its addresses until the last one has left, by a release, by time, or in steps on a store with
-// small commits. What nobody shares, or shares without a key, has no such record.
-func TestIPsByShare(t *testing.T) {
-	for _, ops := range []int{0, 12} {
-		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/28", 30))
-		w.Engine = w.engine(limited(w.store, ops))
-		take := func(a, handle, host string, s alloc.Share, ttl time.Duration) {
-			t.Helper()
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner(host), Handle: handle, Share: s, TTL: ttl})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		finds := func(key string, want ...string) {
-			t.Helper()
-			als, err := w.IPsByShare(bg, key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, al := range als {
-				got = append(got, fmt.Sprint(al.Address, " ", al.Handle))
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%q with %d finds %v, want %v", key, ops, got, want)
-			}
-			w.check()
-		}
-		web := alloc.Share{Max: 3, Key: "web"}
-		take("10.0.0.4", "one", "a", web, time.Minute)
-		take("10.0.0.4", "two", "b", web, time.Minute)
-		take("10.0.0.6", "one", "b", web, 0)
-		take("10.0.0.7", "other", "a", alloc.Share{Max: 2, Key: "we"}, 0)
-		if w.records(record.KindShare) != 3 {
-			t.Errorf("%d records of 3 addresses", w.records(record.KindShare))
-		}
-		take("10.0.0.8", "keyless", "a", alloc.Share{Max: 2}, 0)
-		take("10.0.0.9", "alone", "a", alloc.Share{}, 0)
-		if w.records(record.KindShare) != 3 {
-			t.Errorf("%d records: one of an address without a key", w.records(record.KindShare))
-		}
-		finds("web", "10.0.0.4 one", "10.0.0.4 two", "10.0.0.6 one")
-		finds("we", "10.0.0.7 other")
-		finds("w")
-		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.4"), Guard: alloc.Guard{Handle: "one"}}); err != nil {
-			t.Fatal(err)
-		}
-		finds("web", "10.0.0.4 two", "10.0.0.6 one")
-		w.clock.add(2 * time.Minute)
-		finds("web", "10.0.0.6 one") // the lease has ended, and nothing has written it
-		if _, err := w.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil {
-			t.Fatal(err)
-		}
-		finds("web", "10.0.0.6 one")
-		w.releaseHandle("one")
-		finds("web")
-		if w.records(record.KindShare) != 1 {
-			t.Errorf("%d records, want that of the other key", w.records(record.KindShare))
-		}
-		if _, err := w.IPsByShare(bg, ""); !errors.Is(err, ipalloc.ErrInvalid) {
-			t.Errorf("no key: %v", err)
-		}
-	}
-}
-
-// A release of several shared addresses, which empties a block of nobody, deletes the block.
-func TestSharedAddressesLeaveTogether(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/24", 28))
-	var all []alloc.Release
-	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
-		for _, handle := range []string{"x", "y"} {
-			claim := alloc.Claim{Handle: handle, Share: alloc.Share{Max: 2}}
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: ip(a), Owner: alloc.HostOwner("h"), Handle: claim.Handle, Share: claim.Share}); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, alloc.Release{Address: ip(a), Guard: alloc.Guard{Handle: handle}})
-		}
-	}
-	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.ReleaseIPs(bg, all...); err != nil {
-		t.Fatal(err)
-	}
-	if n := w.records(record.KindBlock); n != 0 {
-		t.Errorf("%d blocks are left", n)
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -81,24 +78,5 @@ func TestCancelledSearchIsNotAShortage(t *testing.T) {
 		if got, err := e.AutoAssign(ctx, want("new", 1, "q")); !errors.Is(err, context.Canceled) {
 			t.Errorf("ended at list %d: %+v, %v", at, got, err)
 		}
-	}
-}
-
-var errForbidden = errors.New("forbidden")
-
-func TestOtherErrorsAreNotRetried(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
-	b := onCommit(w.store, func(_ context.Context, ops []store.Op) faults.Outcome {
-		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key[:1] == record.KindHandle }) {
-			return faults.Fail(errForbidden)
-		}
-		return faults.Outcome{}
-	})
-	e := w.engine(b)
-	if _, err := e.AutoAssign(bg, want("h", 1, "p")); !errors.Is(err, errForbidden) || errors.Is(err, cause.BlockLimit) {
-		t.Errorf("%v", err)
-	}
-	if b.Counts().Calls() > 3 {
-		t.Errorf("%d calls", b.Counts().Calls())
 	}
 }

@@ -105,36 +105,6 @@ func TestDryRunAnswersAsTheCall(t *testing.T) {
 	}
 }
 
-// An owner of more blocks than a commit can verify is served by what the engine saw last, and so is the dry run.
-func TestDryRunOfAnOwnerOfManyBlocks(t *testing.T) {
-	ctx := context.Background()
-	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
-	e := w.engine(t, store.NewMemory(), 0)
-	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/22"), BlockBits: 30}); err != nil {
-		t.Fatal(err)
-	}
-	o := alloc.HostOwner("h")
-	if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: 600, Handle: "many"}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2000 {
-		handle := fmt.Sprint("p", w.r.IntN(40))
-		c := dryCall{"release", func(ctx context.Context, e *ipset.Engine) string {
-			res, err := e.ReleaseByHandle(ctx, handle)
-			return answer(err, res)
-		}}
-		if n := w.r.IntN(7); n > 0 {
-			c = dryCall{"assign", func(ctx context.Context, e *ipset.Engine) string {
-				res, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: o, Num4: n, Handle: handle})
-				return answer(err, res)
-			}}
-		}
-		if want, got := c.do(ctx, e.DryRun()), c.do(ctx, e); got != want {
-			t.Fatalf("%d, %s: %s, dry run %s", i, c.name, got, want)
-		}
-	}
-}
-
 // A dry run reads as few records as the call, however many the store has, and makes no commit.
 func TestDryRunCost(t *testing.T) {
 	ctx := context.Background()
@@ -392,71 +362,5 @@ func TestDryRunsAtOnce(t *testing.T) {
 	wg.Wait()
 	if rep, err := e.Operator().Check(ctx, nil); err != nil || len(rep.Problems) > 0 {
 		t.Errorf("%+v, %v", rep, err)
-	}
-}
-
-// A call with a request key that meets a block changed by another engine is made again as a whole: its two attempts do not meet in
-// one commit.
-func TestRequestMeetsAChangedBlock(t *testing.T) {
-	ctx := context.Background()
-	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
-	db := store.NewMemory()
-	e, other := w.engine(t, db, 0), w.engine(t, db, 0)
-	if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/29"), BlockBits: 29}); err != nil {
-		t.Fatal(err)
-	}
-	assign := func(e *ipset.Engine, handle, request string) {
-		t.Helper()
-		if _, err := e.AutoAssign(ctx, alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Handle: handle, Sticky: true, Request: request}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	assign(other, "p1", "")
-	assign(e, "p2", "")
-	assign(other, "p3", "")
-	assign(e, "p1", "r1")
-}
-
-// The dry engine of a space, and the dry engines of spaces, keep to their spaces and share what they change.
-func TestDryRunOfSpaces(t *testing.T) {
-	ctx := context.Background()
-	w := &dryWorld{rand.New(rand.NewPCG(1, 1)), dryStart}
-	db := store.NewMemory()
-	e := w.engine(t, db, 0)
-	in, err := e.InSpace("blue")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []*ipset.Engine{e, in} {
-		if err := e.AddPool(ctx, alloc.Pool{Name: "a", Prefix: netip.MustParsePrefix("10.0.0.0/24"), BlockBits: 28}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := revision(t, db)
-	assign := func(e *ipset.Engine, handle string) netip.Addr {
-		t.Helper()
-		al, err := e.Assign(ctx, alloc.HostOwner("h"), handle)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return al.Address
-	}
-	first := assign(in.DryRun(), "p1")
-	plan := e.DryRun()
-	planned, err := plan.InSpace("blue")
-	if err != nil || planned == in || planned.Space() != "blue" {
-		t.Fatal(planned.Space(), err)
-	}
-	if a, b, c := assign(planned, "p1"), assign(plan, "p2"), assign(planned, "p3"); a != first || b != first || c != first.Next() {
-		t.Errorf("%s, %s, %s, want %s twice and the next", a, b, c, first)
-	}
-	if err := plan.Operator().RemoveSpace(ctx, "blue"); !errors.Is(err, ipalloc.ErrInUse) {
-		t.Errorf("remove a space in use: %v", err)
-	}
-	if revision(t, db) != before {
-		t.Error("a dry run wrote")
-	}
-	if a := assign(in, "p1"); a != first {
-		t.Errorf("%s, dry run %s", a, first)
 	}
 }

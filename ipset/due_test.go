@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/audit"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -187,55 +184,6 @@ func TestEndedWhateverTheLimits(t *testing.T) {
 	}
 }
 
-// A call whose store fails while it writes what has ended, at whichever of its calls, returns that error and assigns nothing.
-func TestEndsThatAreNotWritten(t *testing.T) {
-	for k := 1; ; k++ {
-		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 26))
-		endedWorlds["leases"](w)
-		w.clock.add(time.Hour)
-		f := limited(w.store, 19)
-		f.Script(faults.At(k, faults.Fail(errDown)))
-		e := w.engine(f)
-		got, err := e.AutoAssign(bg, want("a", 4, "x"))
-		if w.check(); f.Counts().Calls() < k {
-			if k < 8 || err != nil || len(got.V4) != 4 {
-				t.Errorf("%v, %v, %d calls", got, err, k-1)
-			}
-			return
-		}
-		if !errors.Is(err, errDown) {
-			t.Errorf("call %d fails: %v, %v", k, got, err)
-		}
-		if s, err := e.Operator().Sweep(bg, alloc.SweepArgs{}); err != nil || w.records(record.KindAddress) != 0 {
-			t.Errorf("call %d has failed: %+v, %v; %d addresses are left", k, s, err, w.records(record.KindAddress))
-		}
-		w.check()
-		if got, err := e.AutoAssign(bg, want("a", 4, "x")); err != nil || len(got.V4) != 4 {
-			t.Errorf("call %d has failed: %v, %v", k, got, err)
-		}
-	}
-}
-
-// A release of all or none writes what has ended in its blocks first where one commit does not take both.
-func TestWholeReleaseAfterEnds(t *testing.T) {
-	p := poolOf("p", "10.0.0.0/26", 29)
-	p.Cooldown = 5 * time.Second
-	w := newWorld(t, alloc.Config{}, p)
-	endedWorlds["both in many blocks"](w)
-	w.clock.add(time.Hour)
-	var args alloc.ReleaseArgs
-	for _, handle := range []string{"p3", "p11", "p19"} {
-		als, err := w.IPsByHandle(bg, handle)
-		if err != nil || len(als) != 1 {
-			t.Fatal(als, err)
-		}
-		args.Addresses = append(args.Addresses, alloc.Release{Address: als[0].Address})
-	}
-	if got, err := w.engine(limited(w.store, 48)).Release(bg, args); err != nil || len(got) != 3 {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
 // A lease that has ended is not given to its holder again: two callers never have one address.
 func TestEndedLeaseIsNotKept(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/26", 26))
@@ -255,68 +203,6 @@ func TestEndedLeaseIsNotKept(t *testing.T) {
 		if err != nil || al.Address == had.Address {
 			t.Fatalf("%d: %+v, %v; p60 has %+v", i, al, err, had)
 		}
-	}
-}
-
-// A record that lists a block as due which is not, and a clock that is not past 1970 by Skew, do not keep a call from its answer.
-func TestNothingDueIsAnAnswer(t *testing.T) {
-	for _, skew := range []time.Duration{0, 1<<63 - 1} {
-		w := newWorld(t, alloc.Config{}, poolOf("p", "10.0.0.0/29", 29))
-		w.leaves(audit.StaleIndex)
-		a := want("a", 8, "p")
-		a.TTL = time.Hour
-		w.assign(a)
-		at := w.blocksOf("a")[0]
-		if _, err := w.store.Commit(bg, []store.Op{{Kind: store.Put, Key: record.DueKey(5, at)}}); err != nil {
-			t.Fatal(err)
-		}
-		e, err := New(w.store, Options{Now: w.clock.now, Skew: skew})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(bg, 10*time.Second)
-		b := want("b", 1, "q")
-		b.Partial = false
-		if _, err := e.AutoAssign(ctx, b); !errors.Is(err, ipalloc.ErrFull) {
-			t.Errorf("skew %v: %v", skew, err)
-		}
-		cancel()
-	}
-}
-
-// An orphan that time alone emptied stays until a commit writes that end. An assignment that finds enough in its own block leaves it; one
-// that is short writes the end, which deletes it, also where it assigns nothing.
-func TestShortCallDeletesOrphanThatTimeEmptied(t *testing.T) {
-	w := newWorld(t, alloc.Config{MaxBlocksPerHost: 1, Strict: true}, poolOf("p", "10.0.0.0/29", 30))
-	w.assign(alloc.AssignArgs{Owner: alloc.HostOwner("a"), Num4: 1, Handle: "leased", TTL: 10 * time.Second})
-	if _, err := w.DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("a")}); err != nil {
-		t.Fatal(err)
-	}
-	blocks := func() (n int) {
-		for _, err := range w.Operator().Blocks(bg, netip.Prefix{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			n++
-		}
-		return n
-	}
-	if n := blocks(); n != 1 {
-		t.Fatalf("%d blocks, want the orphan", n)
-	}
-	w.assign(want("b", 1, "first"))
-	w.clock.add(11 * time.Second)
-	w.assign(want("b", 1, "second"))
-	if n := blocks(); n != 2 {
-		t.Errorf("%d blocks after a call that found enough, want 2", n)
-	}
-	a := want("b", 4, "third")
-	a.Partial = false
-	if _, err := w.AutoAssign(bg, a); err == nil {
-		t.Error("4 of 2 addresses")
-	}
-	if n := blocks(); n != 1 {
-		t.Errorf("%d blocks after a call that was short, want that of b", n)
 	}
 }
 
@@ -362,53 +248,6 @@ func TestEndedLeaseIsFoundByEveryOption(t *testing.T) {
 		if got, err := call(w.Engine); err != nil || len(got.V4) != 1 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-	}
-}
-
-// A lease that ended gets the cooldown of the pool as it is now, also from the engine that saw the end under the former one and had
-// nothing to write.
-func TestCooldownOfTheEndIsThatOfThePool(t *testing.T) {
-	p := poolOf("p", "10.0.0.0/30", 31)
-	p.Cooldown, p.Order = time.Hour, alloc.Lowest
-	w := newWorld(t, alloc.Config{}, p)
-	for i := range 4 {
-		a := want("a", 1, fmt.Sprint("p", i))
-		if i < 3 {
-			a.TTL = time.Duration(1+60*i) * time.Minute
-		} else {
-			w.clock.add(2 * time.Minute)
-		}
-		if got := w.assign(a); got.V4[0].Address != ip(fmt.Sprint("10.0.0.", i)) { // the last passes over the first, which cools
-			t.Fatal(got)
-		}
-	}
-	p.Cooldown = 0
-	if err := w.UpdatePool(bg, p); err != nil {
-		t.Fatal(err)
-	}
-	if a, err := w.Assign(bg, alloc.HostOwner("a"), "x"); err != nil || a.Address != ip("10.0.0.0") {
-		t.Errorf("%v, %v", a, err)
-	}
-}
-
-// TestEndedByAnotherCatalog: a call finds what a handle holds beside an address whose cooldown the engine has seen end under another
-// catalog.
-func TestEndedByAnotherCatalog(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/26", 26)
-	p.Cooldown = time.Minute
-	w := newWorld(t, alloc.Config{}, p)
-	w.assign(want("h", 1, "left"))
-	kept := want("h", 1, "kept")
-	kept.Existing = true
-	had := w.assign(kept).V4[0]
-	w.releaseHandle("left")
-	w.clock.add(2 * time.Minute)
-	w.assign(kept) // sees the end, and writes nothing
-	if err := w.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 5}); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.assign(kept).V4; len(got) != 1 || got[0].Address != had.Address {
-		t.Errorf("%+v, want %v", got, had.Address)
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/block"
 	core "github.com/ipalloc/ipalloc/ipset/internal/block"
-	"github.com/ipalloc/ipalloc/ipset/internal/cause"
 	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
@@ -144,70 +143,6 @@ func (w *world) blocksOf(host string) []netip.Prefix {
 		w.t.Fatal(err)
 	}
 	return blocks
-}
-
-func TestAutoAssignFirstBlock(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/16", 26))
-	got := w.assign(want("h", 3, "p"))
-	if len(got.V4) != 3 || len(got.Short) != 0 {
-		t.Fatalf("%+v", got)
-	}
-	block := record.StartOf(alloc.HostOwner("h"), netip.MustParsePrefix("10.0.0.0/16"), 26)
-	for i, a := range got.V4 {
-		if a.Block != block || a.Handle != "p" || a.Prefix().Bits() != 26 {
-			t.Errorf("address %d: %+v, want in %s", i, a, block)
-		}
-	}
-	als, err := w.IPsByHandle(bg, "p")
-	if err != nil || len(als) != 3 || als[0].Address != got.V4[0].Address {
-		t.Fatalf("by handle: %v, %v", als, err)
-	}
-	res, err := w.ReleaseIPs(bg, alloc.Release{Address: got.V4[0].Address}, alloc.Release{Address: got.V4[0].Address}, alloc.Release{Address: ip("10.0.255.255")})
-	if err != nil || res[0].Outcome != alloc.Released || res[1].Outcome != alloc.WasFree || res[2].Outcome != alloc.WasFree {
-		t.Fatalf("release: %v, %v", res, err)
-	}
-	addrs, err := w.ReleaseByHandle(bg, "p")
-	if err != nil || len(addrs) != 2 {
-		t.Fatalf("release by handle: %v, %v", addrs, err)
-	}
-	if als, _ := w.IPsByHandle(bg, "p"); len(als) != 0 {
-		t.Fatalf("still held: %v", als)
-	}
-}
-
-func TestAutoAssignErrors(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-	w.core.Labels = func(o alloc.Owner) (map[string]string, bool) { return nil, o.Name != "ghost" }
-	for name, tt := range map[string]struct {
-		a    alloc.AssignArgs
-		want error
-	}{
-		"no owner":     {alloc.AssignArgs{Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"empty name":   {alloc.AssignArgs{Owner: alloc.HostOwner(""), Num4: 1, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"NUL":          {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Handle: "a\x00b"}, ipalloc.ErrInvalid},
-		"none":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"negative":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: -1, Num6: 2, Use: alloc.Workload}, ipalloc.ErrInvalid},
-		"two uses":     {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload | alloc.Tunnel}, badField("Use")},
-		"unknown use":  {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: 128}, badField("Use")},
-		"unknown host": {want("ghost", 1, ""), cause.UnknownOwner},
-		"no pool":      {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 1, Use: alloc.Workload}, cause.NoPool},
-		"use of none":  {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.LoadBalancer}, cause.NoPool},
-		"unknown pool": {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Pools: []string{"b"}}, cause.UnknownPool},
-		"ends":         {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Blocks: alloc.BlockArgs{Head: 3, Tail: 1}}, badField("Blocks.Head")},
-		"sticky":       {alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num4: 1, Use: alloc.Workload, Sticky: true}, ipalloc.ErrInvalid},
-	} {
-		before, _ := w.store.MarshalBinary()
-		got, err := w.AutoAssign(bg, tt.a)
-		if !is(err, tt.want) || len(got.V4)+len(got.V6) > 0 {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
-		if e := (*ipalloc.Error)(nil); !errors.As(err, &e) || e.Op != "auto assign" {
-			t.Errorf("%s: %v is no *ipalloc.Error", name, err)
-		}
-		if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
-			t.Errorf("%s changed the store", name)
-		}
-	}
 }
 
 func TestAutoAssignTwoHostsShareNothing(t *testing.T) {

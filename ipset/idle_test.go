@@ -75,29 +75,6 @@ func TestSweepCostFollowsWhatIsDue(t *testing.T) {
 	w.check()
 }
 
-// A block that becomes empty after an engine has listed the empty ones is given back as soon as it is idle.
-func TestLaterIdleBlocksAreFound(t *testing.T) {
-	w, _, e := idleWorld(t, 3, 0)
-	sweep := func(d time.Duration, want int) {
-		t.Helper()
-		w.clock.add(d)
-		if got, err := e.Operator().Sweep(bg, alloc.SweepArgs{IdleAfter: time.Hour}); err != nil || len(got.Returned) != want {
-			t.Errorf("returned %v, %v, want %d", got.Returned, err, want)
-		}
-	}
-	sweep(time.Minute, 0)
-	w.assign(want("h0", 1, "q"))        // in use, and idle again later
-	w.assign(want("later", 1, "later")) // not there before
-	sweep(time.Minute, 0)
-	w.releaseHandle("q")
-	w.releaseHandle("later")
-	sweep(57*time.Minute, 0)
-	sweep(2*time.Minute, 2) // h1, h2
-	sweep(0, 0)
-	sweep(time.Minute, 2)
-	w.check()
-}
-
 // What time ends in many blocks goes into as many commits as the limits of the store need, from an engine that has seen none of it.
 func TestSweepCommitsManyBlocksAtOnce(t *testing.T) {
 	const n = 300

@@ -2,7 +2,6 @@ package ipset
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -10,41 +9,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/block"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
 )
-
-// TestImportOfManyWithoutHandle: addresses without handle have no index records and do not count against a commit's limit.
-func TestImportOfManyWithoutHandle(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 24))
-	b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: alloc.HostOwner("h")})
-	for i := range 100 {
-		attrs, err := alloc.NewAttributes(map[string]string{"n": fmt.Sprint(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.AutoAssign(nil, 1, alloc.Claim{Attributes: attrs}, w.clock.now(), nil)
-	}
-	if err := w.engine(limited(w.store, 64)).Operator().ImportBlock(bg, b); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestImportUnderAnyLimit: a block comes in whole or not at all, in as many commits as the limit makes of it, down to one for each address.
-func TestImportUnderAnyLimit(t *testing.T) {
-	whole := 0
-	for ops := 8; whole < 3; ops++ {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/23", 24))
-		b := mustBlock(t, "10.0.0.0/24", block.Options{Owner: alloc.HostOwner("h")})
-		for i := range 11 {
-			b.AutoAssign(nil, 1, alloc.Claim{Handle: fmt.Sprint(i)}, w.clock.now(), nil)
-		}
-		err := w.engine(limited(w.store, ops)).Operator().ImportBlock(bg, b)
-		if err == nil {
-			whole++
-		}
-		if held := len(w.used()); err == nil && held != 11 || err != nil && (held != 0 || !errors.Is(err, ipalloc.ErrLimit)) {
-			t.Errorf("%d operations a commit: %d addresses, %v", ops, held, err)
-		}
-	}
-}
 
 // TestGenerationsEnd: a block or a pool that needs a generation beyond the last is refused, and changes nothing.
 func TestGenerationsEnd(t *testing.T) {

@@ -12,9 +12,7 @@ import (
 
 	"github.com/ipalloc/ipalloc"
 	"github.com/ipalloc/ipalloc/internal/test/faults"
-	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -48,50 +46,6 @@ func (w *world) revision() uint64 {
 		w.t.Fatal(err)
 	}
 	return rev
-}
-
-// The life of an address with a DHCP server: offered, offered again, leased, renewed, ended, offered to the same client.
-func TestLeaseLife(t *testing.T) {
-	w := lan(t)
-	until := func(what string, al alloc.Allocation, d time.Duration) {
-		t.Helper()
-		if got := al.Until.Sub(w.clock.now()); got != d {
-			t.Errorf("%s: ends in %v, want %v", what, got, d)
-		}
-		if found, err := w.Lookup(bg, al.Address); err != nil || found != al {
-			t.Errorf("%s: %+v, %v, want %+v", what, found, err, al)
-		}
-	}
-	a := w.mustOffer("c1")
-	until("offered", a, 30*time.Second)
-	w.clock.add(20 * time.Second)
-	again := w.mustOffer("c1")
-	if until("offered again", again, 30*time.Second); again.Address != a.Address || again.Seq != a.Seq {
-		t.Errorf("%v, then %v", a, again)
-	}
-	leased, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	until("leased", leased, time.Hour)
-	until("an offer does not shorten a lease", w.mustOffer("c1"), time.Hour)
-	w.clock.add(50 * time.Minute)
-	als, err := w.Renew(bg, "c1", alloc.RenewArgs{TTL: 2 * time.Hour})
-	if err != nil || len(als) != 1 {
-		t.Fatalf("%v, %v", als, err)
-	}
-	until("renewed", als[0], 2*time.Hour)
-	w.clock.add(3 * time.Hour)
-	if b := w.mustOffer("c2"); b.Address == a.Address {
-		t.Errorf("%s offered to another, while others rest longer", b.Address)
-	}
-	if b := w.mustOffer("c1"); b.Address != a.Address || b.Seq == a.Seq {
-		t.Errorf("%+v, had %+v", b, a)
-	}
-	w.clock.add(time.Minute)
-	if _, err := w.RenewIP(bg, a.Address, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour}); !errors.Is(err, ipalloc.ErrNotHeld) {
-		t.Errorf("renewed an offer that has ended: %v", err)
-	}
 }
 
 // Each call for one address says who has it, until when, or that it is free, and changes nothing then.
@@ -155,104 +109,6 @@ func TestLeaseRefusals(t *testing.T) {
 	}
 }
 
-// A declined address leaves its client in one commit, and no call assigns it before its time, however it is asked for.
-func TestDeclined(t *testing.T) {
-	w := lan(t)
-	a := w.mustOffer("c1").Address
-	before := w.revision()
-	declined, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: 10 * time.Minute, Reason: "answered by aa:bb"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := w.revision() - before; n != 1 {
-		t.Errorf("%d commits", n)
-	}
-	end := w.clock.now().Add(10 * time.Minute)
-	for name, f := range map[string]func() error{
-		"named by the client": func() error {
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp"), Handle: "c1"})
-			return err
-		},
-		"named without handle": func() error {
-			_, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: a, Owner: alloc.HostOwner("dhcp")})
-			return err
-		},
-		"looked up": func() error {
-			al, err := w.Lookup(bg, a)
-			if by, reason, ok := al.Declined(); al != declined || by != "c1" || reason != "answered by aa:bb" || !ok || !al.Until.Equal(end) {
-				t.Errorf("looked up: %+v", al)
-			}
-			return err
-		},
-		"renewed": func() error {
-			_, err := w.RenewIP(bg, a, alloc.Guard{Handle: "c1"}, alloc.RenewArgs{TTL: time.Hour})
-			return err
-		},
-		"declined by another": func() error {
-			_, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c2"}, For: time.Hour})
-			return err
-		},
-	} {
-		e := (*ipalloc.Error)(nil)
-		if err := f(); !errors.Is(err, ipalloc.ErrCooling) || !errors.As(err, &e) || !e.Until.Equal(end) || !strings.Contains(err.Error(), `declined by "c1": answered by aa:bb`) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if al, err := w.Decline(bg, alloc.DeclineArgs{Address: a, Guard: alloc.Guard{Handle: "c1"}, For: time.Hour}); err != nil || al != declined {
-		t.Errorf("declined again: %+v, %v", al, err)
-	}
-	if als, err := w.IPsByHandle(bg, "c1"); err != nil || len(als) != 0 {
-		t.Errorf("the client still has %v, %v", als, err)
-	}
-	for i := range 2 {
-		if b := w.mustOffer(fmt.Sprint("c", 1+i)); b.Address == a {
-			t.Errorf("%s was offered", a)
-		}
-	}
-	if _, err := w.Offer(bg, offer("c3")); !errors.Is(err, ipalloc.ErrCooling) || !strings.Contains(err.Error(), "cooling until 2026-01-02T03:14:05Z") {
-		t.Errorf("the rest is cooling: %v", err)
-	}
-	us, err := w.Utilization(bg)
-	if err != nil || us[0].Cooling != (alloc.Count{Lo: 1}) || us[0].Used != (alloc.Count{Lo: 2}) {
-		t.Errorf("%+v, %v", us, err)
-	}
-	w.check()
-	w.clock.add(10 * time.Minute)
-	if b := w.mustOffer("c3"); b.Attributes != (alloc.Attributes{}) {
-		t.Errorf("%+v", b)
-	}
-}
-
-// Addresses that cool for different times are free in the order of their ends, also for an engine that has only read the block.
-func TestCoolingInOrderOfTheirEnds(t *testing.T) {
-	p := poolOf("a", "10.0.0.0/29", 29)
-	p.Cooldown = 10 * time.Second
-	w := newWorld(t, alloc.Config{}, p)
-	als := w.assign(want("h", 8, "p")).V4
-	for i, d := range []int{40, 20, 30} {
-		e := w.engine(w.store)
-		if _, err := e.Decline(bg, alloc.DeclineArgs{Address: als[i].Address, For: time.Duration(d) * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.engine(w.store).ReleaseIPs(bg, alloc.Release{Address: als[3].Address}); err != nil {
-		t.Fatal(err)
-	}
-	w.releaseHandle("p")
-	for _, want := range []int{0, 5, 6, 7, 8} {
-		b, err := w.engine(w.store).Operator().BlockOf(bg, als[0].Address)
-		if err != nil || b.Cooling() != uint64(8-want) {
-			t.Errorf("after %v: %d cooling, want %d, %v", w.clock.now().Sub(t0), b.Cooling(), 8-want, err)
-		}
-		w.check()
-		w.clock.add(10 * time.Second)
-	}
-	b, err := w.Operator().BlockOf(bg, als[0].Address)
-	if since, ok := b.Empty(); err != nil || !ok || since.Sub(t0) != 40*time.Second {
-		t.Errorf("empty since %v, %v, %v", since, ok, err)
-	}
-}
-
 // The leases of a handle are renewed, and its addresses released, in as few commits as the store's limit allows.
 func TestStepsAreAsLongAsFits(t *testing.T) {
 	for _, tt := range []struct{ limit, renew, release int }{{0, 1, 1}, {16, 1, 2}, {20, 1, 2}, {127, 1, 1}} {
@@ -269,46 +125,6 @@ func TestStepsAreAsLongAsFits(t *testing.T) {
 		if as, err := e.ReleaseByHandle(bg, "p"); err != nil || len(as) != 12 || f.Counts().Commits != tt.release {
 			t.Errorf("%d records: released %d in %d commits, want %d: %v", tt.limit, len(as), f.Counts().Commits, tt.release, err)
 		}
-	}
-}
-
-// TestLeaseGivenBackLeavesNoEntry: the entry that says when time changes a block follows the lease that ends first.
-func TestLeaseGivenBackLeavesNoEntry(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 28))
-	for i, ttl := range []time.Duration{time.Hour, 2 * time.Hour, 2 * time.Hour} {
-		a := want("h", 1, fmt.Sprint("p", i))
-		a.TTL = ttl
-		w.assign(a)
-	}
-	due := func() time.Duration {
-		recs := w.list(store.Range{From: record.KindDue, To: record.KindDue + "\xff"})
-		if len(recs) == 0 {
-			return 0
-		}
-		at := int64(0)
-		for _, c := range []byte(recs[0].Key[1:record.DueTimeEnd]) {
-			at = at<<8 | int64(c)
-		}
-		return time.Duration(at - wire.Stamp(w.clock.now()))
-	}
-	if got := due(); got != time.Hour {
-		t.Fatal(got)
-	}
-	w.releaseHandle("p0")
-	if got := due(); got != 2*time.Hour {
-		t.Errorf("the first given back: %v", got)
-	}
-	if _, err := w.Renew(bg, "p1", alloc.RenewArgs{TTL: 3 * time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	w.releaseHandle("p2")
-	if got := due(); got != 3*time.Hour {
-		t.Errorf("the rest renewed: %v", got)
-	}
-	w.check()
-	w.releaseHandle("p1")
-	if got := due(); got != 0 {
-		t.Errorf("none left: %v", got)
 	}
 }
 

@@ -137,22 +137,6 @@ func TestReservedEndsDoNotSpoilSmallPools(t *testing.T) {
 	}
 }
 
-func TestClaimDoesNotLeaveThePool(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.1.0/24", 26))
-	claimed, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.0.0/22"), alloc.HostOwner("h"))
-	if err != nil || len(claimed) != 4 || len(failed) != 0 {
-		t.Fatalf("claimed %v, failed %v, %v", claimed, failed, err)
-	}
-	if _, _, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.9.0.0/22"), alloc.HostOwner("h")); !errors.Is(err, cause.UnknownPool) {
-		t.Errorf("outside every pool: %v", err)
-	}
-	if _, failed, err := w.ClaimAffinity(bg, netip.MustParsePrefix("10.0.1.0/24"), alloc.HostOwner("other")); err != nil || len(failed) != 4 || !errors.Is(failed[0].Err, cause.Claimed) {
-		t.Errorf("foreign: %v, %v", failed, err)
-	} else if e := new(ipalloc.Error); !errors.As(failed[3].Err, &e) || e.Prefix != netip.MustParsePrefix("10.0.1.192/26") || e.Holder != "host:h" {
-		t.Errorf("foreign: %+v", e)
-	}
-}
-
 func TestHugeBlocksDoNotMakeUselessBlocks(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "2001:db8::/48", 64), poolOf("b", "2001:db9::/32", 122))
 	a := alloc.AssignArgs{Owner: alloc.HostOwner("h"), Num6: 3, Use: alloc.Workload, Handle: "p", Pools: []string{"a"}}

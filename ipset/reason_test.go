@@ -129,32 +129,3 @@ func TestEveryReason(t *testing.T) {
 		})
 	}
 }
-
-// A reason rests on what blocks of others have now, whatever an engine has cached, and on what automatic assignment may take of it.
-func TestReasonsOfForeignRoom(t *testing.T) {
-	one := want("b", 1, "x")
-	one.Partial = false
-	for name, strict := range map[string]bool{"foreign": true, "fragmented": false} {
-		p := poolOf("p", "10.0.0.0/29", 29)
-		p.Subnet = true
-		w := newWorld(t, alloc.Config{Strict: strict}, p)
-		ask := one
-		if !strict {
-			ask.Choose = alloc.Aligned()
-		}
-		w.assign(want("a", 5, "first"))
-		behind := w.engine(w.store)
-		got, err := behind.AutoAssign(bg, ask)
-		if strict || ask.Choose == alloc.Aligned() {
-			if !errors.Is(err, ipalloc.ErrFull) || got.Short[0].Reason.String() != name {
-				t.Errorf("%s: %+v, %v", name, got, err)
-			}
-		}
-		w.assign(want("a", 1, "last"))
-		for how, e := range map[string]*Engine{"behind": behind, "cold": w.engine(w.store)} {
-			if got, err := e.AutoAssign(bg, ask); !errors.Is(err, ipalloc.ErrFull) || got.Short[0].Reason != alloc.ReasonOutsideLeft {
-				t.Errorf("%s, %s: %+v, %v", name, how, got.Short, err)
-			}
-		}
-	}
-}

@@ -15,18 +15,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
-func TestHandleIsIndexedForEachAddress(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 30))
-	if got := w.assign(want("h", 6, "p")); len(got.V4) != 6 || w.records(record.KindHandle) != 6 {
-		t.Fatalf("%d addresses, %d index records", len(got.V4), w.records(record.KindHandle))
-	}
-	w.check()
-	w.releaseHandle("p")
-	if n := w.records(record.KindHandle); n != 0 {
-		t.Errorf("%d index records of a handle without addresses", n)
-	}
-}
-
 func TestConflictDoesNotCountAHandleTwice(t *testing.T) {
 	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/28", 30))
 	r := newRacing(w.store)
@@ -78,45 +66,6 @@ func TestReleasesOfOneHandleDoNotRace(t *testing.T) { // of use with -race
 	wg.Wait()
 }
 
-func TestSecondReleaseIsNoConflict(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-	al := w.assign(want("h", 1, "p")).V4[0]
-	rel := alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p", Seq: al.Seq}}
-	for i, wantOutcome := range []alloc.Outcome{alloc.Released, alloc.WasFree, alloc.WasFree} {
-		res, err := w.ReleaseIPs(bg, rel)
-		if err != nil || res[0].Outcome != wantOutcome {
-			t.Errorf("release %d: %v, %v", i, res, err)
-		}
-	}
-	w.AssignIP(bg, alloc.AssignIPArgs{Address: al.Address, Owner: alloc.HostOwner("h"), Handle: "q"})
-	if res, err := w.ReleaseIPs(bg, rel); err != nil || res[0].Outcome != alloc.OwnerChanged {
-		t.Errorf("after it got another owner: %v, %v", res, err)
-	}
-}
-
-// TestReleaseInParts: addresses that a commit has no room for are released by the next, in the order of their names.
-func TestReleaseInParts(t *testing.T) {
-	for ops := 16; ops < 64; ops += 7 {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 28))
-		var rs []alloc.Release
-		for i := range 40 {
-			rs = append(rs, alloc.Release{Address: w.assign(want("h", 1, fmt.Sprint("p", i))).V4[0].Address})
-		}
-		res, err := w.engine(limited(w.store, ops)).ReleaseIPs(bg, rs...)
-		if err != nil || len(res) != len(rs) {
-			t.Fatalf("%d operations a commit: %v, %v", ops, res, err)
-		}
-		for i, r := range res {
-			if r.Outcome != alloc.Released {
-				t.Errorf("%d operations a commit: %s: %v", ops, rs[i].Address, r.Outcome)
-			}
-		}
-		if held := w.used(); len(held) > 0 {
-			t.Errorf("%d operations a commit: %v are held", ops, held)
-		}
-	}
-}
-
 // TestReleaseWhoseStoreFails: a release that one failed call of the store ends returns that error and changes nothing: of the last
 // address of a block without owner, and beside an address that was declined for longer than the pool's addresses cool.
 func TestReleaseWhoseStoreFails(t *testing.T) {
@@ -164,20 +113,6 @@ func TestReleaseWhoseStoreFails(t *testing.T) {
 	}
 }
 
-// TestWholeReleaseOfManyBlocks: a release of all or none is one, in however many blocks its addresses are.
-func TestWholeReleaseOfManyBlocks(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 32))
-	var args alloc.ReleaseArgs
-	for _, al := range w.assign(want("h", 150, "p")).V4 {
-		args.Addresses = append(args.Addresses, alloc.Release{Address: al.Address, Guard: alloc.Guard{Handle: "p"}})
-	}
-	got, err := w.engine(w.store).Release(bg, args)
-	left, _ := w.IPsByHandle(bg, "p")
-	if err != nil || len(got) != 150 || len(left) != 0 {
-		t.Errorf("%d released, %v; %d are left", len(got), err, len(left))
-	}
-}
-
 // TestDisownReadsAddressesTogether: the addresses of blocks that are in use are read in a round trip, and the host for which they are held
 // stays their former owner.
 func TestDisownReadsAddressesTogether(t *testing.T) {
@@ -188,25 +123,6 @@ func TestDisownReadsAddressesTogether(t *testing.T) {
 		got, err := w.engine(s).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")})
 		if err != nil || len(got) != blocks || w.former() != blocks || s.Counts().Gets > 5 {
 			t.Errorf("%v, %v, %d records of the former owner, %+v", got, err, w.former(), s.Counts())
-		}
-	}
-}
-
-// TestDisownForgetsWhoHoldsNothing: a host that gives up a block in which one address is held, for another host, is no former owner.
-func TestDisownForgetsWhoHoldsNothing(t *testing.T) {
-	for _, guests := range []int{1, 2} {
-		w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/24", 26))
-		first := w.assign(want("h", 1, "p")).V4[0]
-		for at := first.Address; guests > 0; guests-- {
-			at = at.Next()
-			if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: at, Owner: alloc.HostOwner("guest")}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.releaseHandle("p")
-		got, err := w.engine(w.store).DisownBlocks(bg, alloc.DisownArgs{Owner: alloc.HostOwner("h")})
-		if err != nil || len(got) != 1 || w.former() != 0 {
-			t.Errorf("%v, %v, %d records of the former owner", got, err, w.former())
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
@@ -16,68 +15,6 @@ import (
 	"github.com/ipalloc/ipalloc/ipset/internal/txn"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
-
-// A space is removed when nothing is in it, and every record of it with it.
-func TestRemoveSpace(t *testing.T) {
-	w := newWorld(t, alloc.Config{})
-	red := inSpace(t, w.Engine, "red")
-	for _, e := range []*Engine{red, inSpace(t, w.Engine, "red2")} {
-		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
-			t.Fatal(err)
-		}
-		for i := range 300 {
-			a := want(fmt.Sprint("h", i), 2, fmt.Sprint("pod", i))
-			a.Request, a.Sticky = fmt.Sprint("request", i), true
-			if _, err := e.AutoAssign(bg, a); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	refused := func(what, says string) {
-		t.Helper()
-		if err := w.Operator().RemoveSpace(bg, "red"); !errors.Is(err, ipalloc.ErrInUse) || !strings.Contains(err.Error(), says) {
-			t.Errorf("with %s: %v", what, err)
-		}
-	}
-	before := keysOutside(t, w.store, "red")
-	refused("a pool", `remove space "red": it has the pool "p"`)
-	if err := red.RemovePool(bg, "p"); err != nil {
-		t.Fatal(err)
-	}
-	refused("addresses", `it has the record "a4`)
-	for i := range 300 {
-		if _, err := red.ReleaseByHandle(bg, fmt.Sprint("pod", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Put, Key: "Mine"}}); err != nil {
-		t.Fatal(err)
-	}
-	refused("a record of another program", `it has the record "Mine"`)
-	if _, err := red.core.Store.Commit(bg, []store.Op{{Kind: store.Delete, Key: "Mine", Expect: store.AnyRevision}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
-		t.Fatal(err)
-	}
-	after, _, err := w.store.List(bg, store.Range{})
-	if err != nil || !slices.Equal(before, after) {
-		t.Errorf("%d records are left, %d were outside of the space, %v", len(after), len(before), err)
-	}
-	if err := w.Operator().RemoveSpace(bg, "red"); err != nil {
-		t.Errorf("again: %v", err)
-	}
-	// An engine that knew the space goes on in a new one.
-	if err := red.AddPool(bg, poolOf("p", "10.0.0.0/16", 28)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := red.AutoAssign(bg, want("h7", 2, "pod")); err != nil {
-		t.Fatal(err)
-	}
-	if rep, err := red.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 || rep.Allocations != 2 {
-		t.Errorf("%+v, %v", rep, err)
-	}
-}
 
 // emptied returns an engine on a store with limits, and one of its spaces, which has no pool left and much to remove.
 func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
@@ -105,17 +42,6 @@ func emptied(t *testing.T, mem store.Store) (f *faults.Faulty, e, red *Engine) {
 		t.Fatal(err)
 	}
 	return f, e, red
-}
-
-// TestRemoveSpaceFillsCommits: a commit removes as many records of a space as the limit of the store allows. One more raises the mark of
-// the catalog before.
-func TestRemoveSpaceFillsCommits(t *testing.T) {
-	f, e, _ := emptied(t, store.NewMemory())
-	f.Reset()
-	err := e.Operator().RemoveSpace(bg, "red")
-	if c := f.Counts(); err != nil || c.Commits > 1+15 {
-		t.Errorf("%+v, %v", c, err)
-	}
 }
 
 // TestRemoveSpaceOfManyHosts: the empty blocks of more hosts than are read at a time are given back.

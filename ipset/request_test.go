@@ -91,68 +91,6 @@ func TestNamedPoolsInOrder(t *testing.T) {
 	}
 }
 
-// TestRequestKeyAnswersWithWhatIsHeld: what has been released is not given again under the key, whether or not another has it
-// now; what is missing is assigned anew, and the next repetition gets all of it.
-func TestRequestKeyAnswersWithWhatIsHeld(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
-	a := want("h", 2, "pod")
-	a.Request = "r"
-	first := w.assign(a)
-	w.releaseHandle("pod")
-	other := w.assign(want("h", 8, "other"))
-	if got := w.assign(a); len(got.V4) != 0 || len(got.Short) != 1 {
-		t.Fatalf("%+v of another", got)
-	}
-	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: other.V4[7].Address}, alloc.Release{Address: other.V4[6].Address}); err != nil {
-		t.Fatal(err)
-	}
-	second := w.assign(a)
-	if len(second.V4) != 2 || second.V4[0].Seq <= first.V4[1].Seq {
-		t.Fatalf("%+v, first %+v", second, first)
-	}
-	w.check()
-	// One of two is given to another.
-	gone := second.V4[0].Address
-	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: gone}); err != nil {
-		t.Fatal(err)
-	}
-	w.releaseHandle("other")
-	if _, err := w.AssignIP(bg, alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Handle: "thief"}); err != nil {
-		t.Fatal(err)
-	}
-	w.clock.add(time.Minute)
-	third := w.assign(a)
-	if len(third.V4) != 2 || third.V4[0] != second.V4[1] || third.V4[1].Address == gone {
-		t.Fatalf("%+v, second %+v", third, second)
-	}
-	w.check()
-	if again := w.assign(a); !slices.Equal(again.V4, third.V4) {
-		t.Fatalf("%+v, third %+v", again, third)
-	}
-	if als, _ := w.IPsByHandle(bg, "pod"); len(als) != 2 {
-		t.Errorf("holds %v", als)
-	}
-	// A named address the same.
-	named := alloc.AssignIPArgs{Address: gone, Owner: alloc.HostOwner("h"), Handle: "pod", Request: "named"}
-	if _, err := w.AssignIP(bg, named); !errors.Is(err, ipalloc.ErrOccupied) {
-		t.Error(err)
-	}
-	w.releaseHandle("thief")
-	al, err := w.AssignIP(bg, named)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.ReleaseIPs(bg, alloc.Release{Address: gone})
-	if again, err := w.AssignIP(bg, named); err != nil || again.Seq <= al.Seq {
-		t.Errorf("%+v, %v", again, err)
-	}
-	w.check()
-	// The entries by age are as many as the keys.
-	if q, aged := w.records(record.KindRequest), w.records(record.KindAged); q != 2 || aged != 2 {
-		t.Errorf("%d keys, %d entries", q, aged)
-	}
-}
-
 // TestRequestKeyTwiceInOneBatch: calls with one key that come together get one answer.
 func TestRequestKeyTwiceInOneBatch(t *testing.T) {
 	w, g, e := newGated(t)

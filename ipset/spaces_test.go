@@ -15,7 +15,6 @@ import (
 	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
-	"github.com/ipalloc/ipalloc/ipset/internal/record"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -146,80 +145,6 @@ func spaceIs(t *testing.T, e *Engine, n int) {
 	a.Request, a.Sticky = "request", true
 	if got, err := e.AutoAssign(bg, a); err != nil || len(got.V4) != 2+n {
 		t.Errorf("space %d: the repeated request got %v, %v", n, got, err)
-	}
-}
-
-// A sticky handle gets its last address back in its space, and is unknown in another.
-func TestSpacesSticky(t *testing.T) {
-	w := newWorld(t, alloc.Config{})
-	last := make(map[string]netip.Addr)
-	assign := func(name string) netip.Addr {
-		a := want("h", 1, "vm")
-		a.Sticky = true
-		got, err := inSpace(t, w.Engine, name).AutoAssign(bg, a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.V4[0].Address
-	}
-	for n, name := range spaceNames {
-		e := inSpace(t, w.Engine, name)
-		if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
-			t.Fatal(err)
-		}
-		if n > 0 { // so that the handle's address differs from space to space
-			if _, err := e.AutoAssign(bg, want("h", n, "others")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		last[name] = assign(name)
-		if _, err := e.ReleaseByHandle(bg, "vm"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, a := range last {
-		if got := assign(name); got != a {
-			t.Errorf("space %q: %s, had %s", name, got, a)
-		}
-	}
-}
-
-// Damage in one space is found by its check, whose repair writes to that space alone; checks of the others see nothing of it.
-func TestSpacesCheck(t *testing.T) {
-	for _, damaged := range spaceNames {
-		w := newWorld(t, alloc.Config{})
-		for _, name := range spaceNames {
-			e := inSpace(t, w.Engine, name)
-			if err := e.AddPool(bg, poolOf("p", "10.0.0.0/24", 28)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := e.AutoAssign(bg, want("h", 3, "pod")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		e := inSpace(t, w.Engine, damaged)
-		ops := []store.Op{{Kind: store.Put, Key: "hghost\x004\x0a\x00\x00\x01\x1c"}, {Kind: store.Delete, Key: record.OwnerKey(alloc.HostOwner("h")), Expect: store.AnyRevision}}
-		if _, err := e.core.Store.Commit(bg, ops); err != nil {
-			t.Fatal(err)
-		}
-		before := keysOutside(t, w.store, damaged)
-		for _, name := range spaceNames {
-			rep, err := inSpace(t, w.engine(w.store), name).Operator().Check(bg, nil)
-			if err != nil || (len(rep.Problems) > 0) != (name == damaged) {
-				t.Errorf("%q is damaged; check of %q: %v, %v", damaged, name, rep.Problems, err)
-			}
-			if name == damaged {
-				if done, err := e.Operator().Repair(bg, rep.Repair); err != nil || done != len(rep.Repair) {
-					t.Errorf("repair: %d of %d, %v", done, len(rep.Repair), err)
-				}
-			}
-		}
-		if after := keysOutside(t, w.store, damaged); !slices.Equal(before, after) {
-			t.Errorf("the repair of %q wrote outside of it", damaged)
-		}
-		if rep, err := e.Operator().Check(bg, nil); err != nil || len(rep.Problems) > 0 {
-			t.Errorf("after the repair: %v, %v", rep.Problems, err)
-		}
 	}
 }
 

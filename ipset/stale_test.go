@@ -143,24 +143,6 @@ func TestStaleRoomIsNoShortage(t *testing.T) {
 	}
 }
 
-// TestManyOwnBlocksAreMadeSureOf: an owner has more blocks than a commit verifies, all of them full as the engine remembers
-// them; that is not an answer.
-func TestManyOwnBlocksAreMadeSureOf(t *testing.T) {
-	w := newWorld(t, alloc.Config{Strict: true, MaxBlocksPerHost: 0}, poolOf("a", "10.0.0.0/25", 32))
-	e := w.engine(w.store)
-	if got, err := e.AutoAssign(bg, want("h", 128, "p")); err != nil || len(got.V4) != 128 {
-		t.Fatal(len(got.V4), err)
-	}
-	for _, s := range []string{"10.0.0.3", "10.0.0.99"} {
-		if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip(s)}); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != s[len("10.0.0."):] {
-			t.Errorf("%s is free, got %+v, %v", s, got, err)
-		}
-	}
-}
-
 // TestSmallCachesGiveTheSameAnswers: how much an engine remembers changes what it costs, not what it does.
 func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 	var first string
@@ -193,24 +175,6 @@ func TestSmallCachesGiveTheSameAnswers(t *testing.T) {
 		} else if answers != first {
 			t.Errorf("with a cache of %d:\n%swith one of 1:\n%s", keep, answers, first)
 		}
-	}
-}
-
-// TestConflictFoundByReading: while it looks for a block to borrow from, the engine reads that its own one, which it passed
-// over as full, has room. It plans anew without the commit that would tell it the same.
-func TestConflictFoundByReading(t *testing.T) {
-	w := newWorld(t, alloc.Config{}, poolOf("a", "10.0.0.0/29", 29))
-	db := faults.NewFaulty(w.store)
-	e := w.engine(db)
-	if _, err := e.AutoAssign(bg, want("h", 8, "p")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.ReleaseIPs(bg, alloc.Release{Address: ip("10.0.0.3")}); err != nil {
-		t.Fatal(err)
-	}
-	db.Reset()
-	if got, err := e.AutoAssign(bg, want("h", 1, "q")); err != nil || lastBytes(got.V4) != "3" || db.Counts().Commits != 1 {
-		t.Errorf("%+v, %v after %d commits", got, err, db.Counts().Commits)
 	}
 }
 

@@ -156,3 +156,57 @@ func TestManyLoads(t *testing.T) {
 		t.Error(problems)
 	}
 }
+
+// occupy returns the error of Occupy.
+func occupy(a *Allocator, name string, prefixes ...netip.Prefix) error {
+	return a.Occupy(Node{Name: name, Prefixes: prefixes})
+}
+
+func TestOccupyIsAllOrNothing(t *testing.T) {
+	a := mustNew(t, dual("10.0.0.0/22", 24, "fd00::/56", 64))
+	if err := a.Reserve(pfx("10.0.3.0/25")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Occupy(Node{Name: "n", Prefixes: pfxs("10.0.1.0/24", "fd00::/64")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Occupy(Node{Name: "n", Prefixes: pfxs("10.0.1.0/24", "fd00::/64")}); err != nil { // again
+		t.Fatal(err)
+	}
+	before := snapshot(t, a)
+	for _, c := range []struct {
+		name   string
+		ps     []netip.Prefix
+		want   error
+		field  string
+		holder string
+	}{
+		{"", pfxs("10.0.0.0/24"), ipalloc.ErrInvalid, "Name", ""},
+		{"m", nil, ipalloc.ErrInvalid, "Prefixes", ""},
+		{"m", []netip.Prefix{pfx("10.0.0.0/24"), {}}, ipalloc.ErrInvalid, "Prefixes[1]", ""},
+		{"m", pfxs("10.0.0.0/24", "10.0.0.0/24"), ipalloc.ErrInvalid, "Prefixes[1]", ""},
+		{"m", pfxs("10.0.0.0/24", "fd00::/64"), ipalloc.ErrOccupied, "Prefixes[1]", "n"},
+		{"m", pfxs("fd00:0:0:1::/64"), ipalloc.ErrMismatch, "Prefixes[0]", ""},
+		{"m", pfxs("10.1.0.0/24"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/16"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/25"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/23"), ipalloc.ErrOutOfRange, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.3.0/24"), ipalloc.ErrReserved, "Prefixes[0]", ""},
+		{"m", pfxs("10.0.0.0/24", "fd00:0:0:1::/64", "10.0.2.0/24"), ipalloc.ErrLimit, "Prefixes[2]", ""},
+		{"n", pfxs("10.0.0.0/24"), ipalloc.ErrMismatch, "Prefixes[0]", ""},
+	} {
+		err := occupy(a, c.name, c.ps...)
+		var e *ipalloc.Error
+		if !errors.Is(err, c.want) || !errors.As(err, &e) || e.Field != c.field || e.Holder != c.holder || e.Op != "occupy" {
+			t.Errorf("Occupy(%q, %v): %v, want %v", c.name, c.ps, err, c.want)
+		}
+	}
+	if snapshot(t, a) != before {
+		t.Fatal("a refused Occupy changed something")
+	}
+	if _, err := a.Allocate(Node{Name: ""}); !errors.Is(err, ipalloc.ErrInvalid) {
+		t.Fatal(err)
+	}
+	allocate(t, a, "n", "10.0.1.0/24", "fd00::/64")
+	allocate(t, a, "m", "10.0.0.0/24", "fd00:0:0:1::/64")
+}

@@ -258,21 +258,3 @@ func TestBlockRecordIsSmall(t *testing.T) {
 		t.Error("more than 130 bytes")
 	}
 }
-
-// The record of a block can be read again whatever the times that a caller gives.
-func TestBlockAtAnyTime(t *testing.T) {
-	times := []time.Time{{}, time.Unix(0, 0), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2262, 4, 12, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
-	for _, claimed := range times {
-		for _, now := range times {
-			b := mustBlock(t, "10.0.0.0/29", Options{Claimed: claimed})
-			for i, ttl := range []time.Duration{0, time.Hour, 1<<63 - 1} {
-				b.AutoAssign(nil, 2, alloc.Claim{Handle: fmt.Sprint(i), TTL: ttl}, now, nil)
-			}
-			b.Release(b.Addr(0), alloc.Guard{}, now, time.Minute)
-			b.Advance(now, time.Minute)
-			if _, err := Decode(b.Prefix(), string(b.Append(nil))); err != nil {
-				t.Errorf("claimed %v, now %v: %v", claimed, now, err)
-			}
-		}
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ipalloc/ipalloc"
-	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/store"
 )
 
@@ -117,67 +116,6 @@ func push(name, word string, fail error) Func[*lists] {
 	}
 }
 
-// TestTypedCells: content is decoded once, changed content is seen by the next plan, a plan that fails leaves what was there, and
-// a list that becomes empty has no record.
-func TestTypedCells(t *testing.T) {
-	db := faults.NewFaulty(store.NewMemory())
-	r, x := newLists(db)
-	for _, word := range []string{"a", "b"} {
-		if err := r.Do(bg, push("x", word, nil)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c := db.Counts(); c.Gets != 1 || c.Commits != 2 || x.decoded != 1 || c.Written != 4 {
-		t.Errorf("%+v, %d decoded", c, x.decoded)
-	}
-	late := errors.New("late")
-	if err := r.Do(bg, push("x", "c", late)); err != late {
-		t.Error(err)
-	}
-	if l := x.all.Get("x"); strings.Join(l.Get(), " ") != "a b" || l.written != 2 {
-		t.Error(l.Get(), l.written)
-	}
-	// Several plans of one transaction: one sees what those before it leave.
-	both := func(t *lists) error {
-		for i, p := range []Func[*lists]{push("x", "c", nil), push("x", "d", late), push("y", "e", nil)} {
-			t.savepoint()
-			err := p(t)
-			if err != nil {
-				t.Rollback()
-			}
-			if (err == late) != (i == 1) {
-				return fmt.Errorf("%d: %v", i, err)
-			}
-		}
-		return nil
-	}
-	if err := r.Do(bg, Func[*lists](both)); err != nil {
-		t.Fatal(err)
-	}
-	recs, err := db.Get(bg, nil, "lx", "ly", "wc", "wd", "we")
-	if err != nil || recs[0].Value != "a b c" || recs[1].Value != "e" || recs[2].Rev == 0 || recs[3].Rev != 0 || recs[4].Rev == 0 {
-		t.Error(recs, err)
-	}
-	clear := Func[*lists](func(t *lists) error {
-		l, err := t.list("y")
-		if err == nil {
-			Set(&t.Txn, l, nil)
-		}
-		return err
-	})
-	for range 2 {
-		if err := r.Do(bg, clear); err != nil {
-			t.Error(err)
-		}
-	}
-	if l := x.all.Get("y"); l.Rev != 0 || len(l.Get()) != 0 {
-		t.Error(l.Rev, l.Get())
-	}
-	if err := r.Do(bg, push("y", "f", nil)); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestDamagedRecord: the error of decode is the answer.
 func TestDamagedRecord(t *testing.T) {
 	mem := store.NewMemory()
@@ -189,66 +127,5 @@ func TestDamagedRecord(t *testing.T) {
 		if err := r.Do(bg, push(name, "a", nil)); !errors.Is(err, ipalloc.ErrCorrupt) {
 			t.Errorf("%q: %v", name, err)
 		}
-	}
-}
-
-// TestConflictFoundByReading: a record that a plan rests upon and that is read again ends the attempt if it has changed.
-func TestConflictFoundByReading(t *testing.T) {
-	mem := store.NewMemory()
-	db := faults.NewFaulty(mem)
-	r, x := newLists(db)
-	if err := r.Do(bg, push("x", "a", nil)); err != nil {
-		t.Fatal(err)
-	}
-	other, _ := newLists(mem)
-	if err := other.Do(bg, push("x", "b", nil)); err != nil {
-		t.Fatal(err)
-	}
-	db.Reset()
-	runs := 0
-	err := r.Do(bg, Func[*lists](func(t *lists) error {
-		runs++
-		if _, err := t.list("x"); err != nil {
-			return err
-		}
-		return t.Read("lx", "ly")
-	}))
-	if c := db.Counts(); err != nil || runs != 2 || c.Commits != 1 {
-		t.Errorf("%v after %d runs and %d commits", err, runs, c.Commits)
-	}
-	if words := x.all.Get("x").Get(); strings.Join(words, " ") != "a b" {
-		t.Error(words)
-	}
-}
-
-// TestListNeedsTheFirstPlace: a range shows what the store has, so a plan that reads one gets a transaction of its own after
-// plans that change something.
-func TestListNeedsTheFirstPlace(t *testing.T) {
-	g := newGate()
-	db := faults.NewFaulty(store.NewMemory())
-	db.Script(g.script)
-	r := newRunner(db)
-	first := do(bg, r, incr("a"))
-	<-g.arrived
-	second := do(bg, r, incr("b"))
-	waitFor(r, 1)
-	n := 0
-	third := do(bg, r, Func[*txn](func(t *txn) error {
-		t.Put("c", "1") // what the plan itself has changed does not count
-		recs, err := t.List(store.Range{From: "a"})
-		n = len(recs)
-		return err
-	}))
-	waitFor(r, 2)
-	for range 10 {
-		g.open <- struct{}{}
-	}
-	for _, c := range []chan error{first, second, third} {
-		if err := <-c; err != nil {
-			t.Error(err)
-		}
-	}
-	if n != 2 || db.Counts().Commits != 3 {
-		t.Errorf("%d records listed, %d commits", n, db.Counts().Commits)
 	}
 }
