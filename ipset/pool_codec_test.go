@@ -3,14 +3,17 @@ package ipset
 import (
 	"context"
 	"errors"
-	"go4.org/netipx"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/ipalloc/ipalloc"
+	"github.com/ipalloc/ipalloc/internal/test/faults"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
 	"github.com/ipalloc/ipalloc/ipset/audit"
 	"github.com/ipalloc/ipalloc/ipset/internal/pool"
@@ -144,5 +147,23 @@ func TestPoolsAreReadOnce(t *testing.T) {
 		if err := w.Operator().SetConfig(bg, alloc.Config{MaxBlocksPerHost: 10 + i}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCatalogIsLimited: a pool for which the store's value has no room is refused with ErrLimit, and nothing changes.
+func TestCatalogIsLimited(t *testing.T) {
+	w := newWorld(t, alloc.Config{})
+	e := w.engine(faults.NewLimited(w.store, store.Limits{Value: 2000}))
+	for n := 0; ; n++ {
+		rev := w.rev()
+		err := e.AddPool(bg, poolOf(fmt.Sprint("p", n), fmt.Sprintf("10.0.%d.0/24", n), 28))
+		if err == nil && n < 200 {
+			continue
+		}
+		pools, _ := e.Pools(bg)
+		if !errors.Is(err, ipalloc.ErrLimit) || n == 0 || len(pools) != n || w.rev() != rev {
+			t.Errorf("after %d pools: %v, %d pools, revision %d, was %d", n, err, len(pools), w.rev(), rev)
+		}
+		return
 	}
 }
