@@ -52,7 +52,7 @@ alone = Test(IndexFollowsEveryCall|DryRunAnswersAsTheCall|AffinityDoesNotDecay|R
 repeated = ^TestInSpace(SQLite|Postgres)?$$|^TestEveryRequestFails$$/./^later|^TestEveryCallFails$$/^fails|^TestChanges$$/^sqlite$$
 
 # Packages in which neither code nor tests start a goroutine. A line that could start one fails the target.
-no_goroutine = bitmap internal/addrmap internal/test/protocol internal/test/world ipset/internal/block examples/cluster
+no_goroutine = bitmap internal/addrmap internal/test/protocol internal/test/world ipset/internal/block ipset/internal/holder examples/cluster
 starts = (^|[[:space:]])go (func|[[:alnum:]_.]+)\(|\.Go\(|AfterFunc\(|RunParallel|synctest
 
 # The package whose tests run the CNI plugin as a process of its own. Of them race runs those in which a process has several
