@@ -39,6 +39,7 @@
 //	a deleted block leaves no mark of its sequence numbers       1
 //	the cache is kept after a conflict                           2
 //	no fence after an unknown outcome                           90
+//	a commit does not verify the blocks that its plan has read 107
 //	RenameHost leaves half of the addresses of a block         190
 //	Transfer takes the address of a third handle               255
 //	a release ignores the sequence number                      513
