@@ -199,9 +199,9 @@ func DueBy(at int64) store.Range {
 
 // AgedKey returns the key under which a memo is found by its age.
 func AgedKey(at int64, key string) string {
-	b := append(make([]byte, 0, AgedTimeEnd+len(key)), KindAged...)
+	b := append(make([]byte, 0, AgedTimeEnd), KindAged...)
 	b = binary.BigEndian.AppendUint64(append(b, key[1]), uint64(at))
-	return string(append(b, key...))
+	return string(b) + key
 }
 
 // IsAgedKey reports whether agedKey may have made a key.
