@@ -63,7 +63,7 @@ within = ^Test(Busy|ParallelAdds|SharedNetwork|OrderOfAttachment|EveryCallOfTheS
 apart = /ipalloc/ipalloc/($(subst $() ,|,$(no_goroutine) $(process)))$$
 
 .PHONY: race
-race: ## run the tests under the race detector, in short form, but for those to which it adds nothing: of one goroutine, of other processes, repeated
+race: ## run the tests under the race detector, in short form, without tests of one goroutine, tests of other processes, and repetitions
 	@! git grep -nE '$(starts)' -- $(no_goroutine:%='%/*.go') || { echo 'race: it has to run these packages'; exit 1; }
 	@.ci/each $(or $(MODULES),work) bash -c 'status=0; \
 		$(gotest) -race -vet=off -short -timeout 60m -skip "$$0" $$(go list ./... | grep -vE "$(apart)") || status=1; \

@@ -48,7 +48,7 @@ var regressions = []regression{
 	{"an allocation in AutoAssign", "ipset/autoassign/release=address", "ipset/assign.go",
 		"\tgot, err := e.assign.AutoAssign(ctx, &a)\n", "\tleak = make([]byte, 16)\n\tgot, err := e.assign.AutoAssign(ctx, &a)\n", "allocations"},
 	{"a second digest of a request", "ipset/autoassign/request=key", "ipset/internal/assign/assign.go",
-		"\tp.memo = record.Memo{", "\t_ = record.DigestOf(&p.AssignArgs, p.Named)\n\tp.memo = record.Memo{", ""},
+		"\tp.memo = record.Memo{", "\t_ = record.DigestOf(&p.AssignArgs, p.Named, p.Since)\n\tp.memo = record.Memo{", ""},
 }
 
 // TestPlantedRegressions plants each regression in a build of its own and sees the guard fail.

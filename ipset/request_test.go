@@ -3,6 +3,7 @@ package ipset
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +47,13 @@ func TestRequestKeyIsBoundToItsArguments(t *testing.T) {
 	}
 	if after, _ := w.store.MarshalBinary(); string(after) != string(before) {
 		t.Error("the store changed")
+	}
+	named := alloc.AssignIPArgs{Address: netip.MustParseAddr("10.0.0.40"), Owner: first.Owner, Handle: "n", Request: "n"}
+	for _, want := range []error{nil, ipalloc.ErrInvalid} {
+		if _, err := w.AssignIP(bg, named); !errors.Is(err, want) {
+			t.Errorf("held since %v: %v, want %v", named.Since, err, want)
+		}
+		named.Since = time.Unix(1<<30, 0)
 	}
 	if again := w.assign(first); !slices.Equal(again.V4, got.V4) {
 		t.Errorf("%+v, first %+v", again, got)

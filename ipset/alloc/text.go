@@ -203,8 +203,8 @@ type allocationForm struct {
 	Share      string       `json:"share,omitempty"`
 }
 
-// String returns the names and values of all fields, as %+v prints a struct. The holders of
-// a shared address are one quoted string, which [Allocation.Holders] decodes.
+// String returns the names and values of all fields, as %+v prints a struct. It quotes the
+// coded holders of a shared address; [Allocation.Holders] returns them.
 func (a Allocation) String() string {
 	type fields Allocation
 	if a.shared != "" {

@@ -188,7 +188,7 @@ func (l *ledger) underWay(e *call) bool {
 	return slices.ContainsFunc(late, func(p *packet) bool { return slices.Contains(p.again, e) })
 }
 
-// gone closes the calls of which no commit is under way any more: those of ended processes and of a Together.
+// gone closes the calls of ended processes, and of a Together, whose last commit has arrived.
 func (l *ledger) gone() {
 	waited, late := l.w.net.packets()
 	for e := range l.open {
@@ -201,7 +201,7 @@ func (l *ledger) gone() {
 	}
 }
 
-// hold notes an answer that says who holds a thing.
+// hold notes a holding that an answer names.
 func (l *ledger) hold(c *call, h held) {
 	soft := slices.ContainsFunc(l.calls, func(e *call) bool { return (l.open[e] || e.end > c.begin && e.by != c) && l.releases(e, h) })
 	if l.w.set && c.begin <= l.back {

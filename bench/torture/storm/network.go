@@ -90,7 +90,7 @@ func (s *server) plant(ops []store.Op) []store.Op {
 	return ops
 }
 
-// setBack makes the database what it was at the backup. Revisions go on from there, as those of other commits.
+// setBack restores the database from the backup. Other commits get the revisions after it.
 func (s *server) setBack() {
 	kept := s.commits[:s.backup]
 	s.mem, s.commits, s.witness = store.NewMemory(), nil, NewWitness()

@@ -59,7 +59,7 @@ func (e *Assigner) AssignIPs(ctx context.Context, a *alloc.AssignArgs, named []n
 	return e.assign(ctx, p, plain)
 }
 
-// mode is what an assignment does beside the common things.
+// mode is the kind of an assignment.
 type mode uint8
 
 const (
@@ -177,7 +177,7 @@ func (a *args) choose() {
 	}
 }
 
-// asClaim returns what the holder of each address is made of.
+// asClaim returns the claim that each address is assigned with.
 func (a *args) asClaim() alloc.Claim {
 	return alloc.Claim{Handle: a.Handle, Attributes: a.Attributes, TTL: a.TTL, Share: a.Share, Since: a.Since}
 }
@@ -294,7 +294,7 @@ func (p *AssignPlan) replay(t *txn.Txn) (done bool, err error) {
 	if p.Request == "" {
 		return false, nil
 	}
-	p.memo = record.Memo{Key: record.KindRequest + p.Request, Digest: record.DigestOf(&p.AssignArgs, p.Named), Ids: p.oneID[:0], Seqs: p.oneSeq[:0]}
+	p.memo = record.Memo{Key: record.KindRequest + p.Request, Digest: record.DigestOf(&p.AssignArgs, p.Named, p.Since), Ids: p.oneID[:0], Seqs: p.oneSeq[:0]}
 	if p.cat, err = t.Catalog(); err != nil {
 		return false, err
 	}
@@ -432,8 +432,8 @@ func (p *AssignPlan) pickFamily(t *txn.Txn, s *Search) error {
 }
 
 // The calls for a DHCP server or a VPN: DISCOVER is Offer, REQUEST is RenewIP, RELEASE is ReleaseIPs with the client as the
-// Guard, DECLINE is Decline. A lease ends by itself: from its end on no call takes the address for held, and the next call that
-// changes its block, an assignment that looks beyond its owner's blocks, or Sweep writes it.
+// Guard, DECLINE is Decline. A lease ends by itself: from its end on no call treats the address as held. The end is written later, by
+// Sweep, by the next call that changes the block, or by an assignment that looks beyond the blocks of its owner.
 
 // Offer carries out the call of that name.
 func (e *Assigner) Offer(ctx context.Context, a *alloc.AssignArgs) (alloc.Assigned, error) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/ipalloc/ipalloc/internal/wire"
 	"github.com/ipalloc/ipalloc/ipset/alloc"
@@ -79,10 +80,10 @@ func DecodeMemo(key, value string, ok bool) (Memo, error) {
 	return m, nil
 }
 
-// DigestOf returns a digest of the arguments of a request and the addresses that it names, which tells requests with different arguments
-// apart. It is a digest of how package fmt prints each argument. The strings of lists and maps are quoted, because what joins them may be
-// part of one.
-func DigestOf(a *alloc.AssignArgs, named []netip.Addr) string {
+// DigestOf returns a digest of the arguments of a request, the addresses that it names and the time since which they are held. It
+// tells requests with different arguments apart. It is a digest of how package fmt prints each argument. The strings of lists and maps
+// are quoted, because what joins them may be part of one.
+func DigestOf(a *alloc.AssignArgs, named []netip.Addr, since time.Time) string {
 	call := "auto"
 	if a.WithinRules {
 		call = "within rules"
@@ -102,6 +103,9 @@ func DigestOf(a *alloc.AssignArgs, named []netip.Addr) string {
 	}
 	if len(named) > 0 {
 		at = fmt.Sprint(named)
+	}
+	if !since.IsZero() {
+		at += since.UTC().String()
 	}
 	texts := [...]string{
 		call, a.Owner.String(), strconv.Itoa(a.Num4), strconv.Itoa(a.Num6), a.Handle, a.Attributes.String(), share,

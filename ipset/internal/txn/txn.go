@@ -208,8 +208,8 @@ func (p *blockPages) SetWord(id space.ID, word uint64) (err error) {
 	return nil
 }
 
-// pass has a page that comes take its mark from its floor, and one that goes leave it there. The commit of a page that goes writes the
-// floor and that of one that comes verifies it, because the page may come and go unseen in between.
+// pass copies the mark of a new page from its floor, and the mark of a removed page to the floor. The commit that removes a page writes
+// the floor, and the commit that makes a page verifies it, because the page may have been made and removed unseen in between.
 func (p *blockPages) pass(floor record.PageID, pg record.Page) (record.Page, error) {
 	fe, err := p.t.Page(floor)
 	if err != nil {
