@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/etcdstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261129060219-457e53728c83
+	github.com/ipalloc/ipalloc v0.0.0-20261129075414-4b497255816d
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/goleak v1.3.0
