@@ -47,6 +47,7 @@ const (
 	takePrefix
 	releasePrefix
 	transferNumber
+	transferPrefix
 	kinds
 )
 
@@ -115,7 +116,7 @@ func (c *call) releases(h held) bool {
 		return h.handle == c.handle && (c.host == "" || h.host == "" || c.host == h.host) && thingOf(c.kind) == kindOf(h.thing) || c.kind == togetherRelease && h.handle == c.handle
 	case releaseIPs:
 		return h.thing == c.at.Address.String() && h.handle == c.at.Handle && h.seq == c.at.Seq
-	case transfer, transferNumber:
+	case transfer, transferNumber, transferPrefix:
 		return h.handle == c.from && thingOf(c.kind) == kindOf(h.thing) && (c.thing == "" || h.thing == c.thing)
 	case removeHost:
 		return kindOf(h.thing) == addresses && (h.host == "" || h.host == c.host)
@@ -126,7 +127,7 @@ func (c *call) releases(h held) bool {
 // assigns reports whether the call may give its handle something.
 func (c *call) assigns() bool {
 	switch c.kind {
-	case assign, autoAssign, existing, request, assignIP, offer, transfer, together, number, transferNumber, takePrefix:
+	case assign, autoAssign, existing, request, assignIP, offer, transfer, together, number, transferNumber, takePrefix, transferPrefix:
 		return true
 	}
 	return false
@@ -136,7 +137,7 @@ func thingOf(k kind) room {
 	switch k {
 	case releaseNumber, transferNumber:
 		return ranges
-	case releasePrefix:
+	case releasePrefix, transferPrefix:
 		return trees
 	}
 	return addresses
@@ -162,7 +163,6 @@ func (w *world) choose(c *client) *call {
 	k := &call{kind: w.plan.kinds[w.r.IntN(len(w.plan.kinds))], room: addresses}
 	if k.handle = fmt.Sprint("h", w.r.IntN(3)); w.r.IntN(2) == 0 {
 		k.handle = c.name
-		w.r.IntN(hosts) // the seeds that the page names count this draw
 	}
 	if k.host = hostOf(k.handle); w.plan.moves && w.r.IntN(3) == 0 {
 		k.host = fmt.Sprint("n", w.r.IntN(hosts))
@@ -174,8 +174,14 @@ func (w *world) choose(c *client) *call {
 		}
 	}
 	known := w.ledger.known(k.handle, thingOf(k.kind))
-	if (k.kind == releaseIPs || k.kind == renewIP || k.kind == transfer || k.kind == transferNumber) && len(known) == 0 {
-		k.kind = assign
+	switch k.kind {
+	case transfer, transferNumber, transferPrefix:
+		known = w.ledger.known("", thingOf(k.kind))
+		fallthrough
+	case releaseIPs, renewIP:
+		if len(known) == 0 {
+			k.kind = assign
+		}
 	}
 	switch k.kind {
 	case assign, autoAssign, existing, request, assignIP, offer:
@@ -184,7 +190,7 @@ func (w *world) choose(c *client) *call {
 		h := known[w.r.IntN(len(known))]
 		k.at = alloc.Release{Address: netip.MustParseAddr(h.thing), Guard: alloc.Guard{Handle: h.handle, Seq: h.seq}}
 		w.naming(k)
-	case transfer, transferNumber:
+	case transfer, transferNumber, transferPrefix:
 		w.transferring(k, known[w.r.IntN(len(known))])
 	case changePools, changeSpare, reserve:
 		w.changing(k)
@@ -276,19 +282,24 @@ func (w *world) naming(k *call) {
 func (w *world) transferring(k *call, h held) {
 	k.from, k.host, k.thing = h.handle, h.host, h.thing
 	if w.r.IntN(4) == 0 {
-		k.from = fmt.Sprint("h", w.r.IntN(3)) // may not hold it
+		if k.from = fmt.Sprint("h", w.r.IntN(3)); h.host != "" { // may not hold it
+			k.host = hostOf(k.from)
+		}
 	}
-	for n := w.r.IntN(3); k.handle == k.from || hostOf(k.handle) != h.host && h.host != ""; n++ { // a handle of the same host
+	for n := w.r.IntN(3); k.handle == k.from || hostOf(k.handle) != k.host && k.host != ""; n++ { // a handle of the same host
 		if k.handle = fmt.Sprint("h", n%3); n >= 3 {
 			k.handle += "b"
 		}
 	}
-	if k.kind == transferNumber {
-		k.room = ranges
-		k.text = fmt.Sprintf("number: Transfer %s of %s to %s", k.thing, k.from, k.handle)
-		k.do = func(ctx context.Context, c *call) error {
-			x, _ := strconv.ParseUint(c.thing[1:], 10, 64)
-			err := c.of.n.Transfer(ctx, x, c.from, c.handle)
+	if k.room = thingOf(k.kind); k.room != addresses {
+		k.text = fmt.Sprintf("%s: Transfer %s of %s to %s", k.room, k.thing, k.from, k.handle)
+		k.do = func(ctx context.Context, c *call) (err error) {
+			if c.room == ranges {
+				x, _ := strconv.ParseUint(c.thing[1:], 10, 64)
+				err = c.of.n.Transfer(ctx, x, c.from, c.handle)
+			} else {
+				_, err = c.of.x.Transfer(ctx, netip.MustParsePrefix(c.thing), c.from, c.handle)
+			}
 			if err == nil {
 				c.got = append(c.got, held{thing: c.thing, handle: c.handle})
 			}

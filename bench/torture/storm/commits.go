@@ -83,11 +83,16 @@ func (x *Witness) commit(ops []store.Op) *protocol.Commit {
 
 // gave reports whether a holding was given. Under a request key the address must have been given before; the handle may have got it again by
 // another call. A commit may give a holding to a caller and end it for another.
-func (x *Witness) gave(h held, key string, bits uint8) bool {
+func (w *world) gave(h held, key string) bool {
+	x, p := w.db.witness, w.plan.pool
 	if is, ok := x.given[protocol.Answer{At: h.thing, Seq: h.seq}]; ok {
 		return is == h.handle && (key == "" || x.keyed[keyed{requestKey + key, h.thing}])
 	}
-	return x.used[protocol.Answer{At: blockKey(netip.MustParseAddr(h.thing), bits), Seq: h.seq}]
+	at := netip.MustParseAddr(h.thing)
+	if spare.Prefix.Contains(at) {
+		p = spare
+	}
+	return x.used[protocol.Answer{At: blockKey(at, uint8(p.BlockBits)), Seq: h.seq}]
 }
 
 // apply makes a commit in the state.

@@ -9,7 +9,7 @@
 //
 // Each process has more than one client. They call Assign, AutoAssign (with a lease, with Existing, with a request key), AssignIP, Offer,
 // RenewIP, ReleaseByHandle, ReleaseIPs, Sweep, RemoveHost, RenameHost, Transfer and IPsByHandle. They also change pools and reservations,
-// and use Together, numbers (also their Transfer) and prefixes. The clocks of the processes differ.
+// and use Together, numbers and prefixes, also their Transfer. The clocks of the processes differ.
 //
 // A ledger beside the engines records the answers to the callers. It decides:
 //
@@ -32,19 +32,21 @@
 //
 // # Rules undone by hand
 //
-// The first of the 1,000 seeds that notices:
+// The first of 2,000 seeds that notices:
 //
-//	a block is written at any revision                           0
-//	the record of a first holding is written at any revision     0
-//	a deleted block leaves no mark of its sequence numbers       1
-//	the cache is kept after a conflict                           2
-//	no fence after an unknown outcome                           90
-//	a commit does not verify the blocks that its plan has read 107
-//	RenameHost leaves half of the addresses of a block         190
-//	Transfer takes the address of a third handle               255
-//	a release ignores the sequence number                      513
-//	Transfer ends the lease                                    556
-//
-// None of them notices that a fence of unknown outcome counts, that leases end by a clock that is ahead, that an answer of what is held does
-// not verify its blocks, or that an assignment does not verify the pools. The model in internal/test/protocol finds the first three.
+//	a block is written at any revision                              0
+//	the record of a first holding is written at any revision        1
+//	a deleted block leaves no mark of its sequence numbers          1
+//	the cache is kept after a conflict                              2
+//	no fence after an unknown outcome                               2
+//	RenameHost leaves half of the addresses of a block             14
+//	a commit does not verify the pools                             19
+//	a fence of unknown outcome counts                              23
+//	Transfer of prefixes takes what another owner holds            24
+//	Transfer ends the lease                                        56
+//	Transfer takes the address of a third handle                   62
+//	leases end by a clock that is ahead                            70
+//	a commit does not verify the blocks that its plan has read    104
+//	an answer of what is held does not verify its blocks          565
+//	a release ignores the sequence number                        1902
 package storm

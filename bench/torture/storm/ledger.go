@@ -43,10 +43,10 @@ func newLedger(w *world) ledger {
 		hosts: make(map[string]string), moved: make(map[string]bool)}
 }
 
-// known returns the firm addresses or numbers of a handle, in order.
+// known returns the addresses, numbers or prefixes of a handle, in order; with "" those of every handle that is not of Together alone.
 func (l *ledger) known(handle string, of room) (list []held) {
 	for _, thing := range slices.Sorted(maps.Keys(l.holdings)) {
-		if h := l.holdings[thing]; h.handle == handle && kindOf(thing) == of {
+		if h := l.holdings[thing]; (h.handle == handle || handle == "" && h.handle[0] != 't') && kindOf(thing) == of {
 			list = append(list, h.held)
 		}
 	}
@@ -60,7 +60,7 @@ func (l *ledger) begins(c *call) {
 		l.open[c] = true
 	}
 	switch c.kind {
-	case releaseByHandle, releaseIPs, removeHost, transfer, togetherRelease, releaseNumber, transferNumber, releasePrefix:
+	case releaseByHandle, releaseIPs, removeHost, transfer, togetherRelease, releaseNumber, releasePrefix, transferNumber, transferPrefix:
 		maps.DeleteFunc(l.holdings, func(_ string, h *holding) bool {
 			return c.releases(h.held) && (c.host == "" || c.from != "" || !l.moved[h.handle])
 		})
@@ -158,7 +158,7 @@ func (l *ledger) renamed(c *call) {
 		}
 	}
 	for _, h := range c.got {
-		if !l.w.db.witness.gave(h, "", uint8(l.w.plan.pool.BlockBits)) || h.host != c.host {
+		if !l.w.gave(h, "") || h.host != c.host {
 			l.w.wrong("%s was answered with %s of %s at %s as %d", c.text, h.thing, h.handle, h.host, h.seq)
 		}
 		if is := l.holdings[h.thing]; is != nil && is.handle == h.handle && is.seq < h.seq {
@@ -167,9 +167,9 @@ func (l *ledger) renamed(c *call) {
 	}
 }
 
-// settle notes which calls can no longer take effect.
+// settle notes which calls can no longer take effect. What a call has settled may be in the lost past, if the set-back came before its answer.
 func (l *ledger) settle(c *call) {
-	again := func(e *call) bool { return l.w.set && l.underWay(e) }
+	again := func(e *call) bool { return l.w.set && (l.underWay(e) || e != c && c.begin <= l.back) }
 	if l.open[c] && c.outcome != unknown && !again(c) {
 		delete(l.open, c)
 	}
@@ -212,7 +212,7 @@ func (l *ledger) hold(c *call, h held) {
 	if h.handle != c.handle && c.kind != lookUp {
 		l.w.wrong("%s was answered with what %s holds: %s", c.text, h.handle, h.thing)
 	}
-	if h.seq != 0 && !l.w.db.witness.gave(h, c.key, uint8(l.w.plan.pool.BlockBits)) {
+	if h.seq != 0 && !l.w.gave(h, c.key) {
 		l.w.wrong("%s was answered with %s as %d, which it was not given", c.text, h.thing, h.seq)
 	}
 	switch {
@@ -221,7 +221,7 @@ func (l *ledger) hold(c *call, h held) {
 	case was != nil && was.firm && was.handle != h.handle:
 		l.w.wrong("%s is held by %s as %d and by %s as %d", h.thing, was.handle, was.seq, h.handle, h.seq)
 		return
-	case was != nil && was.firm && was.seq > h.seq:
+	case was != nil && was.seq > h.seq:
 		return // an answer that was overtaken
 	case was != nil && was.firm && was.seq != h.seq && !l.moved[h.handle]:
 		l.w.wrong("%s of %s has the sequence number %d, and was not released as %d", h.thing, h.handle, h.seq, was.seq)
@@ -240,9 +240,15 @@ func (l *ledger) hold(c *call, h held) {
 	l.agree(is)
 }
 
-// agree verifies that all answers of Assign for a handle name one thing.
+// agree verifies that all answers of Assign for a handle name one thing. Of several prefixes it is the lowest, also when a Transfer brings it.
 func (l *ledger) agree(is *holding) {
 	for _, o := range l.holdings {
+		brought := func(e *call) bool {
+			return e.kind == transferPrefix && e.handle == is.handle && (l.open[e] || e.end > min(is.assigned, o.assigned))
+		}
+		if kindOf(is.thing) == trees && slices.ContainsFunc(l.calls, brought) {
+			continue
+		}
 		if is.assigned*o.assigned > 0 && is.firm && o.firm && o.thing != is.thing && o.handle == is.handle && kindOf(o.thing) == kindOf(is.thing) && o.until.IsZero() && is.until.IsZero() {
 			l.w.wrong("Assign gave %s both %s and %s", is.handle, min(o.thing, is.thing), max(o.thing, is.thing))
 		}

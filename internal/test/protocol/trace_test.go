@@ -363,3 +363,23 @@ func TestTraces(t *testing.T) {
 		t.Logf("%s: %d states of the store, %d attempts to commit, %d made; %d others refused", setting, len(tr.states), len(tr.attempts), len(made), asked-len(made))
 	}
 }
+
+// TestAnswerThatEnds checks a commit that answers a request key for one call and ends the holding for another.
+func TestAnswerThatEnds(t *testing.T) {
+	check := func(top uint64, calls ...Call) error {
+		return NewState(0).Check(&Commit{
+			Calls: calls, Guards: map[string]bool{"b": true, key: true},
+			Blocks: map[string]Block{"b": {Top: top}}, Keys: map[string]Answer{key: {"0", 1}},
+		})
+	}
+	asks := Call{Op: AutoAssign, Handle: "1", Host: "n", Key: key}
+	ends := Call{Op: RemoveHost, Host: "n"}
+	if err := check(1, asks, ends); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []error{check(1, asks), check(0, asks, ends), check(1, asks, Call{Op: RemoveHost, Host: "m"}), check(1, ends)} {
+		if bad == nil {
+			t.Error("accepted an answer that no call gives, or that none ends")
+		}
+	}
+}
