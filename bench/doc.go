@@ -72,8 +72,8 @@
 // an absolute time:
 //
 //   - TestGuardInstructions counts the instructions of an operation with callgrind, without
-//     the set-up. So it also sees code that counts no steps, such as a second
-//     look-up, a loop over the words of a page, a lock taken twice, or a scan. A bound is 2 %
+//     the set-up. So it also sees code that counts no steps: a second
+//     look-up, a loop over the words of a page, a lock taken twice, a scan. A bound is 2 %
 //     above the count in guard_rows_test.go. The counts are for one version of Go on amd64.
 //     With another version, or without valgrind, the test is skipped and says so.
 //     In the rows that lock it counts atomic instructions too: a mutex takes one to lock and one

@@ -48,7 +48,7 @@ var inMemory = makers{
 	theirs: func(p netip.Prefix) engine { return newTheirs(goipam.NewMemory(bg), p) },
 }
 
-// filled returns an engine with a pool of which so many addresses are held.
+// filled returns an engine with a pool, and assigns so many of its addresses.
 func (m makers) filled(who, pool string, held int) engine {
 	e := m[who](netip.MustParsePrefix(pool))
 	for range held {

@@ -24,8 +24,8 @@
 //	indexes               Operator.Check finds no problem
 //
 // Each commit that changes an address is read into the terms of the model in internal/test/protocol, and its checker replays it. It rejects
-// a commit that does not expect what it relies on at a revision, that ends a holding which no call releases, assigns without a call, repeats a
-// sequence number, or replaces the answer of a request key. It also rejects an answer that no commit gave. TestPlanted plants such faults.
+// a commit without an expectation for a record on which the commit relies. It rejects an end without a release, an assignment without a call, a
+// repeated sequence number, and another answer of a request key. It also rejects an answer that no commit gave. TestPlanted plants such faults.
 //
 // A set-back ends the promises of all answers after the backup, and processes that saw the lost commits end.
 // 1,000 seeds take some 10 s on two cores.

@@ -43,7 +43,8 @@ func newLedger(w *world) ledger {
 		hosts: make(map[string]string), moved: make(map[string]bool)}
 }
 
-// known returns the addresses, numbers or prefixes of a handle, in order; with "" those of every handle that is not of Together alone.
+// known returns the addresses, numbers or prefixes of a handle, in order. An empty handle stands for all
+// handles but the ones that only Together uses.
 func (l *ledger) known(handle string, of room) (list []held) {
 	for _, thing := range slices.Sorted(maps.Keys(l.holdings)) {
 		if h := l.holdings[thing]; (h.handle == handle || handle == "" && h.handle[0] != 't') && kindOf(thing) == of {
@@ -53,7 +54,7 @@ func (l *ledger) known(handle string, of room) (list []held) {
 	return list
 }
 
-// begins notes the begin of a call. A caller who releases something counts on it no longer.
+// begins notes the begin of a call. From then on, a release may take effect.
 func (l *ledger) begins(c *call) {
 	if c.kind != lookUp {
 		l.calls = append(l.calls, c)
@@ -167,7 +168,8 @@ func (l *ledger) renamed(c *call) {
 	}
 }
 
-// settle notes which calls can no longer take effect. What a call has settled may be in the lost past, if the set-back came before its answer.
+// settle notes which calls can no longer take effect. A set-back between the begin and the answer of a call
+// may undo the commit that settled the others.
 func (l *ledger) settle(c *call) {
 	again := func(e *call) bool { return l.w.set && (l.underWay(e) || e != c && c.begin <= l.back) }
 	if l.open[c] && c.outcome != unknown && !again(c) {
@@ -240,7 +242,8 @@ func (l *ledger) hold(c *call, h held) {
 	l.agree(is)
 }
 
-// agree verifies that all answers of Assign for a handle name one thing. Of several prefixes it is the lowest, also when a Transfer brings it.
+// agree verifies that all answers of Assign for a handle name one thing. Assign of prefixes names the lowest one,
+// so a Transfer to the owner may change its answer.
 func (l *ledger) agree(is *holding) {
 	for _, o := range l.holdings {
 		brought := func(e *call) bool {
@@ -317,7 +320,7 @@ func (w *world) records() map[string]string {
 	return is
 }
 
-// stored returns who holds what in the database.
+// stored returns the holdings in the database, by thing.
 func (w *world) stored() (map[string]held, error) {
 	ctx, is := context.Background(), make(map[string]held)
 	e, x, err := w.observer()
