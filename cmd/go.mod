@@ -4,11 +4,11 @@ go 1.26.0
 
 require (
 	github.com/containernetworking/cni v1.3.1
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/etcdstore v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/kubestore v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/sqlstore v0.0.0-20261129100551-166a4c19ed3c
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/common v0.67.5

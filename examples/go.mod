@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/docker/docker v28.2.2+incompatible
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129100551-166a4c19ed3c
 	go4.org/netipx v0.0.0-20260823151212-3075585bcbeb
 )
 

@@ -3,8 +3,8 @@ module github.com/ipalloc/ipalloc/metrics
 go 1.25.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
-	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
+	github.com/ipalloc/ipalloc/ipset/boltstore v0.0.0-20261129100551-166a4c19ed3c
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.66.1

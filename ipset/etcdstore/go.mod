@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/etcdstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/goleak v1.3.0

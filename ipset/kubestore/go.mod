@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/kubestore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
 	k8s.io/apimachinery v0.36.4
 	k8s.io/client-go v0.36.4
 )

@@ -3,7 +3,7 @@ module github.com/ipalloc/ipalloc/ipset/sqlstore
 go 1.26.0
 
 require (
-	github.com/ipalloc/ipalloc v0.0.0-20261129095949-2bb0f791bfe7
+	github.com/ipalloc/ipalloc v0.0.0-20261129100551-166a4c19ed3c
 	github.com/jackc/pgx/v5 v5.12.0
 	modernc.org/sqlite v1.60.1
 )
